@@ -1,0 +1,77 @@
+"""What an ask costs, early and late in a search: `python -m benchmarks.samplers`.
+
+Seconds are of processor time. The space is set_complement.yaml (20 draws), the objective the squared distance to a point of the cube. An ask of
+`random` is compared with `Space.sample` alone; those of samplers that learn must not get dearer with the history.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import spaces
+from cli.wiring import families
+from search.samplers import Sampler, Strategy
+from spaces import plugins
+from spaces.records import Outcome
+from spaces.space import Space
+
+BATCH = 10
+WINDOW = 200
+
+
+def main() -> None:
+    """Print both tables."""
+    space = spaces.load("set_complement", families(), {})
+    single = replace(space, search=replace(space.search, group=1))
+    print(f"{'random, 260,000 asks':<24}{asks_per_trial(space, 260_000) * 1e6:8.1f} us over Space.sample")
+    print(f"\n{'ms per ask and tell':<24}{'1,000th':>10}{'10,000th':>10}{'ratio':>8}")
+    for name in ("random", "qmc", "cmaes", "nsga2", "tpe"):
+        report(single, name, 1_000, 10_000)
+    print(f"\n{'':<24}{'100th':>10}{'300th':>10}{'ratio':>8}")
+    report(single, "gp", 100, 300, window=20)
+
+
+def asks_per_trial(space: Space, trials: int) -> float:
+    """Seconds that `random` adds to a trial."""
+    strategy = plugins.build(Sampler, {"name": "random"}).begin(space, [])
+    start = time.process_time()
+    for first in range(0, trials, 1000):
+        strategy.ask(range(first, first + 1000))
+    asked = time.process_time()
+    for number in range(0, trials, 10):
+        space.sample(number, lambda _: 0.4)
+    return (asked - start - 10 * (time.process_time() - asked)) / trials
+
+
+def report(space: Space, name: str, early: int, late: int, window: int = WINDOW) -> None:
+    """Print the cost of one trial around two places of a search."""
+    strategy = plugins.build(Sampler, {"name": name}).begin(space, [])
+    costs = [seconds(space, strategy, range(0, early), window), seconds(space, strategy, range(early, late), window)]
+    print(f"{name:<24}{costs[0] * 1e3:10.2f}{costs[1] * 1e3:10.2f}{costs[1] / costs[0]:8.2f}")
+
+
+def seconds(space: Space, strategy: Strategy, numbers: range, window: int) -> float:
+    """Go through `numbers`; seconds per trial over the last `window` of them."""
+    start = 0.0
+    for first in range(numbers.start, numbers.stop, BATCH):
+        if first >= numbers.stop - window and not start:
+            start = time.process_time()
+        trials = strategy.ask(range(first, first + BATCH))
+        strategy.tell(
+            [
+                Outcome(
+                    number=trial.number,
+                    group=trial.group,
+                    draws=trial.draws,
+                    objective=sum((u - 0.3) ** 2 for u in trial.draws.values()),
+                    state="finished",
+                )
+                for trial in trials
+            ]
+        )
+    return (time.process_time() - start) / window
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Commands that run a study: launch, resume, stop."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from cli.live import Live, closing_line
+from cli.options import Storage
+from cli.wiring import RunningStudy, Standing, enrol, families
+from spaces.errors import SpaceError, StudyError
+from spaces.records import Directives, Offer, Report
+from storage.store import request_stop
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+Executor = Annotated[str, typer.Option(help="auto, inline (this process, one device) or ray.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Pack workers; Ray only. Default: one per GPU.")]
+RayAddress = Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; inline only. Default: a GPU if there is one.")]
+Width = Annotated[int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: by device.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the program."""
+    for command in (launch, resume, stop):
+        app.command()(command)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a study runs."""
+
+    executor: str
+    workers: int | None
+    ray_address: str | None
+    device: str | None
+    width: int | None
+
+    def resolved(self) -> Placement:
+        """`auto` decided, and everything checked; raises GraftError naming the value and the choices."""
+        from workers.pool import devices
+
+        choices = ("auto", "inline", "ray")
+        if self.executor not in choices:
+            raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(choices)}")
+        many = self.ray_address is not None or (self.workers or 1) > 1 or (devices.gpus() > 1 and self.device is None)
+        executor = ("ray" if many else "inline") if self.executor == "auto" else self.executor
+        if executor == "inline" and (self.ray_address or (self.workers or 1) > 1):
+            raise StudyError("--executor inline has one worker and no cluster; leave out --workers and --ray-address")
+        if executor == "ray" and self.device is not None:
+            raise StudyError("--device: the ray executor places workers itself; leave it out, or use --executor inline")
+        device = self.device or devices.default_device()
+        if executor == "inline" and not devices.known(device):
+            raise StudyError(f"--device: {device!r} is not on this machine; use cpu, or cuda where there is a GPU")
+        width = self.width or (devices.default_width(device) if executor == "inline" else None)
+        return Placement(
+            executor=executor, workers=self.workers, ray_address=self.ray_address, device=device, width=width
+        )
+
+
+def launch(
+    space: Annotated[str, typer.Argument(help="A space file, or the name of a packaged space.")],
+    study: Annotated[str | None, typer.Option(help="Name of the study. Default: the space's.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of trials, in place of the space's.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps of each trial, in place of the space's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="path=value, in place of the space's.")] = None,
+    storage: Storage = None,
+    executor: Executor = "auto",
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: Device = None,
+    pack: Width = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False,
+) -> None:
+    """Run a search. Launching a study again goes on where it was.
+
+    Example: search launch quick/set_complement --set model.residual_dropout=0.1
+    """
+    placement = Placement(
+        executor=executor, workers=workers, ray_address=ray_address, device=device, width=pack
+    ).resolved()
+    loaded = load_space(space, _overrides(set_ or [], {"search.trials": trials, "training.steps": steps, "search.seed": seed}))
+    name = study or loaded.name
+    if dry_run:
+        from cli.estimate import show_estimate
+
+        show_estimate(loaded, placement)
+        return
+    url = storage_url(storage)
+    new = enrol(url, name, loaded)
+    typer.echo(f"study {name} in {shown(url)}: {'new' if new else 'goes on'}, {loaded.search.trials:,} trials", err=True)
+    run(url, name, placement)
+
+
+def resume(
+    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    storage: Storage = None,
+    executor: Executor = "auto",
+    workers: Workers = None,
+    ray_address: RayAddress = None,
+    device: Device = None,
+    pack: Width = None,
+) -> None:
+    """Go on with a study from the database alone.
+
+    Example: search resume set-complement
+    """
+    placement = Placement(
+        executor=executor, workers=workers, ray_address=ray_address, device=device, width=pack
+    ).resolved()
+    run(storage_url(storage), study, placement)
+
+
+def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
+    """Ask a running study to stop, wherever it runs. What is finished stays; `search resume` goes on.
+
+    Example: search stop set-complement
+    """
+    request_stop(storage_url(storage), study)
+    typer.echo(f"{study} is asked to stop; go on with `search resume {study}`", err=True)
+
+
+def load_space(origin: str, overrides: Mapping[str, str]) -> Space:
+    """Read a space and try a few hundred draws of it, so that a rule that only some draws break is told now."""
+    from spaces import load
+
+    space = load(origin, families(), overrides)
+    space.check()
+    return space
+
+
+def _overrides(assignments: Sequence[str], options: Mapping[str, int | None]) -> dict[str, str]:
+    """`--set path=value` and the options that stand for one; an option named as such wins."""
+    overrides: dict[str, str] = {}
+    for assignment in assignments:
+        path, equals, value = assignment.partition("=")
+        if not equals or not path.strip():
+            raise SpaceError(f"--set {assignment}: write path=value, for example --set training.batch=64")
+        overrides[path.strip()] = value
+    return overrides | {path: str(value) for path, value in options.items() if value is not None}
+
+
+def run(url: str, name: str, placement: Placement) -> None:
+    """Run a study that is in the database until it is done or stopped; prints how it ended."""
+    started = time.monotonic()
+    with Interruption() as interruption, Live(name) as live:
+        go = _run_inline if placement.executor == "inline" else _run_ray
+        standing = go(url, name, placement, live, interruption)
+    typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
+    if standing.stopping:
+        typer.echo(f"stopped with everything kept; go on with `search resume {name}`", err=True)
+        raise typer.Exit(130 if interruption.asked else 0)
+
+
+def _run_inline(url: str, name: str, placement: Placement, live: Live, interruption: Interruption) -> Standing:
+    from workers.pool import inline
+
+    study = RunningStudy(url, name)
+    try:
+        inline.run(_Watched(study, live, interruption), device=str(placement.device), width=placement.width or 1)
+        return study.progress()
+    finally:
+        study.close()
+
+
+class _Watched:
+    """A running study whose every exchange is shown, and told of an interruption."""
+
+    def __init__(self, study: RunningStudy, live: Live, interruption: Interruption) -> None:
+        self._study, self._live, self._interruption = study, live, interruption
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        if self._interruption.asked:
+            self._study.request_stop()
+        directives = self._study.exchange(reports, offer)
+        self._live.show(self._study.progress())
+        return directives
+
+    def lost(self, worker: str) -> None:
+        self._study.lost(worker)
+
+
+def _run_ray(url: str, name: str, placement: Placement, live: Live, interruption: Interruption) -> Standing:
+    try:
+        from workers.pool import ray_tune
+    except ModuleNotFoundError:
+        raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'") from None
+    seen: list[Standing] = []
+
+    def watch(standing: Standing) -> bool:
+        seen[:] = [standing]
+        live.show(standing)
+        return interruption.asked
+
+    cluster = ray_tune.Cluster(address=placement.ray_address, workers=placement.workers)
+    make = functools.partial(RunningStudy, url, name)
+    ray_tune.run(make, cluster=cluster, width=placement.width, watch=watch)
+    return seen[0]
+
+
+class Interruption:
+    """Turns the first Ctrl-C (or SIGTERM) into a wish to stop, and the second into an end at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        typer.echo("stopping: what is finished is kept (once more to leave at once)", err=True)

@@ -1,0 +1,107 @@
+"""The live display of a running study: a progress bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cli.wiring import Standing
+from spaces.records import TERMINAL
+
+LINE_SECONDS = 15.0
+"""Without a terminal: a line this often."""
+WINDOW_SECONDS = 30.0
+"""The rate shown is that of the last half minute."""
+REFRESH_SECONDS = 0.2
+
+
+class Live:
+    """Shows where a study stands. A context manager; `show` is cheap and may be called often."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        self._task = self._bar.add_task(name, total=None, text="starting")
+        self._rates: deque[tuple[float, int, int]] = deque()
+        self._shown = 0.0
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def show(self, standing: Standing) -> None:
+        """Take note of where the study stands, and show it if it is time."""
+        now = time.monotonic()
+        if now < self._shown + (REFRESH_SECONDS if self._console.is_terminal else LINE_SECONDS):
+            return
+        self._shown = now
+        done = ended(standing)
+        text = self._text(standing, done, now)
+        if self._console.is_terminal:
+            self._bar.update(self._task, completed=done, total=standing.planned, text=text)
+        else:
+            print(f"{self._name}: {done}/{standing.planned} trials, {text}", file=sys.stderr, flush=True)
+
+    def _text(self, standing: Standing, done: int, now: float) -> str:
+        self._rates.append((now, standing.model_steps, done))
+        while self._rates[0][0] < now - WINDOW_SECONDS and len(self._rates) > 2:
+            self._rates.popleft()
+        then, steps, before = self._rates[0]
+        seconds = max(now - then, 1e-9)
+        parts = [f"{standing.counts.get('running', 0)} lanes"]
+        if standing.model_steps > steps:
+            parts.append(f"{(standing.model_steps - steps) / seconds:,.0f} model-steps/s")
+        if standing.best is not None:
+            parts.append(f"best {standing.objective} {standing.best:.4g} (trial {standing.best_number})")
+        if done > before:
+            parts.append(f"ETA {duration((standing.planned - done) * seconds / (done - before))}")
+        return ", ".join(["stopping", *parts] if standing.stopping else parts)
+
+
+def ended(standing: Standing) -> int:
+    """Trials that will not train again."""
+    return sum(count for state, count in standing.counts.items() if state in TERMINAL)
+
+
+def closing_line(name: str, standing: Standing, seconds: float) -> str:
+    """What a run ends with: counts by state, the best trial, the time, and how to go on if it is not done."""
+    counts = ", ".join(f"{standing.counts[state]} {state}" for state in sorted(TERMINAL) if standing.counts.get(state))
+    parts = [f"{name}: {counts or 'no trial ended'} of {standing.planned}"]
+    if standing.best is not None:
+        parts.append(f"best {standing.objective} {standing.best:.6g} (trial {standing.best_number})")
+    rate = f"{standing.model_steps:,} model-steps in {duration(seconds)}"
+    if standing.utilisation is not None:
+        rate += f", {standing.utilisation:.0%} of lane-steps used"
+    return "; ".join([*parts, rate])
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03`, or days and years where hours mislead."""
+    if seconds >= 2 * 365.25 * 86400:
+        return f"{seconds / (365.25 * 86400):,.0f} years"
+    if seconds >= 3 * 86400:
+        return f"{seconds / 86400:,.0f} days"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

@@ -1,0 +1,44 @@
+"""The program `search`: commands, and the one gate through which errors reach a person."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cli import catalogue, launch, look, reports, space
+from spaces.errors import GraftError
+
+app = typer.Typer(
+    name="search",
+    help="Hyperparameter search and meta-learning for tiny transformers, thousands of trials packed on each device.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for module in (launch, look, space, catalogue, reports):
+    module.register(app)
+
+
+@app.callback()
+def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+    """Options that stand before the command."""
+    _Gate.debug = debug
+
+
+class _Gate:
+    """Whether errors keep their traceback."""
+
+    debug = False
+
+
+def main() -> None:
+    """Run the program; an error of ours is one line on stderr and exit status 2."""
+    try:
+        app()
+    except GraftError as error:
+        if _Gate.debug:
+            raise
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,79 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spaces.errors import GraftError
+from storage.database import find_database
+
+DEFAULT_STORAGE = "sqlite:///graft.db"
+FORMATS = ("table", "csv", "json", "parquet", "md")
+
+
+class OptionError(GraftError):
+    """An option or an argument of the command line has a value that cannot be used."""
+
+
+def known_format(choices: tuple[str, ...]) -> Callable[[str], str]:
+    """A check of --format that lets `choices` pass, and parquet only where no terminal would show it."""
+
+    def check(form: str) -> str:
+        if form not in choices:
+            raise OptionError(f"--format: {form!r} must be one of {', '.join(choices)}")
+        if form == "parquet" and sys.stdout.isatty():
+            raise OptionError("--format parquet is not for terminals; send it to a file: search ... > trials.parquet")
+        return form
+
+    return check
+
+
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        envvar="SEARCH_STORAGE",
+        show_default=DEFAULT_STORAGE,
+        help="The database: sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE.",
+    ),
+]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format", metavar="|".join(FORMATS), callback=known_format(FORMATS), help="How to write the answer."
+    ),
+]
+NestedFormat = Annotated[
+    str,
+    typer.Option("--format", metavar="table|json", callback=known_format(("table", "json")), help="For whom to write."),
+]
+Study = Annotated[str, typer.Argument(help="Name of the study.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+
+
+def storage_url(storage: str | None) -> str:
+    """The URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working directory."""
+    if not storage:
+        return DEFAULT_STORAGE
+    return storage if "://" in storage else f"sqlite:///{storage}"
+
+
+def shown(url: str) -> str:
+    """The database's name for a person, without a password; raises StorageError for a URL of another kind."""
+    return find_database(url).name
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Raise OptionError unless a file may be written to `path`; one that exists only by --force."""
+    if not path.parent.is_dir():
+        raise OptionError(f"{path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise OptionError(f"{path} is a folder; name a file in it")
+    if path.exists() and not force:
+        raise OptionError(f"{path} exists; overwrite it with --force, or name another file")

@@ -1,0 +1,61 @@
+"""The command group report: what a study found, as a page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+
+from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from cli.tables import writing
+from storage.frames import TRIALS, Reader, open_reader
+
+_ENDINGS = (".html", ".md")
+_READ = tuple(name for name in TRIALS if name not in ("draws", "config"))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group `report` to the program."""
+    group = typer.Typer(no_args_is_help=True)
+    group.callback()(_reports)
+    group.command("study")(study_report)
+    app.add_typer(group, name="report", help="Write what studies found as a page: report study.")
+
+
+def _reports() -> None:
+    """Keep `study` a command of its own while it is the only one."""
+
+
+def study_report(
+    study: Study,
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    force: Force = False,
+    storage: Storage = None,
+) -> None:
+    """Write the report of one study: its best trials, averaged against raw parameters, its groups.
+
+    Example: search report study set-complement -o report.html
+    """
+    if output.suffix not in _ENDINGS:
+        raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
+    check_output(output, force)
+    from cli.report.study import render
+    from search.summary import summarise
+
+    with open_reader(storage_url(storage)) as reader:
+        row = reader.study(study)
+        summary = summarise(row, _trials(reader, row), reader.metrics(study))
+    with writing(output):
+        render(summary, output)
+    typer.echo(str(output), err=True)
+
+
+def _trials(reader: Reader, study: Mapping[str, Any]) -> pl.DataFrame:
+    """The study's trials, with the config of each group's first one alone: configs are most of a study's size."""
+    name, first = study["name"], "SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL"
+    where = f"number IN ({first.format(id=study['id'])} GROUP BY group_number)"
+    configs = reader.trials(name, where=where, columns=("number", "config"))
+    return reader.trials(name, columns=_READ).join(configs, on="number", how="left", maintain_order="left")

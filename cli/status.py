@@ -1,0 +1,249 @@
+"""The command status: where a study stands, once or again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, get_args
+
+import polars as pl
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from cli.live import duration
+from cli.options import Format, OptionError, Storage, Study, storage_url
+from cli.tables import show, show_text
+from spaces.records import TERMINAL, State
+from storage.frames import Reader, open_reader
+
+SILENCE = timedelta(minutes=10)
+"""A study that calls itself running, but whose workers are silent for longer, has lost its controller."""
+WINDOW = timedelta(minutes=10)
+"""The rate at which trials end is that of the last minutes."""
+REFRESH_SECONDS = 2.0
+LINE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Where a study stands, by its database."""
+
+    study: str
+    state: str
+    """`running`, `stopped`, `finished`, `failed`; `interrupted`: called running, but nobody is at it."""
+    planned: int
+    counts: Mapping[State, int]
+    objective: str
+    direction: str
+    best: float | None
+    best_number: int | None
+    running: tuple[int, ...]
+    """Numbers of the running trials."""
+    steps: int
+    """Training steps of all trials together."""
+    trials_per_minute: float | None
+    steps_per_second: float | None
+    """Of the running trials, since each was started."""
+
+    @property
+    def ended(self) -> int:
+        """Trials that will not train again."""
+        return sum(count for state, count in self.counts.items() if state in TERMINAL)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until all trials have ended at the present rate; None if no trial ended lately."""
+        left = max(self.planned - self.ended, 0)
+        return 60 * left / self.trials_per_minute if self.trials_per_minute else None
+
+
+def status(
+    study: Study,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the study is no longer running.")] = False,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """Say where a study stands: trials by state, the best one, rate and time left.
+
+    Example: search status set-complement --watch
+    """
+    if watch and form != "table":
+        raise OptionError(f"--watch is for people; leave out --format {form}")
+    with open_reader(storage_url(storage)) as reader:
+        if watch:
+            with contextlib.suppress(KeyboardInterrupt):
+                _watch(reader, study)
+        elif form == "table":
+            show_text(_lines(read_status(reader, study)))
+        else:
+            show(_frame(read_status(reader, study)), form)
+
+
+def read_status(reader: Reader, name: str) -> Status:
+    """Where the study stands now; raises StudyError if there is none of that name."""
+    row = reader.study(name)
+    now = _clock(reader)
+    running = reader.trials(name, where="state = 'running'", columns=("number", "steps", "started_at"))
+    best, number = best_trial(reader, name)
+    state = believed_state(reader, row)
+    busy = state == "running"
+    steps, per_minute = _work(reader, row["id"], now)
+    return Status(
+        study=name,
+        state=state,
+        planned=row["trials"],
+        counts=reader.counts(name),
+        objective=row["objective"],
+        direction=row["direction"],
+        best=best,
+        best_number=number,
+        running=tuple(running["number"]),
+        steps=steps,
+        trials_per_minute=per_minute if busy else None,
+        steps_per_second=_training_rate(running, now) if busy else None,
+    )
+
+
+def believed_state(reader: Reader, row: Mapping[str, Any]) -> str:
+    """The state of a row of `studies`; `interrupted` for one that calls itself running and shows no sign of life."""
+    if row["state"] != "running":
+        return row["state"]
+    heard = reader.query(f"SELECT max(heartbeat_at) AS heard FROM workers WHERE study_id = {row['id']}").item()
+    signs = [sign for sign in (_time(heard), row["updated_at"]) if sign is not None]
+    return "running" if _clock(reader) - max(signs) < SILENCE else "interrupted"
+
+
+def best_trial(reader: Reader, study: str) -> tuple[float, int] | tuple[None, None]:
+    """The best objective of a study and the number of its trial."""
+    top = reader.trials(study, where="objective IS NOT NULL", top=1, columns=("objective", "number"))
+    return top.row(0) if top.height else (None, None)
+
+
+def _work(reader: Reader, study_id: int, now: datetime) -> tuple[int, float | None]:
+    """Steps of all trials, and trials that ended per minute of the last minutes; None if none did."""
+    since = now - WINDOW
+    recent = f"finished_at > '{since:%Y-%m-%d %H:%M:%S}'"
+    [(steps, ended, first)] = reader.query(
+        "SELECT sum(steps) AS steps,"
+        f" sum(CASE WHEN {recent} THEN 1 ELSE 0 END) AS ended,"
+        f" min(CASE WHEN {recent} OR state = 'running' THEN started_at END) AS first"
+        f" FROM trials WHERE study_id = {study_id}"
+    ).rows()
+    started = _time(first)
+    if not ended or started is None:
+        return int(steps or 0), None
+    minutes = (now - max(started, since)).total_seconds() / 60
+    return int(steps), float(ended) / max(minutes, 1 / 60)
+
+
+def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
+    seconds = (pl.lit(now) - pl.col("started_at")).dt.total_microseconds() / 1e6
+    rate = running.select((pl.col("steps") / seconds.clip(lower_bound=1.0)).sum()).item()
+    return rate or None
+
+
+def _clock(reader: Reader) -> datetime:
+    """The database's own clock: all stored times are by it."""
+    now = _time(reader.query("SELECT CURRENT_TIMESTAMP AS now").item())
+    assert now is not None
+    return now
+
+
+def _time(value: str | datetime | None) -> datetime | None:
+    """A time that a query computed: SQLite gives text, in UTC."""
+    return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value
+
+
+def _watch(reader: Reader, study: str) -> None:
+    if sys.stdout.isatty():
+        with Live(auto_refresh=False) as live:
+            for now in _refreshed(reader, study, REFRESH_SECONDS):
+                live.update(Text(_lines(now)), refresh=True)
+    else:
+        for now in _refreshed(reader, study, LINE_SECONDS):
+            show_text(f"{study}: " + "; ".join(text for _, text in _facts(now)[1:]))
+
+
+def _refreshed(reader: Reader, study: str, seconds: float) -> Iterator[Status]:
+    """Where the study stands, again and again, the last time when it is no longer running."""
+    while True:
+        now = read_status(reader, study)
+        yield now
+        if now.state != "running":
+            return
+        time.sleep(seconds)
+
+
+def _lines(now: Status) -> str:
+    return "\n".join(f"{label:<9} {text}" for label, text in _facts(now))
+
+
+def _facts(now: Status) -> list[tuple[str, str]]:
+    """What a person wants to know, label and text; what is not known is left out."""
+    counts = [f"{count:,} {state}" for state, count in sorted(now.counts.items())]
+    waiting = now.planned - sum(now.counts.values())
+    if waiting > 0:
+        counts.append(f"{waiting:,} not started")
+    facts = [
+        ("study", now.study),
+        ("state", _state(now)),
+        ("trials", f"{now.ended:,} of {now.planned:,} ended: {', '.join(counts)}"),
+        ("steps", f"{now.steps:,}"),
+    ]
+    if now.best is not None:
+        facts.append(("best", f"{now.objective} {now.best:.6g} (trial {now.best_number})"))
+    if now.running:
+        facts.append(("running", f"{len(now.running):,} trials: {_numbers(now.running)}"))
+    rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]
+    if any(rate for rate, _ in rates):
+        facts.append(("rate", ", ".join(f"{_rate(rate)} {unit}" for rate, unit in rates if rate)))
+    if now.eta_seconds is not None:
+        facts.append(("ETA", duration(now.eta_seconds)))
+    return facts
+
+
+def _state(now: Status) -> str:
+    if now.state == "interrupted":
+        return f"interrupted: nothing was heard of it lately; go on with `search resume {now.study}`"
+    return now.state
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    """`3, 4, 5 ... 70`: enough to look at one of them."""
+    first = ", ".join(map(str, numbers[:8]))
+    return first if len(numbers) <= 8 else f"{first} ... {numbers[-1]}"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _frame(now: Status) -> pl.DataFrame:
+    """One row for programs."""
+    counts = {state: now.counts.get(state, 0) for state in get_args(State)}
+    row = {
+        "study": now.study,
+        "state": now.state,
+        "planned": now.planned,
+        "ended": now.ended,
+        **counts,
+        "objective": now.objective,
+        "direction": now.direction,
+        "best": now.best,
+        "best_number": now.best_number,
+        "steps": now.steps,
+        "trials_per_minute": now.trials_per_minute,
+        "steps_per_second": now.steps_per_second,
+        "eta_seconds": now.eta_seconds,
+    }
+    return pl.DataFrame([row], schema_overrides=_NULLABLE)
+
+
+_NULLABLE = {"best": pl.Float64(), "best_number": pl.Int64()} | dict.fromkeys(
+    ("trials_per_minute", "steps_per_second", "eta_seconds"), pl.Float64()
+)

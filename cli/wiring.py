@@ -1,0 +1,160 @@
+"""The one place that knows all layers: plug-in families, a study written down, a study opened for running."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spaces.errors import StudyError
+from spaces.records import Directives, Offer, Report, State
+from storage.frames import open_reader
+from storage.store import Store, open_store
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+HEARTBEAT_SECONDS = 10.0
+
+
+def version() -> str:
+    """Graft's installed version."""
+    return importlib.metadata.version("graft-search")
+
+
+def families() -> Mapping[str, type]:
+    """Section of a space -> the abstract class of its plug-ins. Imports torch."""
+    from search.samplers import Sampler
+    from search.stopping import Stopping
+    from workers.averaging import Averaging
+    from workers.models import Model
+    from workers.optimizers import Optimizer
+    from workers.tasks import Task
+
+    return {
+        "task": Task,
+        "model": Model,
+        "optimizer": Optimizer,
+        "averaging": Averaging,
+        "sampler": Sampler,
+        "stopping": Stopping,
+    }
+
+
+def enrol(url: str, name: str, space: Space) -> bool:
+    """Write the study into the database; True if it is new.
+
+    Raises StudyError if the name is taken by a study of another space, or a running controller holds the database.
+    """
+    with open_store(url) as store, open_reader(url) as reader:
+        rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
+        if name not in rows:
+            search = space.search
+            store.create_study(
+                name,
+                space=space.text,
+                space_hash=space.hash,
+                objective=search.objective,
+                seed=search.seed,
+                trials=search.trials,
+                version=version(),
+            )
+            return True
+    if rows[name]["space_hash"] != space.hash:
+        raise StudyError(
+            f"study {name!r} exists with another space; give this one another name with --study, "
+            f"or go on with the old one by `search resume {name}`"
+        )
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where a running study stands, for the display and the closing line."""
+
+    planned: int
+    counts: Mapping[State, int]
+    objective: str
+    best: float | None
+    best_number: int | None
+    model_steps: int
+    """Training steps made by this controller's workers, summed over lanes."""
+    utilisation: float | None
+    """Share of lane-steps that trained a trial; None before the first step."""
+    stopping: bool
+    """Whether a stop was asked for."""
+
+
+class RunningStudy:
+    """A study opened for running: the controller on top of its claimed database, in one process."""
+
+    def __init__(self, url: str, name: str) -> None:
+        """Raises StudyError if there is no such study or another process runs it, StorageError if it cannot be written."""
+        from search.resume import begin
+        from spaces import parse
+
+        with open_reader(url) as reader:
+            row = reader.study(name)
+        space = parse(row["space"], f"the space of study {name}", families())
+        self._objective = space.search.objective
+        self._planned = space.search.trials
+        self._study: int = row["id"]
+        self._store = open_store(url)
+        self._heartbeats: dict[str, float] = {}
+        self._steps = self._room = 0
+        self._done = False
+        try:
+            self._store.claim(self._study, policy=space.search.history, objective=self._objective)
+            self._store.set_state(self._study, "running")
+            self._controller = begin(space, self._store, study=self._study, trials=self._planned)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        """Record, decide, answer; and note that the worker was heard of."""
+        directives = self._controller.exchange(reports, offer)
+        self._steps += offer.steps
+        self._room += offer.room
+        self._done = self._done or (directives.done and not self._controller.progress().stopping)
+        self._heartbeat(offer, "done" if directives.done else "running")
+        return directives
+
+    def lost(self, worker: str) -> None:
+        """The worker died: its trials go back to the queue."""
+        self._controller.lost(worker)
+
+    def request_stop(self) -> None:
+        """From now on every worker is told to stop; what it trained goes back to the queue."""
+        self._controller.request_stop()
+
+    def progress(self) -> Standing:
+        """Where the study stands."""
+        progress = self._controller.progress()
+        return Standing(
+            planned=self._planned,
+            counts=progress.counts,
+            objective=str(self._objective),
+            best=progress.best,
+            best_number=progress.best_number,
+            model_steps=self._steps,
+            utilisation=self._steps / self._room if self._room else None,
+            stopping=progress.stopping,
+        )
+
+    def close(self) -> None:
+        """Write how the run ended and release the database."""
+        try:
+            self._store.set_state(self._study, "finished" if self._done else "stopped")
+        finally:
+            self._store.close()
+
+    def _heartbeat(self, offer: Offer, state: str) -> None:
+        now = time.monotonic()
+        if state == "running" and now < self._heartbeats.get(offer.worker, 0) + HEARTBEAT_SECONDS:
+            return
+        self._heartbeats[offer.worker] = now
+        self._store.heartbeat(self._study, offer.worker, host=offer.host, device=offer.device, state=state)
+

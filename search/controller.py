@@ -1,0 +1,253 @@
+"""The controller: the one seam between those who train and the search that steers them.
+
+`exchange` takes reports and an offer of free lanes and answers with directives. It records first and decides then:
+nothing that a sampler, a stopping policy or a screen has seen can be lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, final
+
+from search.memory import Memory
+from search.objectives import better, objective_after
+from search.samplers import Strategy
+from search.stopping import Monitor
+from search.stopping._measures import RememberingMonitor
+from search.supply import Supply
+from spaces.records import Directives, Ending, Offer, Outcome, Report, State, Trial
+from spaces.settings import Objective
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a study stands, for a live display."""
+
+    planned: int
+    """Trials of the whole study; a grid may have fewer."""
+    counts: Mapping[State, int]
+    """Trials by state; one that has never been started is in none. `running` is the number of busy lanes."""
+    best: float | None
+    """The best objective of all trials that ended, in the user's direction."""
+    best_number: int | None
+    reports: int
+    """Reports recorded by this controller."""
+    steps: int
+    """Optimizer steps that these reports stand for, summed over trials."""
+
+
+@dataclass(slots=True)
+class _Lane:
+    """A running trial and what its reports have said so far."""
+
+    trial: Trial
+    worker: str
+    step: int = 0
+    objective: float | None = None
+
+
+@final
+class Controller:
+    """Steers one study. One thread at a time may call it, and it alone may write to its memory.
+
+    Trials are written as running before a worker hears of them, and as ended before anyone acts on it. Reports on
+    trials that their worker does not hold are ignored.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        strategy: Strategy,
+        monitors: Sequence[Monitor],
+        memory: Memory,
+        *,
+        ended: Sequence[Outcome] = (),
+        queued: Sequence[Trial] = (),
+    ) -> None:
+        """`ended` and `queued`: all that was ever started. The other numbers below `space.search.trials` are new."""
+        self._objective: Objective = space.search.objective
+        self._group = space.search.group
+        self._planned = space.search.trials
+        self._strategy = strategy
+        self._monitors = monitors
+        self._memory = memory
+        self._lanes: dict[int, _Lane] = {}
+        self._stops: defaultdict[str, set[int]] = defaultdict(set)
+        """Trials that ended by our verdict, by the worker that has yet to hear of it."""
+        self._supply = Supply(strategy, self._new_numbers({one.number for one in (*ended, *queued)}), queued)
+        self._ended: Counter[State] = Counter(outcome.state for outcome in ended)
+        self._best: tuple[float, int] | None = None
+        self._reports = 0
+        self._steps = 0
+        for outcome in ended:
+            self._note_best(outcome)
+
+    @classmethod
+    def begin(cls, space: Space, memory: Memory) -> Self:
+        """The controller of a study that is new or goes on.
+
+        Trials that were running when the last controller went away are queued again. The sampler learns every outcome
+        and which trials are open; stopping policies that compare with ended trials see the reports of these again.
+        """
+        memory.requeue(None)
+        queued = [space.resolve(number, draws) for number, draws in memory.queued()]
+        ended = memory.outcomes(None)
+        opened = [
+            Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
+            for trial in queued
+        ]
+        strategy = space.search.sampler.begin(space, [*ended, *opened])
+        monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
+        groups = {outcome.number: outcome.group for outcome in ended}
+        for monitor in monitors:
+            if isinstance(monitor, RememberingMonitor) and ended:
+                monitor.recall(memory.reports(monitor.measure.name), groups)
+        return cls(space, strategy, monitors, memory, ended=ended, queued=queued)
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        """Record a worker's reports, decide, and fill its free lanes.
+
+        What the memory raises goes through, and the same call may be made again: what was written is written once.
+        """
+        accepted = self._accepted(reports, offer.worker)
+        self._judge(accepted, self._record(accepted, offer.worker))
+        if offer.structure is None and offer.lanes:
+            # An empty device: what it should hold died with the worker that had its name before.
+            self._return_lanes(offer.worker)
+        if self._memory.stop_requested():
+            dropped = self._return_lanes(offer.worker) | self._stops.pop(offer.worker, set())
+            return Directives(stop=tuple(sorted(dropped)), done=True)
+        start = self._start(offer)
+        stop = tuple(sorted(self._stops.pop(offer.worker, ())))
+        return Directives(stop=stop, start=start, done=self._supply.empty and not self._lanes)
+
+    def lost(self, worker: str) -> None:
+        """The worker is gone: its trials go back in the queue and start again elsewhere, with the same numbers."""
+        self._return_lanes(worker)
+        self._stops.pop(worker, None)
+
+    def progress(self) -> Progress:
+        """Where the study stands; costs nothing that grows with it."""
+        best, number = self._best or (None, None)
+        return Progress(
+            planned=self._planned,
+            counts={**self._ended, "running": len(self._lanes), "queued": self._supply.queued},
+            best=best,
+            best_number=number,
+            reports=self._reports,
+            steps=self._steps,
+        )
+
+    def _new_numbers(self, started: set[int]) -> list[range]:
+        """The numbers never started: holes left by trials that were asked for and only held, then the rest."""
+        created = self._memory.created()
+        holes = [range(number, number + 1) for number in range(min(created, self._planned)) if number not in started]
+        return [*holes, range(created, self._planned)]
+
+    def _accepted(self, reports: Sequence[Report], worker: str) -> list[Report]:
+        """The reports on trials that the worker holds, none after a trial's last."""
+        accepted: list[Report] = []
+        over: set[int] = set()
+        for report in reports:
+            lane = self._lanes.get(report.number)
+            if lane is None or lane.worker != worker or report.number in over:
+                continue
+            accepted.append(report)
+            if report.state != "running":
+                over.add(report.number)
+        return accepted
+
+    def _record(self, reports: Sequence[Report], worker: str) -> list[Ending]:
+        """Write the reports with the endings that they imply; those endings."""
+        if not reports:
+            return []
+        objectives = {report.number: self._lanes[report.number].objective for report in reports}
+        for report in reports:
+            objectives[report.number] = objective_after(self._objective, objectives[report.number], report)
+        endings = [
+            Ending(
+                number=report.number,
+                state=report.state,
+                objective=objectives[report.number] if report.state == "finished" else None,
+                error=report.error,
+            )
+            for report in reports
+            if report.state != "running"
+        ]
+        self._memory.record(worker, reports, endings)
+        for report in reports:
+            lane = self._lanes[report.number]
+            lane.objective = objectives[report.number]
+            self._steps += max(0, report.step - lane.step)
+            lane.step = max(lane.step, report.step)
+        self._reports += len(reports)
+        return endings
+
+    def _judge(self, reports: Sequence[Report], endings: Sequence[Ending]) -> None:
+        """Let the stopping policies and the sampler see what is recorded."""
+        groups = {report.number: self._lanes[report.number].trial.group for report in reports}
+        verdicts = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
+        self._close(endings)
+        pruned = [
+            Ending(number=number, state="pruned", objective=self._lanes[number].objective)
+            for number in sorted(verdicts & self._lanes.keys())
+        ]
+        if pruned:
+            self._memory.end(pruned)
+            for ending in pruned:
+                self._stops[self._lanes[ending.number].worker].add(ending.number)
+            self._close(pruned)
+
+    def _close(self, endings: Sequence[Ending]) -> None:
+        """Forget trials whose endings are written, but for what they teach."""
+        outcomes: list[Outcome] = []
+        for ending in endings:
+            trial = self._lanes.pop(ending.number).trial
+            outcome = Outcome(
+                number=trial.number,
+                group=trial.group,
+                draws=trial.draws,
+                objective=ending.objective,
+                state=ending.state,
+            )
+            outcomes.append(outcome)
+            self._ended[ending.state] += 1
+            self._note_best(outcome)
+            for monitor in self._monitors:
+                monitor.forget(ending.number)
+        if outcomes:
+            self._strategy.tell(outcomes)
+
+    def _note_best(self, outcome: Outcome) -> None:
+        if outcome.objective is None:
+            return
+        if self._best is None or better(self._objective, outcome.objective, self._best[0]):
+            self._best = outcome.objective, outcome.number
+
+    def _return_lanes(self, worker: str) -> set[int]:
+        """Put what the worker holds back in the queue; its numbers."""
+        held = {number for number, lane in self._lanes.items() if lane.worker == worker}
+        if held:
+            self._memory.requeue(worker)
+        for number in sorted(held):
+            self._supply.give_back([self._lanes.pop(number).trial])
+            for monitor in self._monitors:
+                monitor.forget(number)
+        return held
+
+    def _start(self, offer: Offer) -> tuple[Trial, ...]:
+        """Trials for the free lanes, written as running."""
+        trials = self._supply.take(offer.structure, offer.lanes, max(self._group, offer.lanes))
+        if trials:
+            try:
+                self._memory.start(trials, offer.worker)
+            except Exception:
+                self._supply.give_back(trials)
+                raise
+        self._lanes.update((trial.number, _Lane(trial, offer.worker)) for trial in trials)
+        return tuple(trials)

@@ -1,0 +1,48 @@
+"""What the controller needs of storage, for one study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from spaces.records import Ending, Outcome, Report, Trial
+
+
+class Memory(Protocol):
+    """The rows of one study, claimed by this process. A method returns when what it writes is committed."""
+
+    def start(self, trials: Sequence[Trial], worker: str, /) -> None:
+        """Write trials as running on `worker`: new ones, or queued ones."""
+        ...
+
+    def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending], /) -> object:
+        """Write a worker's reports and the endings that they imply, all or nothing."""
+        ...
+
+    def end(self, endings: Sequence[Ending], /) -> None:
+        """Write the controller's own verdicts on running trials."""
+        ...
+
+    def requeue(self, worker: str | None, /) -> object:
+        """Put the running trials of a worker (None: of all) back in the queue and delete their reports."""
+        ...
+
+    def queued(self) -> Sequence[tuple[int, Mapping[str, float]]]:
+        """Number and draws of the trials that wait to be started again."""
+        ...
+
+    def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:
+        """The trials that ended last (None: all), in the order in which they ended."""
+        ...
+
+    def reports(self, metric: str, /) -> Sequence[Report]:
+        """Stored reports of the trials that ended: the metrics of this name, steps ascending within a trial."""
+        ...
+
+    def created(self) -> int:
+        """One more than the highest number ever started."""
+        ...
+
+    def stop_requested(self) -> bool:
+        """Whether someone asked the study to stop."""
+        ...

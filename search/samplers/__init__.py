@@ -1,0 +1,32 @@
+"""Samplers decide what to try. The family's abstract class and the object that runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spaces.records import Outcome, Trial
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+
+class Strategy(ABC):
+    """A sampler at work on one study. Draws are coordinates u in [0, 1); the space turns them into values."""
+
+    @abstractmethod
+    def ask(self, numbers: range) -> list[Trial]:
+        """The trials of these numbers, in order; fewer when the sampler has nothing left to propose."""
+
+    @abstractmethod
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn from trials that ended. Objectives are in the user's direction; None: diverged or failed."""
+
+
+class Sampler(ABC):
+    """A sampler's configuration, a frozen dataclass."""
+
+    @abstractmethod
+    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
+        """Start on a study whose ended trials so far are `history`; the seed is `space.search.seed`."""

@@ -1,0 +1,58 @@
+"""What a learning sampler remembers: a bounded part of the history."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from heapq import heappush, heappushpop
+from typing import final
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A trial that ended: its coordinates and its loss (lower is better; None: it diverged or failed)."""
+
+    draws: Mapping[str, float]
+    loss: float | None
+
+
+@final
+class Archive:
+    """The `newest` trials told last, and the `best` of all before them."""
+
+    def __init__(self, newest: int, best: int) -> None:
+        self._limit = newest
+        self._newest: deque[Known] = deque()
+        self._room = best
+        self._best: list[tuple[float, int, Known]] = []
+        self._told = 0
+        self.worst: float | None = None
+        """The highest loss ever told."""
+
+    def __len__(self) -> int:
+        return len(self._newest) + len(self._best)
+
+    def __iter__(self) -> Iterator[Known]:
+        """The trials kept, in the order in which they were told."""
+        yield from (known for _, _, known in sorted(self._best, key=lambda entry: -entry[1]))
+        yield from self._newest
+
+    def add(self, known: Known) -> None:
+        """Remember a trial; the oldest one that is not among the best is forgotten."""
+        if known.loss is not None:
+            self.worst = known.loss if self.worst is None else max(self.worst, known.loss)
+        self._newest.append(known)
+        if len(self._newest) > self._limit:
+            self._retire(self._newest.popleft())
+
+    def _retire(self, known: Known) -> None:
+        self._told += 1
+        if known.loss is None:
+            return
+        # The heap's head is the worst; of equals the one told last.
+        entry = (-known.loss, -self._told, known)
+        if len(self._best) < self._room:
+            heappush(self._best, entry)
+        else:
+            heappushpop(self._best, entry)

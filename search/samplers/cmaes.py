@@ -1,0 +1,134 @@
+"""Covariance matrix adaptation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nextafter
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from cmaes import CMA, get_warm_start_mgd
+from numpy.typing import NDArray
+
+from search.samplers import Sampler, Strategy
+from search.samplers._points import RandomPoints
+from spaces.fields import size
+from spaces.records import TERMINAL, Outcome, Trial
+from spaces.seeds import GAMMA, mix64
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+    from spaces.terms import Draw
+
+Vector = NDArray[np.float64]
+WARM_START = 20
+"""Trials with an objective that a restart needs in order to estimate where the search was."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CovarianceAdaptation(Sampler):
+    """CMA-ES over the continuous draws that every trial makes; choices, conditional draws and, when groups have more
+    than one trial, the draws of groups are random.
+
+    The state is a mean and a covariance; a restart estimates them from the best tenth of the history.
+    Source: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772; Nomura et al., arXiv 2012.06932.
+    """
+
+    population: int = size(32, low=4)
+    """Outcomes of one generation. Trials asked beyond it before it is complete are not learnt from: on a pack of more
+    lanes, give the number of lanes."""
+
+    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
+        """Start at the middle of the cube, or where the history was best."""
+        return CovarianceStrategy(space, history, self.population)
+
+
+@final
+class CovarianceStrategy(Strategy):
+    """CMA-ES on one study.
+
+    Optuna's wrapper is not used: it pickles its state into trials and cannot go on from rows.
+    """
+
+    def __init__(self, space: Space, history: Sequence[Outcome], population: int) -> None:
+        self._space = space
+        self._population = population
+        self._sign = 1.0 if space.search.objective.direction == "minimize" else -1.0
+        self._dimensions = {draw.name: place for place, draw in enumerate(filter(self._learns, _draws(space)))}
+        self._random = {draw.name: RandomPoints(space.search.seed, [draw]) for draw in _draws(space)}
+        self._generation = 0
+        self._asked: dict[int, int] = {}
+        self._results: list[tuple[Vector, float | None]] = []
+        self._optimizer = self._warm(history) if self._dimensions else None
+
+    def _learns(self, draw: Draw) -> bool:
+        own = draw.scope == "trial" or self._space.search.group == 1
+        return own and draw.choices is None and draw.condition is None
+
+    def _warm(self, history: Sequence[Outcome]) -> CMA:
+        known = [
+            (self._vector(outcome), self._sign * outcome.objective)
+            for outcome in history
+            if outcome.state in TERMINAL and outcome.objective is not None
+        ]
+        return self._cold() if len(known) < WARM_START else self._optimizer_at(*get_warm_start_mgd(known))
+
+    def _cold(self) -> CMA:
+        return self._optimizer_at(np.full(len(self._dimensions), 0.5), 1 / 6, None)
+
+    def _optimizer_at(self, mean: Vector, sigma: float, covariance: NDArray[np.float64] | None) -> CMA:
+        bounds = np.tile([0.0, 1.0], (len(self._dimensions), 1))
+        return CMA(
+            mean=np.clip(mean, 0.0, 1.0), sigma=sigma, cov=covariance, bounds=bounds, population_size=self._population
+        )
+
+    def ask(self, numbers: range) -> list[Trial]:
+        """The trials of these numbers, in order."""
+        return [self._ask(number) for number in numbers]
+
+    def _ask(self, number: int) -> Trial:
+        point = self._point(number)
+        group = number // self._space.search.group
+
+        def coordinate(draw: Draw) -> float:
+            if draw.name in self._dimensions:
+                return point[self._dimensions[draw.name]]
+            place = group if draw.scope == "group" else number
+            return float(self._random[draw.name].rows(place, 1)[0, 0])
+
+        self._asked[number] = self._generation
+        return self._space.sample(number, coordinate)
+
+    def _point(self, number: int) -> list[float]:
+        """A point of the current normal distribution that depends on the seed and the number, not on earlier asks."""
+        if self._optimizer is None:
+            return []
+        self._optimizer.reseed_rng(mix64(mix64(self._space.search.seed) + (number + 1) * GAMMA) >> 32)
+        return np.clip(self._optimizer.ask(), 0.0, nextafter(1.0, 0.0)).tolist()
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn from the trials of the current generation; the others come from a distribution that is gone."""
+        for outcome in outcomes:
+            if self._asked.pop(outcome.number, None) == self._generation and self._optimizer is not None:
+                loss = None if outcome.objective is None else self._sign * outcome.objective
+                self._results.append((self._vector(outcome), loss))
+                if len(self._results) == self._population:
+                    self._advance(self._optimizer)
+
+    def _advance(self, optimizer: CMA) -> None:
+        """The next generation. Trials that diverged or failed rank last in theirs."""
+        worst = max((loss for _, loss in self._results if loss is not None), default=0.0)
+        optimizer.tell([(point, worst if loss is None else loss) for point, loss in self._results])
+        if optimizer.should_stop():
+            self._optimizer = self._cold()
+        self._results = []
+        self._generation += 1
+
+    def _vector(self, outcome: Outcome) -> Vector:
+        return np.array([outcome.draws[name] for name in self._dimensions])
+
+
+def _draws(space: Space) -> tuple[Draw, ...]:
+    return (*space.group_draws, *space.trial_draws)

@@ -1,0 +1,44 @@
+"""Tree-structured Parzen estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from optuna.samplers import TPESampler
+
+from search.samplers import Sampler, Strategy
+from search.samplers._optuna import Limits, OptunaStrategy
+from spaces.fields import size
+from spaces.records import Outcome
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TreeParzen(Sampler):
+    """Optuna's multivariate TPE: draws what is likely among good trials and unlikely among the others.
+
+    Draws that are always active are modelled together, conditional ones one by one. Running trials count as bad, so
+    that lanes filled at once spread out. It sees 400 trials: the 200 told last and the 200 best before them.
+    Source: Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011; Watanabe, arXiv 2304.11127.
+    """
+
+    startup: int = size(20)
+    """Trials with an outcome before the first one that is not random."""
+    candidates: int = size(24)
+    """Points among which the most promising is chosen."""
+
+    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
+        """Start on what is remembered of the history."""
+        return OptunaStrategy(
+            space,
+            history,
+            sampler=lambda seed: TPESampler(
+                seed=seed, n_startup_trials=self.startup, n_ei_candidates=self.candidates, multivariate=True
+            ),
+            limits=Limits(newest=200, best=200, running=100, spare=100),
+        )

@@ -1,0 +1,93 @@
+"""Which number of a report a stopping policy looks at, and which way is better."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from search.stopping import Monitor
+from spaces.errors import PluginError
+from spaces.fields import Rule, option
+from spaces.records import Report
+from spaces.settings import Objective
+
+OBJECTIVE = "objective"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRule(Rule):
+    """A metric's name."""
+
+    def describe(self) -> str:
+        """The rule in words."""
+        return "a metric: `objective`, a name (`tvd`: any variant) or name/variant (`tvd/bema`)"
+
+    def check(self, path: str, value: Any) -> Any:
+        """The value; raises PluginError that names path, value and rule."""
+        parts = value.split("/", 2) if isinstance(value, str) else [""]
+        if not all(parts):
+            raise PluginError(f"{path}: {value!r} must be {self.describe()}")
+        return value
+
+
+def metric() -> Any:
+    """A field for the metric that a policy watches; by default the objective."""
+    return field(default=OBJECTIVE, metadata={"rule": MetricRule(kind="option")})
+
+
+def direction() -> Any:
+    """A field for the better direction of the metric; by default that of the objective."""
+    return option(OBJECTIVE, (OBJECTIVE, "minimize", "maximize"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A metric of reports as a loss: lower is better."""
+
+    name: str
+    variant: str | None
+    """None: any variant."""
+    condition: str
+    sign: float
+
+    @classmethod
+    def of(cls, metric: str, direction: str, objective: Objective) -> Measure:
+        """The measure that the fields of a policy mean in a study with this objective."""
+        better = objective.direction if direction == OBJECTIVE else direction
+        sign = 1.0 if better == "minimize" else -1.0
+        name, _, rest = (str(objective) if metric == OBJECTIVE else metric).partition("/")
+        variant, _, condition = rest.partition("/")
+        return cls(name=name, variant=variant or None, condition=condition, sign=sign)
+
+    def losses(self, report: Report) -> Iterator[tuple[str, float]]:
+        """Variant and loss of every matching metric that is finite."""
+        for name, variant, condition, value in report.metrics:
+            if (
+                name == self.name
+                and condition == self.condition
+                and self.variant in (None, variant)
+                and isfinite(value)
+            ):
+                yield variant, self.sign * value
+
+    def loss(self, report: Report) -> float | None:
+        """The lowest matching loss; None if the report has none."""
+        return min((loss for _, loss in self.losses(report)), default=None)
+
+
+class RememberingMonitor(Monitor):
+    """A policy that compares a trial with trials that ended."""
+
+    @property
+    @abstractmethod
+    def measure(self) -> Measure:
+        """What it looks at; reports without it say nothing to it."""
+
+    def recall(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
+        """After a restart: learn again from the stored reports of trials that ended."""
+        self.observe(reports, groups)
+        for number in groups:
+            self.forget(number)

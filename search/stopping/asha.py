@@ -1,0 +1,86 @@
+"""Asynchronous successive halving."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import final
+
+from search.stopping import Monitor, Stopping
+from search.stopping._measures import Measure, RememberingMonitor, direction, metric
+from spaces.fields import knob, size
+from spaces.records import Report
+from spaces.settings import Objective
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SuccessiveHalving(Stopping):
+    """At steps r, r eta, r eta^2, ... only trials within the best 1/eta of the results seen there so far go on.
+
+    A trial's result at a rung is its best loss up to its first report at or after the rung's step. It survives if
+    fewer than max(1, floor(m / eta)) of the m results there, its own included, are better. Nobody waits for anybody.
+    Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020 (stopping variant).
+    """
+
+    metric: str = metric()
+    min_steps: int = size(1)
+    """The first rung r, in steps of the trial."""
+    eta: float = knob(3.0, low=1, open_low=True)
+    """The reduction factor."""
+    direction: str = direction()
+
+    def begin(self, objective: Objective) -> Monitor:
+        """Start with empty rungs."""
+        return HalvingMonitor(Measure.of(self.metric, self.direction, objective), self.min_steps, self.eta)
+
+
+@dataclass(slots=True)
+class _Climber:
+    best: float = inf
+    rung: int = 0
+    """The next rung to be judged at."""
+
+
+@final
+class HalvingMonitor(RememberingMonitor):
+    """Successive halving at work. Kept: one number per trial and rung reached, and the place of running trials."""
+
+    def __init__(self, measure: Measure, min_steps: int, eta: float) -> None:
+        self._measure = measure
+        self._min_steps = min_steps
+        self._eta = eta
+        self._rungs: defaultdict[int, list[float]] = defaultdict(list)
+        self._climbers: dict[int, _Climber] = {}
+
+    @property
+    def measure(self) -> Measure:
+        """What it looks at."""
+        return self._measure
+
+    def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
+        """Those of the reported trials that fall behind at a rung."""
+        return {report.number for report in reports if not self._survives(report)}
+
+    def _survives(self, report: Report) -> bool:
+        loss = self._measure.loss(report)
+        if loss is None:
+            return True
+        climber = self._climbers.setdefault(report.number, _Climber())
+        climber.best = min(climber.best, loss)
+        while report.step >= self._min_steps * self._eta**climber.rung:
+            if not self._passes(self._rungs[climber.rung], climber.best):
+                return False
+            climber.rung += 1
+        return True
+
+    def _passes(self, rung: list[float], loss: float) -> bool:
+        insort(rung, loss)
+        return bisect_left(rung, loss) < max(1, int(len(rung) / self._eta))
+
+    def forget(self, number: int) -> None:
+        """The trial does not run any more; its results stay."""
+        self._climbers.pop(number, None)

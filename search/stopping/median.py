@@ -1,0 +1,92 @@
+"""The median rule."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from statistics import median
+from typing import final
+
+from search.stopping import Monitor, Stopping
+from search.stopping._measures import Measure, RememberingMonitor, direction, metric
+from spaces.fields import size
+from spaces.records import Report
+from spaces.settings import Objective
+
+KEPT = 1000
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Median(Stopping):
+    """Stops a trial whose best so far is worse than the median of the running averages of trials at the same step.
+
+    The running average of a trial at a step is the mean of its losses up to it. The median is over the newest 1,000
+    trials that reported at this step, the trial itself included.
+    Source: Golovin et al., "Google Vizier", KDD 2017, section 3.2.2.
+    """
+
+    metric: str = metric()
+    trials: int = size(5)
+    """No trial is stopped at a step that fewer trials have reported at."""
+    steps: int = size(1)
+    """No trial is stopped before this many of its own steps."""
+    direction: str = direction()
+
+    def begin(self, objective: Objective) -> Monitor:
+        """Start with no averages."""
+        return MedianMonitor(Measure.of(self.metric, self.direction, objective), self.trials, self.steps)
+
+
+@dataclass(slots=True)
+class _Curve:
+    best: float = inf
+    total: float = 0.0
+    count: int = 0
+
+
+@final
+class MedianMonitor(RememberingMonitor):
+    """The median rule at work. Kept: up to 1,000 averages per step, and the curve of each running trial so far."""
+
+    def __init__(self, measure: Measure, trials: int, steps: int) -> None:
+        self._measure = measure
+        self._trials = trials
+        self._steps = steps
+        self._curves: defaultdict[int, _Curve] = defaultdict(_Curve)
+        self._averages: defaultdict[int, deque[float]] = defaultdict(partial(deque[float], maxlen=max(KEPT, trials)))
+
+    @property
+    def measure(self) -> Measure:
+        """What it looks at."""
+        return self._measure
+
+    def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
+        """Those of the reported trials that are worse than the median; reports of one call are judged together."""
+        judged = [(report.number, report.step, self._learn(report)) for report in reports]
+        medians = {step: self._median(step) for _, step, _ in judged}
+        return {number for number, step, best in judged if best is not None and best > medians[step]}
+
+    def _learn(self, report: Report) -> float | None:
+        """The trial's best loss so far; None if this report has no loss."""
+        loss = self._measure.loss(report)
+        if loss is None:
+            return None
+        curve = self._curves[report.number]
+        curve.best = min(curve.best, loss)
+        curve.total += loss
+        curve.count += 1
+        self._averages[report.step].append(curve.total / curve.count)
+        return curve.best
+
+    def _median(self, step: int) -> float:
+        """The loss above which a trial is stopped at this step."""
+        averages = self._averages.get(step, ())
+        return median(averages) if step >= self._steps and len(averages) >= self._trials else inf
+
+    def forget(self, number: int) -> None:
+        """The trial does not run any more; its averages stay."""
+        self._curves.pop(number, None)

@@ -1,0 +1,83 @@
+"""Patience over a group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from search.stopping import Monitor, Stopping
+from search.stopping._measures import Measure, direction, metric
+from spaces.fields import size
+from spaces.records import Report
+from spaces.settings import Objective
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Patience(Stopping):
+    """Stops a whole group when none of its running trials has improved for `steps` of their own steps.
+
+    A trial improves when the metric gets better than that trial's own best in any variant; its first report counts as
+    an improvement. Source: paper 003, section 5.4.
+    """
+
+    metric: str = metric()
+    steps: int = size()
+    direction: str = direction()
+
+    def begin(self, objective: Objective) -> Monitor:
+        """Start with no trial known."""
+        return PatienceMonitor(Measure.of(self.metric, self.direction, objective), self.steps)
+
+
+@dataclass(slots=True)
+class _Member:
+    group: int
+    best: dict[str, float] = field(default_factory=dict[str, float])
+    improved: int = 0
+    waited: int = 0
+    """Own steps since the last improvement."""
+
+
+@final
+class PatienceMonitor(Monitor):
+    """Patience at work. Kept per running trial: the best of each variant and when it was last beaten."""
+
+    def __init__(self, measure: Measure, steps: int) -> None:
+        self._measure = measure
+        self._steps = steps
+        self._members: dict[int, _Member] = {}
+        self._groups: defaultdict[int, set[int]] = defaultdict(set)
+
+    def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
+        """All known trials of every group of these reports in which nothing improves any more."""
+        for report in reports:
+            self._learn(report, groups[report.number])
+            if report.state != "running":
+                self.forget(report.number)
+        stopped: set[int] = set()
+        for group in {groups[report.number] for report in reports}:
+            members = self._groups.get(group, set())
+            if all(self._members[number].waited >= self._steps for number in members):
+                stopped |= members
+        return stopped
+
+    def _learn(self, report: Report, group: int) -> None:
+        member = self._members.setdefault(report.number, _Member(group))
+        self._groups[group].add(report.number)
+        for variant, loss in self._measure.losses(report):
+            if variant not in member.best or loss < member.best[variant]:
+                member.best[variant] = loss
+                member.improved = report.step
+        member.waited = report.step - member.improved
+
+    def forget(self, number: int) -> None:
+        """The trial does not run any more: its group goes on without it."""
+        member = self._members.pop(number, None)
+        if member is None:
+            return
+        self._groups[member.group].discard(number)
+        if not self._groups[member.group]:
+            del self._groups[member.group]

@@ -1,0 +1,112 @@
+"""Where the next trials come from: returned ones, ones asked ahead, new ones from the sampler; sorted by structure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import final
+
+from search.samplers import Strategy
+from spaces.records import Trial
+
+
+@final
+class Shelf:
+    """Trials by structure, each structure first in, first out."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, deque[Trial]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def structures(self) -> Iterable[str]:
+        """The structures that have trials."""
+        return self._trials.keys()
+
+    def count(self, structure: str) -> int:
+        """How many trials of the structure there are."""
+        return len(self._trials.get(structure, ()))
+
+    def put(self, trials: Iterable[Trial]) -> None:
+        """Add trials behind those of their structure."""
+        for trial in trials:
+            self._trials.setdefault(trial.structure, deque()).append(trial)
+            self._count += 1
+
+    def pop(self, structure: str) -> Trial | None:
+        """The structure's first trial; None if there is none."""
+        trials = self._trials.get(structure)
+        if trials is None:
+            return None
+        trial = trials.popleft()
+        if not trials:
+            del self._trials[structure]
+        self._count -= 1
+        return trial
+
+
+@final
+class Supply:
+    """Hands out each trial of a study once, and again when it was given back.
+
+    A sampler is asked by number, in ascending order. Trials that do not fit the structure wanted are held for the next
+    offer that they fit; they are nowhere but in memory and are asked for again by number after a restart.
+    """
+
+    def __init__(self, strategy: Strategy, numbers: Iterable[range], returned: Iterable[Trial]) -> None:
+        """`numbers`: never started yet, ascending; `returned`: trials that wait to be started again."""
+        self._strategy = strategy
+        self._numbers = deque(part for part in numbers if part)
+        self._returned = Shelf()
+        self._returned.put(returned)
+        self._held = Shelf()
+
+    @property
+    def queued(self) -> int:
+        """Trials that were given back and wait."""
+        return len(self._returned)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing left to hand out."""
+        return not (self._numbers or self._returned or self._held)
+
+    def give_back(self, trials: Iterable[Trial]) -> None:
+        """Take trials back that have to start again; they are handed out before new ones."""
+        self._returned.put(trials)
+
+    def take(self, structure: str | None, lanes: int, look_ahead: int) -> list[Trial]:
+        """Up to `lanes` trials of one structure (None: of the one with most trials waiting).
+
+        Fewer when there are no more, or when `look_ahead` trials of other structures are held.
+        """
+        if structure is None and lanes:
+            structure = self._fullest() or (self._fullest() if self._ask(1) else None)
+        taken: list[Trial] = []
+        while structure is not None and len(taken) < lanes:
+            trial = self._returned.pop(structure) or self._held.pop(structure)
+            if trial is not None:
+                taken.append(trial)
+            elif not self._ask(min(lanes - len(taken), look_ahead - len(self._held))):
+                break
+        return taken
+
+    def _fullest(self) -> str | None:
+        structures = {**dict.fromkeys(self._returned.structures()), **dict.fromkeys(self._held.structures())}
+        return max(structures, key=lambda one: self._returned.count(one) + self._held.count(one), default=None)
+
+    def _ask(self, count: int) -> bool:
+        """Ask the sampler for at most `count` new trials; whether there are any."""
+        if count <= 0 or not self._numbers:
+            return False
+        numbers = self._numbers.popleft()
+        numbers, rest = numbers[:count], numbers[count:]
+        if rest:
+            self._numbers.appendleft(rest)
+        asked = self._strategy.ask(numbers)
+        if len(asked) < len(numbers):
+            self._numbers.clear()
+        self._held.put(asked)
+        return bool(asked)

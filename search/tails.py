@@ -1,0 +1,120 @@
+"""How good the best trials are: the best one, the means of the best 1 % and 10 %, and how sure these means are.
+
+Legend: *cost* is a metric turned so that less is better; a *cell* is the trials that are ranked against one another; a
+*portion* is a named share of a cell's best trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+RAW = "raw"
+"""The variant that all others are compared with."""
+
+FEWEST = 5
+"""A mean of fewer trials gets no interval."""
+
+_SURE = 1.96
+"""Standard deviations of a normal 95 % interval."""
+
+Portions = Mapping[str, int]
+"""Name of a portion -> one trial in how many belongs to it; at least one always does. 0 is the best trial alone."""
+
+SUMMARY: Portions = {"best": 0, "best 1 %": 100, "best 10 %": 10}
+"""What paper 003 reports of each ensemble (5.5)."""
+
+FINE: Portions = {"best 0.1 %": 1000, "best 1 %": 100, "best 10 %": 10, "all": 1}
+"""The portions of paper 003's Figure 2, and all trials to compare them with."""
+
+
+PORTION = pl.Enum(["best", "best 0.1 %", "best 1 %", "best 10 %", "all"])
+"""Sorts from few to many."""
+
+
+def ranked(scores: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
+    """Trials with a cost, with their `rank` in their cell (1 is best) and the number of `trials` of the cell.
+
+    Not lazy, as every portion is cut from it: the query planner would rank once for each.
+    """
+    rank = pl.col("cost").rank("ordinal").over(cells)
+    return scores.filter(pl.col("cost").is_not_null()).with_columns(rank=rank, trials=pl.len().over(cells))
+
+
+def best_of(trials: pl.DataFrame, portion: str, one_in: int) -> pl.LazyFrame:
+    """The ranked trials that belong to the portion, with its name and the number of trials `counted` in their cell."""
+    share = pl.col("trials") // one_in if one_in else pl.lit(1)
+    counted = pl.max_horizontal(1, share).cast(pl.Int64)
+    named = trials.lazy().with_columns(portion=pl.lit(portion, PORTION), counted=counted)
+    return named.filter(pl.col("rank") <= pl.col("counted"))
+
+
+def tails(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """One row per cell and portion of SUMMARY; cells are the values of `keys` and `variant`.
+
+    `scores` has number, keys, variant, sign (1: less is better, -1: more) and cost = sign * metric. The rows have keys,
+    variant, sign, trials, portion, counted, value (mean metric of the portion), margin (half the 95 % interval of that
+    mean), raw (the value of the variant `raw`), change = (value - raw) / |raw| and change_margin. Margins are null
+    where fewer than FEWEST trials are counted; raw and change where there is nothing to compare with.
+
+    The intervals are normal, from the influence of each trial on the mean of a tail: (edge - cost)+ / counted up to a
+    constant, edge the worst cost inside (Manistre and Hancock, "Variance of the CTE estimator", 2005). Those of a
+    change pair the variants of each trial.
+    """
+    trials = ranked(scores, [*keys, "variant"])
+    return pl.concat([_tail(best_of(trials, name, one_in), keys) for name, one_in in SUMMARY.items()]).collect()
+
+
+def _tail(trials: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
+    cells, cost, is_raw = [*keys, "variant"], pl.col("cost"), pl.col("variant") == RAW
+    pulled = trials.with_columns(pull=(cost.max().over(cells) - cost) / pl.col("counted"))
+    raw_pulled = pulled.filter(is_raw).select("number", *keys, raw_pull="pull")
+    found = (
+        pulled.join(raw_pulled, on=["number", *keys], how="left")
+        .group_by(cells)
+        .agg(
+            pl.col("sign", "trials", "portion", "counted").first(),
+            value=pl.col("sign").first() * cost.mean(),
+            lift=pl.col("pull").sum(),
+            own=pl.col("pull").pow(2).sum(),
+            both=(pl.col("pull") * pl.col("raw_pull")).sum(),
+        )
+    )
+    raw_found = found.filter(is_raw).select(*keys, raw="value", raw_lift="lift", raw_own="own")
+    compared = found.join(raw_found, on=list(keys), how="left")
+    return compared.with_columns(**_intervals()).drop("lift", "own", "both", "raw_lift", "raw_own")
+
+
+def _intervals() -> Mapping[str, pl.Expr]:
+    value, raw, sure = pl.col("value"), pl.col("raw"), pl.col("counted") >= FEWEST
+    lift, raw_lift, trials = pl.col("lift"), pl.col("raw_lift"), pl.col("trials")
+    own = pl.col("own") - lift**2 / trials  # sums of products about the mean: variances and covariance of the means
+    raw_own = pl.col("raw_own") - raw_lift**2 / trials
+    both = pl.col("both") - lift * raw_lift / trials
+    comparable, ratio = (pl.col("variant") != RAW) & (raw != 0), value / raw
+    variance = (own - 2 * ratio * both + ratio**2 * raw_own) / raw**2
+    return {
+        "margin": pl.when(sure).then(_SURE * own.clip(0).sqrt()),
+        "change": pl.when(comparable).then((value - raw) / raw.abs()),
+        "change_margin": pl.when(comparable & sure).then(_SURE * variance.clip(0).sqrt()),
+    }
+
+
+def mean_margin(column: str) -> pl.Expr:
+    """Half the normal 95 % interval of the mean of a column; null for fewer than FEWEST values."""
+    values = pl.col(column)
+    return pl.when(values.count() >= FEWEST).then(_SURE * values.std() / values.count().sqrt())
+
+
+def median_interval(column: str) -> Mapping[str, pl.Expr]:
+    """`median`, `low`, `high` of a column: the 95 % interval between order statistics; null for fewer than 6 values."""
+    values, count = pl.col(column).drop_nulls(), pl.col(column).count()
+    reach = _SURE * count.sqrt() / 2
+    first = (count / 2 - reach).round().clip(1).cast(pl.Int64) - 1
+    last = (1 + count / 2 + reach).round().clip(1, count).cast(pl.Int64) - 1
+    return {
+        "median": values.median(),
+        "low": pl.when(count >= 6).then(values.sort().get(first, null_on_oob=True)),
+        "high": pl.when(count >= 6).then(values.sort().get(last, null_on_oob=True)),
+    }

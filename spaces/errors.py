@@ -1,0 +1,30 @@
+"""The exceptions of the whole program, drawn at the top of the lowest layer.
+
+GraftError                 one line for a person; the command line prints it and exits with status 2
+├── SpaceError             a space file, or a value given by --set, breaks a rule of the language
+├── PluginError            a plug-in is unknown, or one of its fields has a value outside its rule
+├── StorageError           the database cannot be opened, is locked, too new, or out of space
+└── StudyError             a study does not exist, exists already, or is being run by someone else
+"""
+
+from __future__ import annotations
+
+
+class GraftError(Exception):
+    """An error whose text is one line that names the value, the rule and the choices."""
+
+
+class SpaceError(GraftError):
+    """A rule of the space language is broken; the text starts with the file and the line."""
+
+
+class PluginError(GraftError):
+    """A plug-in does not exist, or one of its fields breaks its rule."""
+
+
+class StorageError(GraftError):
+    """The database cannot be used as asked; what was committed before stays."""
+
+
+class StudyError(GraftError):
+    """The named study is missing, exists already, or belongs to a running controller."""

@@ -1,0 +1,126 @@
+"""Fields of a plug-in's dataclass, with the rule that its values keep.
+
+A plug-in is a frozen keyword-only dataclass. Each field says what kind of thing it is:
+
+    size    an integer that sets tensor shapes or loops; structural: equal for all lanes of a pack
+    option  a string out of a few, or a flag; structural
+    part    another plug-in; its name is structural
+    knob    a number that may differ from lane to lane; inside the engine it is a per-lane tensor
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spaces.errors import PluginError
+
+Kind = Literal["size", "knob", "option", "flag", "part"]
+REQUIRED = dataclasses.MISSING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What a field accepts."""
+
+    kind: Kind
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+    integer: bool = False
+    switch: bool = False
+    choices: tuple[str, ...] = ()
+    family: type | None = None
+
+    def describe(self) -> str:
+        """The rule in words, as it stands in an error: `a number in [0, 1)`."""
+        if self.kind == "part":
+            return "a plug-in"
+        if self.kind == "flag":
+            return "true or false"
+        if self.kind == "option":
+            return "one of " + ", ".join(self.choices)
+        noun = "an integer" if self.integer else "a number"
+        left, right = "(" if self.open_low else "[", ")" if self.open_high else "]"
+        if math.isinf(self.low) and math.isinf(self.high):
+            return noun
+        if math.isinf(self.high):
+            return f"{noun} {'>' if self.open_low else '>='} {self.low:g}"
+        if math.isinf(self.low):
+            return f"{noun} {'<' if self.open_high else '<='} {self.high:g}"
+        return f"{noun} in {left}{self.low:g}, {self.high:g}{right}"
+
+    def check(self, path: str, value: Any) -> Any:
+        """The value in its field's own type; raises PluginError that names path, value and rule."""
+        if self.kind == "flag":
+            good = isinstance(value, bool)
+        elif self.kind == "option":
+            good = value in self.choices
+        else:
+            good = self._is_number(value)
+        if not good:
+            raise PluginError(f"{path}: {value!r} must be {self.describe()}")
+        if self.kind in ("flag", "option"):
+            return value
+        return int(value) if self.integer else float(value)
+
+    def _is_number(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
+            return False
+        if self.integer and value != int(value):
+            return False
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below
+
+
+def _field(rule: Rule, default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"rule": rule})
+
+
+def size(default: Any = REQUIRED, *, low: float = 1, high: float = math.inf) -> Any:
+    """A structural integer in [low, high]."""
+    return _field(Rule(kind="size", low=low, high=high, integer=True), default)
+
+
+def knob(
+    default: Any = REQUIRED,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+    integer: bool = False,
+    switch: bool = False,
+) -> Any:
+    """A number that may differ from lane to lane; with `switch`, whether it is zero is structural.
+
+    A switch lets the engine leave out what a zero turns off (a dropout mask), for all lanes of a pack alike.
+    """
+    rule = Rule(kind="knob", low=low, high=high, open_low=open_low, open_high=open_high, integer=integer, switch=switch)
+    return _field(rule, default)
+
+
+def option(default: Any, choices: Sequence[str]) -> Any:
+    """A structural string out of `choices`."""
+    return _field(Rule(kind="option", choices=tuple(choices)), default)
+
+
+def flag(default: Any) -> Any:
+    """A structural truth value."""
+    return _field(Rule(kind="flag"), default)
+
+
+def part(family: type, default: str) -> Any:
+    """Another plug-in of `family`; `default` names the member used when the field is left out."""
+
+    def build_default() -> Any:
+        from spaces import plugins
+
+        return plugins.build(family, {"name": default})
+
+    return dataclasses.field(default_factory=build_default, metadata={"rule": Rule(kind="part", family=family)})

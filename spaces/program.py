@@ -1,0 +1,114 @@
+"""A compiled space: runs the coordinates of one trial through all of its terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from spaces.errors import SpaceError
+from spaces.plugins import canonical_json, config_of, facts, rules, structure_of
+from spaces.settings import Training
+from spaces.terms import Level, Scope, Source, Term, still
+from spaces.words import number
+
+_REMEMBERED = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What the coordinates of one trial determine; see the fields of `spaces.records.Trial`."""
+
+    draws: dict[str, float]
+    params: dict[str, Any]
+    config: dict[str, Any]
+    structure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What the named values of a group determine for all of its trials."""
+
+    params: dict[str, Any]
+    config: dict[str, Any]
+    structures: dict[str, str]
+    """Section -> canonical JSON, for the sections of one structure in the whole group; completed by its first trial."""
+
+
+class Program:
+    """The terms of a space in the order of their evaluation.
+
+    `group` and `trial` are the named values. Every one is computed for every trial, used or not: a draw that matters
+    only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging and training.
+    """
+
+    def __init__(self, group: Mapping[str, Term], trial: Mapping[str, Term], sections: Mapping[str, Term]) -> None:
+        self._group = [(name, term.evaluate) for name, term in group.items()]
+        self._trial = [(name, term.evaluate) for name, term in trial.items()]
+        self._shared_sections = [(name, term.evaluate) for name, term in sections.items() if term.level < Level.TRIAL]
+        self._own_sections = [(name, term.evaluate) for name, term in sections.items() if term.level is Level.TRIAL]
+        self._restructured = {name for name, term in sections.items() if term.structure is Level.TRIAL}
+        self._shared = lru_cache(maxsize=_REMEMBERED)(self._share)
+
+    def run(self, source: Source) -> Resolved:
+        """Everything that the coordinates of `source` determine; each active draw is asked for exactly once.
+
+        Raises SpaceError, with the named values, where an expression has no value or a rule is broken.
+        """
+        scope = Scope(source, {})
+        try:
+            return self._run(scope)
+        except SpaceError as error:
+            shown = ", ".join(f"${name} = {number(value)}" for name, value in scope.values.items())
+            raise SpaceError(f"{error} (where {shown})" if shown else str(error)) from error
+
+    def _run(self, scope: Scope) -> Resolved:
+        for name, evaluate in self._group:
+            scope.values[name] = evaluate(scope)
+        shared = self._shared(tuple(scope.values.items()))
+        for name, evaluate in self._trial:
+            scope.values[name] = evaluate(scope)
+        own = {name: evaluate(scope) for name, evaluate in self._own_sections}
+        return Resolved(
+            draws=scope.draws,
+            params=shared.params | scope.params | _facts(own),
+            config=shared.config | {name: _config(section) for name, section in own.items()},
+            structure=self._structure(shared, own),
+        )
+
+    def _share(self, values: tuple[tuple[str, float], ...]) -> _Shared:
+        scope = still(dict(values))
+        sections = {name: evaluate(scope) for name, evaluate in self._shared_sections}
+        return _Shared(
+            params=scope.params | _facts(sections),
+            config={name: _config(section) for name, section in sections.items()},
+            structures={name: canonical_json(_structure(section)) for name, section in sections.items()},
+        )
+
+    def _structure(self, shared: _Shared, own: Mapping[str, Any]) -> str:
+        """The canonical JSON of {section: structure}, put together from the sections' texts."""
+        texts = dict(shared.structures)
+        for name, section in own.items():
+            if name not in texts:
+                texts[name] = canonical_json(_structure(section))
+                if name not in self._restructured:
+                    shared.structures[name] = texts[name]
+        return "{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}"
+
+
+def _facts(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """`task.generalisation_gap` and the like: what a section says follows from its fields."""
+    return {f"{name}.{fact}": value for name, section in sections.items() for fact, value in facts(section).items()}
+
+
+def _config(section: object) -> dict[str, Any]:
+    if isinstance(section, Training):
+        return {field: getattr(section, field) for field in rules(Training)}
+    return config_of(section)
+
+
+def _structure(section: object) -> dict[str, Any]:
+    if isinstance(section, Training):
+        return {field: getattr(section, field) for field, rule in rules(Training).items() if rule.kind != "knob"}
+    return structure_of(section)

@@ -1,0 +1,106 @@
+"""The plain values that cross the seam between search, workers and storage.
+
+Legend: a *trial* is one fully resolved configuration with a seed; a *group* is the trials that share one draw of the
+structural parameters; a *structure* is everything of a configuration that cannot differ between the lanes of a pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+State = Literal["queued", "running", "finished", "pruned", "diverged", "failed"]
+Scalar = int | float | str | bool
+
+TERMINAL: frozenset[State] = frozenset({"finished", "pruned", "diverged", "failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One fully resolved configuration with a seed; everything a worker needs to train it alone."""
+
+    number: int
+    """Place in the study, 0 .. n-1."""
+    group: int
+    """Group number: trials of a group share the draws of the space's `group:` block."""
+    seed: int
+    """63-bit seed of all the trial's randomness: initial weights, data, dropout."""
+    draws: Mapping[str, float]
+    """The sampler's own coordinates: name of the draw -> u in [0, 1). With the space they determine the trial."""
+    params: Mapping[str, Scalar]
+    """Dotted path -> value of every leaf that depends on a draw (`optimizer.learning_rate` -> 0.003), and the facts
+    that follow from them (`task.generalisation_gap` -> 4)."""
+    config: Mapping[str, Any]
+    """Resolved configuration, plug-ins as {"name": ..., field: value}, every default filled in; JSON values only."""
+    structure: str
+    """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
+
+
+class Metric(NamedTuple):
+    """One number of a report; a value that is not finite is stored as NULL."""
+
+    name: str
+    variant: str
+    """Which parameters were evaluated: `raw`, `ema` or `bema`."""
+    condition: str
+    """The shifted evaluation it belongs to, for example `length=64`; empty for the plain one."""
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Metrics of one trial at one step, and whether its worker goes on with it."""
+
+    number: int
+    step: int
+    metrics: tuple[Metric, ...]
+    state: Literal["running", "finished", "diverged", "failed"] = "running"
+    error: str | None = None
+    """Why the trial diverged or failed; None otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A worker's free lanes. `structure` None means that its device is empty and takes any structure."""
+
+    worker: str
+    lanes: int
+    structure: str | None = None
+    host: str = ""
+    device: str = ""
+    steps: int = 0
+    """Training steps of all lanes together since the worker's last offer."""
+    room: int = 0
+    """Lanes that these steps would have been with none free, for lane utilisation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directives:
+    """What the controller answers: trials to drop, trials to place in free lanes."""
+
+    stop: tuple[int, ...] = ()
+    start: tuple[Trial, ...] = ()
+    done: bool = False
+    """True when the study will never need this worker again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The controller's verdict on a trial that ended; written before anyone acts on it."""
+
+    number: int
+    state: State
+    objective: float | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a sampler learns from a trial that ended (objective None: diverged or failed)."""
+
+    number: int
+    group: int
+    draws: Mapping[str, float]
+    objective: float | None
+    state: State

@@ -1,0 +1,25 @@
+"""Seeds as hashes: a seed is a pure function of what it belongs to, so nothing has to be remembered to get it again."""
+
+from __future__ import annotations
+
+GAMMA = 0x9E3779B97F4A7C15
+"""The odd constant next to 2^64 divided by the golden ratio: the step of a SplitMix64 stream."""
+_WORD = (1 << 64) - 1
+
+
+def mix64(word: int) -> int:
+    """A bijection of 64-bit words that turns neighbours into unrelated words; `word` is taken modulo 2^64.
+
+    The finalizer of SplitMix64 (variant 13 of Stafford): `mix64(seed + k * GAMMA)` for k = 1, 2, ... is its stream.
+    Source: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, and Vigna's reference
+    implementation `splitmix64.c`.
+    """
+    word &= _WORD
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & _WORD
+    return word ^ (word >> 31)
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """The 63-bit seed of trial `number` in a search with `seed`."""
+    return mix64(mix64(seed + GAMMA) + (number + 1) * GAMMA) >> 1

@@ -1,0 +1,60 @@
+"""The two fixed sections of a space that are not plug-ins: how a trial is trained, and how the search is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spaces.fields import knob, option, size
+
+Direction = Literal["minimize", "maximize"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long a trial trains, on how much, and how often it is judged."""
+
+    steps: int = knob(low=1, integer=True)
+    """Optimizer steps; a knob, since lanes of one pack may train for different lengths."""
+    batch: int = size(128)
+    """Sequences per training step."""
+    validate_every: int = size(1000)
+    """Steps between validations; the last step is always validated."""
+    validation_batch: int = size(1024)
+    """Sequences per validation."""
+    dtype: str = option("float32", ("float32", "float64"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The number the search optimises: a metric's name and variant, written `tvd/bema` in a space."""
+
+    direction: Direction
+    metric: str
+    variant: str
+    condition: str = ""
+    at: Literal["best", "last"] = "best"
+    """`best`: the best validation of the trial counts (as paper 003 reports); `last`: its final one."""
+
+    def __str__(self) -> str:
+        name = f"{self.metric}/{self.variant}"
+        return f"{name}/{self.condition}" if self.condition else name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is tried, how much of it, and what is kept."""
+
+    sampler: Any
+    """A plug-in of the family that `load` was given under `sampler`."""
+    stopping: tuple[Any, ...] = ()
+    """Plug-ins of the family `stopping`; a trial stops when one of them says so."""
+    objective: Objective
+    trials: int = size()
+    """Trials of the study."""
+    group: int = size(1)
+    """Trials that share one draw of the space's `group:` block."""
+    seed: int = knob(0, low=0, high=2**63 - 1, integer=True)
+    """Seed of the sampler and of every trial's own seed."""
+    history: str = option("thin", ("full", "thin", "last"))
+    """Validations that are kept: all of them, ever fewer as a trial goes on, or the best and the last."""

@@ -1,0 +1,82 @@
+"""A space: what a study may try, as a function from coordinates in [0, 1) to trials."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from spaces.declarations import Row
+from spaces.errors import SpaceError
+from spaces.program import Program
+from spaces.records import Trial
+from spaces.seeds import trial_seed
+from spaces.settings import Search
+from spaces.terms import Draw, Source
+
+_LAST = 1.0 - 2.0**-53
+"""The largest coordinate."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Space:
+    """One space file, read and compiled. A trial is a pure function of (space, number, draws)."""
+
+    name: str
+    """The study's name."""
+    text: str
+    """YAML that reads as this very space, overrides included."""
+    hash: str
+    """SHA-256 of the space's content: equal for files that differ in comments, layout or order only."""
+    search: Search
+    group_draws: tuple[Draw, ...]
+    """The draws that the trials of a group share, those under a condition included."""
+    trial_draws: tuple[Draw, ...]
+    """The draws that each trial makes for itself, those under a condition included."""
+    rows: tuple[Row, ...]
+    program: Program
+
+    def sample(self, number: int, source: Source) -> Trial:
+        """Trial `number` with the coordinates that `source` gives.
+
+        `source` is called exactly once for each active draw: first the group's, then the trial's, each in the order of
+        the file, except that a named value comes after those it depends on. Draws under options that a choice did not
+        take are not asked for. Raises SpaceError where the draws break a rule.
+        """
+        resolved = self.program.run(source)
+        return Trial(
+            number=number,
+            group=number // self.search.group,
+            seed=trial_seed(self.search.seed, number),
+            draws=resolved.draws,
+            params=resolved.params,
+            config=resolved.config,
+            structure=resolved.structure,
+        )
+
+    def resolve(self, number: int, draws: Mapping[str, float]) -> Trial:
+        """The trial of stored draws, equal to the sampled one.
+
+        Raises SpaceError for a draw that is missing, as after a change of the space.
+        """
+
+        def stored(draw: Draw) -> float:
+            if draw.name not in draws:
+                raise SpaceError(f"{self.name}: trial {number} was stored without the draw {draw.name}")
+            return draws[draw.name]
+
+        return self.sample(number, stored)
+
+    def check(self, samples: int = 200) -> None:
+        """Try the lowest and the highest coordinates and `samples` random ones, always the same.
+
+        Raises SpaceError for the first draws that break a rule.
+        """
+        uniform = random.Random(0).random
+        sources: list[Callable[[Draw], float]] = [lambda _: 0.0, lambda _: _LAST]
+        for number, source in enumerate(sources + [lambda _: uniform()] * samples):
+            self.sample(number, source)
+
+    def describe(self) -> tuple[Row, ...]:
+        """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
+        return self.rows

@@ -1,0 +1,13 @@
+"""What a study leaves behind: written by one controller (`open_store`), read by anyone (`open_reader`).
+
+sqlite.py, postgres.py   the two databases, behind database.py
+schema.py, migrations/   the tables, and the way to them from older ones
+store.py, rows.py        writing: one transaction per call
+frames.py                reading: typed Polars frames
+history.py               which reports stay
+"""
+
+from storage.frames import Reader, open_reader
+from storage.store import Store, open_store, request_stop
+
+__all__ = ["Reader", "Store", "open_reader", "open_store", "request_stop"]

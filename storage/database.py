@@ -1,0 +1,135 @@
+"""What the two databases do differently: opening, locking, stop requests, and the words of their errors."""
+
+from __future__ import annotations
+
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import polars as pl
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+
+from spaces.errors import StorageError
+
+MetricRow = tuple[int, int, str, str, str, float | None]
+"""The columns of metrics: trial_id, step, name, variant, condition, value."""
+
+Insert = sqlite.Insert | postgresql.Insert
+"""An INSERT that knows ON CONFLICT; both databases spell it alike."""
+
+
+class Rows(NamedTuple):
+    """The answer to a SELECT: names, their types (None: to be told from the values), and the driver's cursor."""
+
+    names: Sequence[str]
+    types: Sequence[pl.DataType | None]
+    cursor: Any
+
+
+class Database(ABC):
+    """One place where studies live. It holds at most one connection, given out by `writer` or by `reader`."""
+
+    name: str
+    """How errors call it; never holds a password."""
+
+    @abstractmethod
+    def writer(self) -> Connection:
+        """The writing connection, on a database that is durable; creates an empty one.
+
+        Raises StorageError if it cannot be written, does not keep what it commits, or has another writer.
+        """
+
+    @abstractmethod
+    def reader(self) -> Connection:
+        """A connection that cannot write, whatever is sent over it; raises StorageError if there is no database."""
+
+    @abstractmethod
+    def insert(self, table: Table) -> Insert:
+        """INSERT INTO table, in this database's dialect."""
+
+    @abstractmethod
+    def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
+        """Write rows of metrics past SQLAlchemy's own handling, which costs more than the rows; known keys stay."""
+
+    @abstractmethod
+    def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
+        """Make this process the study's only controller, until it ends; raises StudyError that names the other one."""
+
+    @abstractmethod
+    def request_stop(self, study_id: int) -> None:
+        """Ask the study's controller, in whatever process it runs, to stop."""
+
+    @abstractmethod
+    def stop_requested(self, connection: Connection, study_id: int) -> bool:
+        """Whether somebody asked since the study was last claimed."""
+
+    @abstractmethod
+    def withdraw_stop(self, connection: Connection, study_id: int) -> None:
+        """Forget an earlier request."""
+
+    @abstractmethod
+    def select(self, connection: Connection, sql: str) -> Rows:
+        """Run one statement over a connection of `reader`, as it stands."""
+
+    @abstractmethod
+    def parameter(self, connection: Connection, study_id: int, path: str) -> str:
+        """SQL for a trial's parameter, `optimizer.learning_rate`: a number, a truth value or a text, as it is drawn."""
+
+    @abstractmethod
+    def explain(self, error: BaseException) -> str | None:
+        """An error of the driver in one line, or None if it is not the driver's."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up the locks; the connection is closed before."""
+
+    @contextmanager
+    def errors_in_words(self) -> Generator[None]:
+        """Turn what the driver raises inside into a StorageError; a broken constraint is our own bug and passes."""
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except Exception as error:
+            line = self.explain(error.orig if isinstance(error, DBAPIError) and error.orig else error)
+            if line is None:
+                raise
+            raise StorageError(f"{self.name}: {line}") from error
+
+
+def find_database(url: str) -> Database:
+    """The database that a URL names; raises StorageError that gives the two forms.
+
+    sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        from storage.sqlite import Sqlite
+
+        return Sqlite(parsed)
+    if parsed.get_backend_name() == "postgresql":
+        from storage.postgres import Postgres
+
+        return Postgres(parsed)
+    raise StorageError(f"storage {parsed.get_backend_name()}://... is not supported; {_FORMS}")
+
+
+_FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        raise StorageError(f"the storage is not a URL; {_FORMS}") from None  # not shown: it may hold a password
+
+
+def who_am_i() -> str:
+    """Name the process, as the next one that wants its lock will read it."""
+    return f"process {os.getpid()} on {socket.gethostname()}"

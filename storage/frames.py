@@ -1,0 +1,232 @@
+"""The reading side: typed Polars frames over a connection that cannot write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import polars as pl
+from sqlalchemy import Boolean, Connection, DateTime, Double, Integer, Table
+
+from spaces.errors import StorageError, StudyError
+from spaces.records import State
+from storage import migrations, rows
+from storage.database import Database, Rows, find_database
+from storage.schema import NUMBERS_PER_STUDY, studies, trial_id, trials
+
+Schema = Mapping[str, pl.DataType]
+
+_TIME = pl.Datetime("us", "UTC")
+_CHUNK = 100_000
+"""Rows turned into columns at once: tuples of Python objects take twenty times the room of a frame."""
+
+
+def _dtype(column_type: Any) -> pl.DataType:
+    """The Polars type of a column; JSON stays text."""
+    if isinstance(column_type, DateTime):
+        return _TIME
+    if isinstance(column_type, Boolean):
+        return pl.Boolean()
+    if isinstance(column_type, Double):
+        return pl.Float64()
+    if isinstance(column_type, Integer):
+        return pl.Int64()
+    return pl.String()
+
+
+def _schema(table: Table) -> Schema:
+    return {column.name: _dtype(column.type) for column in table.columns}
+
+
+STUDIES: Schema = _schema(studies)
+TRIALS: Schema = _schema(trials)
+"""`params`, `draws` and `config` are JSON texts."""
+METRICS: Schema = {
+    "number": pl.Int64(),
+    "step": pl.Int64(),
+    "name": pl.String(),
+    "variant": pl.String(),
+    "condition": pl.String(),
+    "value": pl.Float64(),
+}
+
+
+def open_reader(url: str) -> Reader:
+    """The reading end of a database; raises StorageError if there is none, or it is not one of this program's."""
+    database = find_database(url)
+    reader = Reader(database, database.reader())
+    try:
+        reader.check()
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+class Reader:
+    """Reads one database. Nothing sent through it can change a row."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self.database = database
+        self._connection = connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._connection.close()
+
+    def check(self) -> None:
+        """Raise StorageError unless the database has the schema that this code reads."""
+        with self.database.errors_in_words(), self._connection.begin():
+            migrations.check(self._connection, self.database.name)
+
+    def studies(self) -> pl.DataFrame:
+        """Every study, oldest first; columns STUDIES."""
+        return self._frame(f"SELECT {', '.join(STUDIES)} FROM studies ORDER BY id", STUDIES)
+
+    def study(self, name: str) -> dict[str, Any]:
+        """One row of `studies` as a dictionary; StudyError with the choices if there is no such study."""
+        known = self._frame(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {_quoted(name)}", STUDIES)
+        if known.is_empty():
+            raise StudyError(f"study {name!r} does not exist; {self._choices()}")
+        return known.row(0, named=True)
+
+    def counts(self, study: str) -> dict[State, int]:
+        """How many trials of the study are in each state that occurs."""
+        study_id = self.study(study)["id"]
+        with self.database.errors_in_words(), self._connection.begin():
+            return rows.counts(self._connection, study_id)
+
+    def trials(
+        self,
+        study: str,
+        where: str | None = None,
+        sort: str | None = None,
+        top: int | None = None,
+        columns: Sequence[str] = tuple(TRIALS),
+    ) -> pl.DataFrame:
+        """Trials of a study, by number; columns TRIALS or a choice of them (`config` is most of a trial's size).
+
+        `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, where `params.<dotted path>`
+        stands for a sampled value: `objective < 0.1 AND params.optimizer.learning_rate > 1e-3`, `steps DESC`. NULL
+        sorts last. `top` keeps the first rows: without `sort`, those of the best objective.
+        """
+        row = self.study(study)
+        if sort is None and top is not None:
+            sort = "objective" if row["direction"] == "minimize" else "objective DESC"
+        condition = f" AND ({self._expression(where, row['id'])}\n)" if where else ""
+        order = f"{self._expression(sort, row['id'])}\n{_nulls(sort)}, " if sort else ""
+        limit = f" LIMIT {int(top)}" if top is not None else ""
+        chosen = f"SELECT {', '.join(columns)} FROM trials WHERE study_id = {row['id']}"
+        return self._frame(
+            f"{chosen}{condition} ORDER BY {order}number{limit}", {name: TRIALS[name] for name in columns}
+        )
+
+    def metrics(self, study: str, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """Metrics of a study, by number, step and name; columns METRICS. `names` None: all of them."""
+        first = trial_id(self.study(study)["id"], 0)
+        mine = f"trial_id >= {first} AND trial_id < {first + NUMBERS_PER_STUDY}"
+        named = f" AND name IN ({', '.join(map(_quoted, names))})" if names else ""
+        columns = f"trial_id - {first} AS number, step, name, variant, condition, value"
+        frame = self._frame(f"SELECT {columns} FROM metrics WHERE {mine}{named}", METRICS)
+        return frame.sort("number", "step", "name", "variant", "condition")
+
+    def query(self, sql: str) -> pl.DataFrame:
+        """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.
+
+        PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
+        metrics' column of that name, else text.
+        """
+        with self._select(sql) as answer:
+            values = _columns(answer.cursor.fetchall() if answer.names else [], len(answer.names))
+        if len(set(answer.names)) < len(answer.names):
+            raise StorageError(f"two columns of the answer have one name ({', '.join(answer.names)}); use AS")
+        types = [
+            known or _told(name, column) for name, known, column in zip(answer.names, answer.types, values, strict=True)
+        ]
+        return _to_frame(dict(zip(answer.names, types, strict=True)), values)
+
+    def _choices(self) -> str:
+        names = self.studies()["name"].to_list()
+        return f"there are {', '.join(names)}" if names else "there is none yet"
+
+    def _expression(self, sql: str, study_id: int) -> str:
+        """The user's SQL with `params.<path>` spelled out; texts in quotes stay as they are."""
+
+        def spell(match: re.Match[str]) -> str:
+            path = match["path"]
+            return self.database.parameter(self._connection, study_id, path) if path else match[0]
+
+        with self.database.errors_in_words(), self._connection.begin():
+            return _PARAMETER.sub(spell, sql)
+
+    @contextmanager
+    def _select(self, sql: str) -> Generator[Rows]:
+        with self.database.errors_in_words(), self._connection.begin():
+            yield self.database.select(self._connection, sql)
+
+    def _frame(self, sql: str, schema: Schema) -> pl.DataFrame:
+        with self._select(sql) as answer:
+            chunks = iter(lambda: answer.cursor.fetchmany(_CHUNK), [])
+            return pl.concat(
+                [pl.DataFrame(schema=schema), *(_to_frame(schema, _columns(c, len(schema))) for c in chunks)]
+            )
+
+
+_PARAMETER = re.compile(r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)")
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _nulls(sort: str) -> str:
+    return "" if "nulls" in sort.lower() else "NULLS LAST"
+
+
+def _columns(answer: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+    return list(zip(*answer, strict=True)) if answer else [()] * width
+
+
+def _to_frame(schema: Schema, columns: Sequence[Sequence[Any]]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [_series(name, dtype, values) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
+    )
+
+
+def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
+    """A column; SQLite's times come as text and its truth values as 0 and 1, PostgreSQL's exact numbers as Decimal."""
+    kinds = set(map(type, values)) - {type(None)}
+    if dtype == _TIME and kinds == {str}:
+        return pl.Series(name, values, pl.String()).str.to_datetime(
+            "%Y-%m-%d %H:%M:%S%.6f", time_unit="us", time_zone="UTC"
+        )
+    if dtype == pl.Boolean() and kinds == {int}:
+        return pl.Series(name, values, pl.Int64()).cast(dtype)
+    if dtype == pl.Float64() and kinds - {float}:
+        values = [None if value is None else float(value) for value in values]
+    if dtype == pl.String() and kinds - {str}:
+        values = [None if value is None else str(value) for value in values]
+    return pl.Series(name, values, dtype)
+
+
+def _told(name: str, values: Sequence[Any]) -> pl.DataType:
+    """The type that all values of a column fit."""
+    kinds = set(map(type, values)) - {type(None)}
+    if not kinds:
+        return {**TRIALS, **METRICS}.get(name, pl.String())
+    if kinds == {int}:
+        return pl.Int64()
+    if kinds <= {int, float}:
+        return pl.Float64()
+    return pl.Binary() if kinds == {bytes} else pl.String()

@@ -1,0 +1,106 @@
+"""Which reports of a trial stay in the database, and how much room they take.
+
+full   every report
+thin   the first 16, then 4 per octave of the report's index (16, 20, 24, 28, 32, 40, ...), the best and the last
+last   the last report only
+
+A report's index counts the trial's reports from 1. What a new report supersedes is deleted in the transaction that
+writes it, so a trial's rows grow with the logarithm of its length.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from spaces.plugins import canonical_json
+from spaces.records import Report, Trial
+from spaces.settings import Objective
+
+Policy = Literal["full", "thin", "last"]
+
+_ALL = 16
+_PER_OCTAVE = 4
+
+# Measured on SQLite 3.40 (4096-byte pages, filled as they fill during a study); a test keeps them honest.
+_METRIC_BYTES = 42
+_TRIAL_BYTES = 260
+_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What must be known of a trial's earlier reports to say what the next one supersedes."""
+
+    count: int = 0
+    last: int = -1
+    """Step of the latest report."""
+    last_is_landmark: bool = False
+    best: int = -1
+    """Step of the best report; -1 if none had a finite objective."""
+    best_is_landmark: bool = False
+    best_score: float = math.inf
+
+
+def is_landmark(policy: Policy, index: int) -> bool:
+    """Whether the report number `index` (from 1) stays whatever comes after it."""
+    if policy == "full":
+        return True
+    if policy == "last":
+        return False
+    octave = 1 << (index.bit_length() - 1)
+    return index <= _ALL or index % (octave // _PER_OCTAVE) == 0
+
+
+def follow(policy: Policy, past: Past, step: int, score: float) -> tuple[Past, tuple[int, ...]]:
+    """The past after a report at `step`, later than the last one, and the earlier steps that it supersedes.
+
+    `score` is smaller for better reports; one that is not finite is never the best.
+    """
+    landmark = is_landmark(policy, past.count + 1)
+    now = replace(past, count=past.count + 1, last=step, last_is_landmark=landmark)
+    if policy == "thin" and math.isfinite(score) and score < past.best_score:
+        now = replace(now, best=step, best_is_landmark=landmark, best_score=score)
+    before = {past.last: past.last_is_landmark, past.best: past.best_is_landmark}
+    gone = (old for old, kept in before.items() if old >= 0 and not kept and old != now.best)
+    return now, tuple(sorted(gone))
+
+
+def score_of(report: Report, objective: Objective) -> float:
+    """The report's objective, turned so that smaller is better; infinite if it does not have it."""
+    key = (objective.metric, objective.variant, objective.condition)
+    value = next((m.value for m in report.metrics if m[:3] == key), math.nan)
+    if not math.isfinite(value):
+        return math.inf
+    return value if objective.direction == "minimize" else -value
+
+
+def predict_rows(policy: Policy, validations: int, metrics_per_validation: int) -> int:
+    """Metric rows that one trial of `validations` reports leaves; at most two reports too many, never too few."""
+    if policy == "full":
+        return validations * metrics_per_validation
+    if policy == "last":
+        return min(validations, 1) * metrics_per_validation
+    best_and_last = 2
+    return min(validations, _landmarks(validations) + best_and_last) * metrics_per_validation
+
+
+def _landmarks(validations: int) -> int:
+    """How many of the indices 1 .. validations are landmarks of `thin`."""
+    if validations <= _ALL:
+        return validations
+    octave = 1 << (validations.bit_length() - 1)
+    whole = _PER_OCTAVE * (octave.bit_length() - _ALL.bit_length())
+    return _ALL - 1 + whole + (validations - octave) // (octave // _PER_OCTAVE) + 1
+
+
+def predict_bytes(trial: Trial, trials: int, rows: int) -> int:
+    """Size in bytes of a SQLite file of `trials` trials like `trial`, `rows` metric rows each; good to 30 percent."""
+    row = _TRIAL_BYTES + sum(len(canonical_json(value)) for value in (trial.params, trial.draws, trial.config))
+    return trials * (_in_pages(row) + rows * _METRIC_BYTES)
+
+
+def _in_pages(row: int) -> int:
+    """Room for a row of a table: a page holds whole rows, and what is longer than a page goes to pages of its own."""
+    return _PAGE // (_PAGE // row) if row < _PAGE else row

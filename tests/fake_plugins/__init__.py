@@ -1,0 +1,17 @@
+"""Small plug-in families with every kind of field, so that tests of the language need neither torch nor Optuna."""
+
+from tests.fake_plugins.averagings import Averaging
+from tests.fake_plugins.models import Model
+from tests.fake_plugins.optimizers import Optimizer
+from tests.fake_plugins.samplers import Sampler
+from tests.fake_plugins.stoppings import Stopping
+from tests.fake_plugins.tasks import Task
+
+FAMILIES = {
+    "task": Task,
+    "model": Model,
+    "optimizer": Optimizer,
+    "averaging": Averaging,
+    "sampler": Sampler,
+    "stopping": Stopping,
+}

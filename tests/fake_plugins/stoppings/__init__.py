@@ -1,0 +1,5 @@
+"""The made-up stoppings of the language's tests."""
+
+
+class Stopping:
+    """A stopping that is configuration and nothing else."""

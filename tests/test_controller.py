@@ -1,0 +1,506 @@
+"""The controller against a fake worker and a fake memory: record, then act; every trial once."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from search.controller import Controller
+from search.memory import Memory
+from search.objectives import objective_after
+from search.samplers import Strategy
+from search.stopping import Monitor
+from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Trial
+from spaces.settings import Objective
+from spaces.space import Space
+from tests.search_spaces import CONDITIONAL, PLAIN, space
+
+LENGTH = 30
+"""Steps of a fake trial; it reports every 10."""
+
+
+@dataclass
+class Row:
+    """A trial as the fake database keeps it."""
+
+    trial: Trial
+    worker: str
+    state: str = "running"
+    objective: float | None = None
+    reports: list[Report] = field(default_factory=list)
+    terminal_events: int = 0
+
+
+class Rows(Memory):
+    """A database in a dict, as strict as storage: what should not be written is an error here. `log` is every write."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+        self.log: list[tuple[str, object]] = []
+        self.stopping = False
+        self.ended: list[int] = []
+        self.failures = 0
+
+    def _fail_if_asked(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("the database does not answer")
+
+    def start(self, trials: Sequence[Trial], worker: str) -> None:
+        self._fail_if_asked()
+        for trial in trials:
+            row = self.rows.get(trial.number)
+            assert row is None or (row.state == "queued" and row.trial == trial), f"trial {trial.number} doubled"
+            self.rows[trial.number] = replace(row, state="running", worker=worker) if row else Row(trial, worker)
+        self.log.append(("start", tuple(trial.number for trial in trials)))
+
+    def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending]) -> None:
+        self._fail_if_asked()
+        for report in reports:
+            row = self.rows[report.number]
+            assert (row.state, row.worker) == ("running", worker), f"late report on trial {report.number}"
+            row.reports.append(report)
+            self.log.append(("report", (report.number, report.step)))
+        self.end(endings)
+
+    def end(self, endings: Sequence[Ending]) -> None:
+        self._fail_if_asked()
+        for ending in endings:
+            row = self.rows[ending.number]
+            assert row.state == "running"
+            row.state, row.objective = ending.state, ending.objective
+            row.terminal_events += 1
+            self.ended.append(ending.number)
+            self.log.append(("end", ending.number))
+
+    def requeue(self, worker: str | None) -> list[int]:
+        numbers = [n for n, row in self.rows.items() if row.state == "running" and worker in (None, row.worker)]
+        for number in numbers:
+            self.rows[number].state = "queued"
+            self.rows[number].reports = []
+        return numbers
+
+    def queued(self) -> list[tuple[int, Mapping[str, float]]]:
+        return [(n, row.trial.draws) for n, row in sorted(self.rows.items()) if row.state == "queued"]
+
+    def outcomes(self, limit: int | None) -> list[Outcome]:
+        assert limit is None
+        ended = [self.rows[number] for number in self.ended]
+        return [
+            Outcome(
+                number=row.trial.number,
+                group=row.trial.group,
+                draws=row.trial.draws,
+                objective=row.objective,
+                state=row.state,
+            )
+            for row in ended
+        ]
+
+    def reports(self, metric: str) -> list[Report]:
+        return [report for number in self.ended for report in self.rows[number].reports]
+
+    def created(self) -> int:
+        return max(self.rows, default=-1) + 1
+
+    def stop_requested(self) -> bool:
+        return self.stopping
+
+
+def loss(trial: Trial, step: int) -> float:
+    """What a fake trial reports: a pure function of the trial and the step."""
+    return random.Random(f"{trial.seed}/{trial.draws}/{step}").uniform(0, 1) + 1 / step
+
+
+class FakeWorker:
+    """Lanes that count steps. Trials whose seed is a multiple of 7 diverge at step 20."""
+
+    def __init__(self, name: str, lanes: int) -> None:
+        self.name = name
+        self.width = lanes
+        self.lanes: dict[int, tuple[Trial, int]] = {}
+        self.done = False
+
+    def train(self, moving: Sequence[int]) -> list[Report]:
+        """Ten steps of the lanes in `moving`."""
+        reports: list[Report] = []
+        for number in moving:
+            trial, step = self.lanes[number]
+            step += 10
+            state = "diverged" if trial.seed % 7 == 0 and step == 20 else "finished" if step == LENGTH else "running"
+            metrics = (Metric("tvd", "raw", "", loss(trial, step)),)
+            reports.append(Report(number=number, step=step, metrics=metrics, state=state))
+            self.lanes[number] = (trial, step)
+            if state != "running":
+                del self.lanes[number]
+        return reports
+
+    def offer(self) -> Offer:
+        """All free lanes; an empty device takes any structure."""
+        structure = next((trial.structure for trial, _ in self.lanes.values()), None)
+        return Offer(worker=self.name, lanes=self.width - len(self.lanes), structure=structure)
+
+    def obey(self, directives: Directives) -> None:
+        """Drop and place; a pack has one structure, and never more trials than lanes."""
+        for number in directives.stop:
+            self.lanes.pop(number, None)
+        self.lanes.update((trial.number, (trial, 0)) for trial in directives.start)
+        assert len({trial.structure for trial, _ in self.lanes.values()}) <= 1
+        assert len(self.lanes) <= self.width
+        self.done = directives.done
+
+
+def finish(controller: Controller, *workers: FakeWorker, limit: int = 5000) -> None:
+    """Let the workers take turns until each is told that it is done."""
+    turns = 0
+    while not all(worker.done for worker in workers):
+        for worker in workers:
+            if not worker.done:
+                worker.obey(controller.exchange(worker.train(list(worker.lanes)), worker.offer()))
+        turns += 1
+        assert turns < limit, "the study does not end"
+
+
+def audit(memory: Rows, here: Space) -> None:
+    """Every number once and ended once, and what is stored is what the trial gives alone."""
+    assert sorted(memory.rows) == list(range(here.search.trials))
+    for row in memory.rows.values():
+        assert row.terminal_events == 1
+        assert row.state in TERMINAL
+        steps = [report.step for report in row.reports]
+        assert steps == [10, 20, 30][: len(steps)]
+        assert all(report.metrics[0].value == loss(row.trial, report.step) for report in row.reports)
+        best = min((loss(row.trial, step) for step in steps), default=None)
+        assert row.objective == (None if row.state == "diverged" else best)
+        assert row.state != "finished" or len(steps) == 3
+
+
+SAMPLERS = ["random", "qmc", "{tpe: {startup: 4}}", "{nsga2: {population: 4}}", "{cmaes: {population: 4}}"]
+POLICIES = ["[]", "{patience: {steps: 10}}", "{asha: {min_steps: 10, eta: 2}}", "{median: {trials: 3, steps: 10}}"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_trial_of_a_study_is_made_once_and_ends_once(sampler: str) -> None:
+    here = space(CONDITIONAL, sampler=sampler, trials=40, group=8)
+    memory = Rows()
+    finish(Controller.begin(here, memory), FakeWorker("a", 6), FakeWorker("b", 3))
+    audit(memory, here)
+
+
+@pytest.mark.parametrize("policy", POLICIES[1:])
+def test_a_stopping_policy_prunes_and_nothing_is_lost(policy: str) -> None:
+    here = space(CONDITIONAL, trials=60, group=10, stopping=policy)
+    memory = Rows()
+    finish(Controller.begin(here, memory), FakeWorker("a", 5), FakeWorker("b", 5))
+    audit(memory, here)
+    assert "pruned" in {row.state for row in memory.rows.values()}
+
+
+def test_a_grid_ends_when_it_is_exhausted() -> None:
+    here = space(PLAIN, sampler="{grid: {points: 2}}", trials=50)
+    memory = Rows()
+    finish(Controller.begin(here, memory), FakeWorker("a", 3))
+    assert len(memory.rows) == 2**3
+
+
+class Spy(Strategy, Monitor):
+    """A sampler and a policy that look into the memory whenever they are told something."""
+
+    def __init__(self, inner: Strategy, memory: Rows) -> None:
+        self.inner = inner
+        self.memory = memory
+
+    def ask(self, numbers: range) -> list[Trial]:
+        return self.inner.ask(numbers)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            row = self.memory.rows[outcome.number]
+            assert (row.state, row.objective) == (outcome.state, outcome.objective)
+
+    def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
+        for report in reports:
+            assert ("report", (report.number, report.step)) in self.memory.log
+        return {report.number for report in reports if report.number % 3 == 0}
+
+    def forget(self, number: int) -> None:
+        assert self.memory.rows[number].state != "running"
+
+
+def test_everything_is_recorded_before_anyone_acts_on_it() -> None:
+    here = space(PLAIN, trials=30)
+    memory = Rows()
+    spy = Spy(here.search.sampler.begin(here, []), memory)
+    controller = Controller(here, spy, [spy], memory)
+    worker = FakeWorker("a", 7)
+    while not worker.done:
+        directives = controller.exchange(worker.train(list(worker.lanes)), worker.offer())
+        assert all(memory.rows[number].state in TERMINAL for number in directives.stop)
+        assert all(memory.rows[trial.number].state == "running" for trial in directives.start)
+        worker.obey(directives)
+    audit(memory, here)
+    assert all(row.state == "pruned" for number, row in memory.rows.items() if number % 3 == 0)
+
+
+def test_a_trial_on_another_worker_is_stopped_when_that_worker_next_speaks() -> None:
+    here = space(PLAIN, trials=2, group=2, stopping="{patience: {metric: tvd, steps: 10}}")
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    a, b = Offer(worker="a", lanes=1), Offer(worker="b", lanes=1)
+    controller.exchange([], a)
+    [trial] = controller.exchange([], b).start
+    full_a, full_b = (replace(offer, lanes=0, structure=trial.structure) for offer in (a, b))
+    metrics = (Metric("tvd", "raw", "", 0.5),)
+    for step in (10, 20):
+        controller.exchange([Report(number=1, step=step, metrics=metrics)], full_b)
+        said = controller.exchange([Report(number=0, step=step, metrics=metrics)], full_a)
+    assert said.stop == (0,)
+    assert memory.rows[1].state == "pruned"
+    late = controller.exchange([Report(number=1, step=30, metrics=metrics, state="finished")], full_b)
+    assert (late.stop, late.done, memory.rows[1].state) == ((1,), True, "pruned")
+
+
+def test_reports_of_a_worker_that_does_not_hold_the_trial_change_nothing() -> None:
+    here = space(PLAIN, trials=3)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    controller.exchange([], Offer(worker="a", lanes=1))
+    before = list(memory.log)
+    late = [Report(number=number, step=10, metrics=(), state="finished") for number in (0, 2, 99)]
+    controller.exchange(late, Offer(worker="b", lanes=0))
+    assert memory.log == before
+    assert controller.progress().reports == 0
+
+
+def test_a_worker_that_comes_back_empty_has_lost_its_trials() -> None:
+    here = space(PLAIN, trials=3)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    first = controller.exchange([], Offer(worker="a", lanes=2)).start
+    again = controller.exchange([], Offer(worker="a", lanes=2)).start
+    assert first == again
+    assert controller.progress().counts["running"] == 2
+
+
+def test_the_trials_of_a_lost_worker_go_to_the_others_before_new_ones() -> None:
+    here = space(PLAIN, trials=9)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    lost = controller.exchange([], Offer(worker="a", lanes=3)).start
+    controller.lost("a")
+    assert controller.progress().counts["queued"] == 3
+    assert controller.exchange([], Offer(worker="b", lanes=5)).start[:3] == lost
+
+
+def test_a_stop_request_sends_running_trials_back_and_they_are_run_after_resuming() -> None:
+    here = space(PLAIN, trials=8)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    worker = FakeWorker("a", 3)
+    worker.obey(controller.exchange([], worker.offer()))
+    memory.stopping = True
+    said = controller.exchange(worker.train([0]), worker.offer())
+    assert (said.stop, said.start, said.done) == ((0, 1, 2), (), True)
+    assert {row.state for row in memory.rows.values()} == {"queued"}
+    memory.stopping = False
+    finish(Controller.begin(here, memory), FakeWorker("a", 3))
+    audit(memory, here)
+
+
+def test_done_is_said_only_when_no_other_worker_holds_a_trial() -> None:
+    here = space(PLAIN, trials=2)
+    controller = Controller.begin(here, Rows())
+    controller.exchange([], Offer(worker="a", lanes=2))
+    assert not controller.exchange([], Offer(worker="b", lanes=2)).done
+    controller.lost("a")
+    assert len(controller.exchange([], Offer(worker="b", lanes=2)).start) == 2
+
+
+def test_look_ahead_holds_trials_of_other_structures_and_is_bounded() -> None:
+    """Widths differ from group to group, so what does not fit the offer is held, up to the group's size."""
+    here = space(CONDITIONAL, trials=400, group=4)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    first = controller.exchange([], Offer(worker="a", lanes=1)).start
+    fitting = controller.exchange([], Offer(worker="a", lanes=3, structure=first[0].structure)).start
+    assert all(trial.structure == first[0].structure for trial in fitting)
+    asked_at_most = 1 + len(fitting) + max(4, 3)
+    rest = controller.exchange([], Offer(worker="b", lanes=400)).start
+    assert max(trial.number for trial in (*first, *fitting)) <= asked_at_most
+    assert len({trial.structure for trial in rest}) == 1
+
+
+def test_an_empty_device_gets_the_structure_with_most_trials_waiting() -> None:
+    here = space(CONDITIONAL, trials=64, group=64)
+    controller = Controller.begin(here, Rows())
+    sizes = [len(controller.exchange([], Offer(worker=name, lanes=64)).start) for name in "abcd"]
+    assert sum(sizes) == 64
+    assert len(set(sizes[1:])) > 1
+    assert sizes[1:] == sorted(sizes[1:], reverse=True)
+
+
+def test_what_the_memory_refuses_can_be_sent_again() -> None:
+    here = space(PLAIN, trials=12)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    worker = FakeWorker("a", 4)
+    while not worker.done:
+        reports, offer = worker.train(list(worker.lanes)), worker.offer()
+        memory.failures = 1
+        with pytest.raises(OSError, match="does not answer"):
+            controller.exchange(reports, offer)
+        worker.obey(controller.exchange(reports, offer))
+        if not worker.lanes:
+            break
+    finish(controller, worker)
+    audit(memory, here)
+
+
+def test_progress_counts_trials_reports_and_steps() -> None:
+    here = space(PLAIN, trials=20)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    finish(controller, FakeWorker("a", 4))
+    progress = controller.progress()
+    states = [row.state for row in memory.rows.values()]
+    assert {state: progress.counts.get(state, 0) for state in {*states, "running", "queued"}} == {
+        state: states.count(state) for state in {*states, "running", "queued"}
+    }
+    assert progress.reports == sum(len(row.reports) for row in memory.rows.values())
+    assert progress.steps == sum(row.reports[-1].step for row in memory.rows.values())
+    best = min((row for row in memory.rows.values() if row.objective is not None), key=lambda row: row.objective)
+    assert (progress.best, progress.best_number) == (best.objective, best.trial.number)
+    resumed = Controller.begin(here, memory).progress()
+    assert (resumed.best, resumed.counts) == (progress.best, progress.counts)
+
+
+@pytest.mark.parametrize(
+    ("at", "direction", "values", "expected"),
+    [
+        ("best", "minimize", [3.0, 1.0, 2.0], 1.0),
+        ("best", "maximize", [3.0, 1.0, 2.0], 3.0),
+        ("best", "minimize", [math.nan, 2.0, math.inf], 2.0),
+        ("last", "minimize", [1.0, 2.0], 2.0),
+        ("last", "minimize", [1.0, math.nan], None),
+        ("best", "minimize", [math.nan], None),
+        ("best", "minimize", [], None),
+    ],
+)
+def test_the_objective_follows_the_reports(
+    at: str, direction: str, values: list[float], expected: float | None
+) -> None:
+    objective = Objective(direction=direction, metric="tvd", variant="bema", condition="length=64", at=at)
+    value = None
+    for step, number in enumerate(values):
+        others = [
+            Metric("tvd", "raw", "length=64", -9.0),
+            Metric("tvd", "bema", "", -9.0),
+            Metric("itp", "bema", "", 9.0),
+        ]
+        metrics = (*others, Metric("tvd", "bema", "length=64", number))
+        value = objective_after(objective, value, Report(number=0, step=step, metrics=metrics))
+        value = objective_after(objective, value, Report(number=0, step=step, metrics=tuple(others)))
+    assert value == expected
+
+
+class Simulation(RuleBasedStateMachine):
+    """Workers that come, go, die and stutter; controllers that die and are resumed; databases that refuse."""
+
+    @initialize(
+        sampler=st.sampled_from(SAMPLERS),
+        policy=st.sampled_from(POLICIES),
+        body=st.sampled_from([PLAIN, CONDITIONAL]),
+        group=st.sampled_from([1, 4]),
+        trials=st.integers(1, 25),
+    )
+    def launch(self, sampler: str, policy: str, body: str, group: int, trials: int) -> None:
+        self.space = space(body, sampler=sampler, stopping=policy, group=group, trials=trials)
+        self.memory = Rows()
+        self.workers: dict[str, FakeWorker] = {}
+        self.controller = Controller.begin(self.space, self.memory)
+
+    @rule(name=st.sampled_from("abc"), lanes=st.integers(1, 5))
+    def join(self, name: str, lanes: int) -> None:
+        """A worker starts, perhaps under the name of one that just died unnoticed."""
+        self.workers[name] = FakeWorker(name, lanes)
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), twice=st.booleans(), refused=st.integers(0, 2))
+    def speak(self, data: st.DataObject, twice: bool, refused: int) -> None:
+        """Some of a worker's lanes train; the database may refuse for a while; the reports may arrive twice."""
+        worker = data.draw(st.sampled_from(list(self.workers.values())))
+        moving = [number for number in worker.lanes if data.draw(st.booleans())]
+        reports = worker.train(moving)
+        offer = worker.offer()
+        self.memory.failures = refused
+        while True:
+            try:
+                directives = self.controller.exchange([*reports, *reports] if twice else reports, offer)
+                break
+            except OSError:
+                continue
+        self.memory.failures = 0
+        worker.obey(directives)
+
+    @precondition(lambda self: self.workers)
+    @rule(data=st.data(), noticed=st.booleans())
+    def die(self, data: st.DataObject, noticed: bool) -> None:
+        name = data.draw(st.sampled_from(list(self.workers)))
+        del self.workers[name]
+        if noticed:
+            self.controller.lost(name)
+
+    @rule()
+    def crash(self) -> None:
+        """The controller dies with its workers; another one takes the study over."""
+        self.workers.clear()
+        self.controller = Controller.begin(self.space, self.memory)
+
+    @rule()
+    def stop(self) -> None:
+        """The study is stopped, all workers hear of it, and it is resumed."""
+        self.memory.stopping = True
+        for worker in self.workers.values():
+            worker.obey(self.controller.exchange([], worker.offer()))
+            assert worker.done
+            assert not worker.lanes
+        self.memory.stopping = False
+        self.crash()
+
+    @invariant()
+    def the_controller_and_the_memory_agree(self) -> None:
+        if not hasattr(self, "memory"):
+            return
+        counts = self.controller.progress().counts
+        for state in ("running", "finished", "pruned", "diverged"):
+            assert counts.get(state, 0) == sum(row.state == state for row in self.memory.rows.values())
+        numbers = [number for kind, number in self.memory.log if kind == "end"]
+        assert len(numbers) == len(set(numbers))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "memory"):
+            return
+        for name in "abc":
+            if name not in self.workers:
+                self.controller.lost(name)
+        workers = [*self.workers.values()] or [FakeWorker("z", 4)]
+        finish(self.controller, *workers)
+        audit_without_duplicates(self.memory, self.space)
+
+
+def audit_without_duplicates(memory: Rows, here: Space) -> None:
+    """As `audit`, where reports may have been written twice: storage keys them by trial and step."""
+    for row in memory.rows.values():
+        row.reports = list({report.step: report for report in row.reports}.values())
+    audit(memory, here)
+
+
+TestSimulation = Simulation.TestCase
+TestSimulation.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,164 @@
+"""One lane against plain PyTorch: nn.Module, torch.optim.AdamW, clip_grad_norm_, LambdaLR, written independently."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.trials import config, random_knobs, trial
+from workers.averaging.bema import Bema
+from workers.averaging.ema import Ema
+from workers.pack import Pack
+from workers.randomness import Purpose, Streams
+from workers.schedules.linear import Linear
+from workers.tasks.set_complement import SetComplement
+
+
+class PlainTransformer(nn.Module):
+    """The minimal transformer as one would write it for a single model, one occurrence at a time."""
+
+    def __init__(self, start: dict[str, Tensor], epsilon: float) -> None:
+        super().__init__()
+        for name, value in start.items():
+            self.register_parameter(name, nn.Parameter(value.clone()))
+        self.epsilon = epsilon
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        stream = nn.functional.embedding(tokens, self.embedding)
+        normed = nn.functional.rms_norm(stream, (stream.shape[-1],), self.norm, self.epsilon)
+        query, key, value = normed @ self.query, normed @ self.key, normed @ self.value
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return (stream + mixed @ self.output) @ self.unembedding
+
+
+def train_plainly(start: dict[str, Tensor], settings: dict, seed: int) -> list[dict[str, Tensor]]:
+    """Parameters before and after each step, by torch's own optimizer, clipping and scheduler."""
+    optimizer, schedule = settings["optimizer"], settings["optimizer"]["schedule"]
+    steps, warmup = settings["training"]["steps"], schedule["warmup"]
+    model = PlainTransformer(start, settings["model"]["norm_epsilon"])
+    free = [model.embedding, model.norm]
+    decayed = [model.query, model.key, model.value, model.output, model.unembedding]
+    adamw = torch.optim.AdamW(
+        [{"params": decayed}, {"params": free, "weight_decay": 0.0}],
+        lr=optimizer["learning_rate"],
+        betas=(optimizer["beta1"], optimizer["beta2"]),
+        eps=optimizer["epsilon"],
+        weight_decay=optimizer["weight_decay"],
+    )
+
+    def factor(n: int) -> float:
+        if n < warmup:
+            return (n + 1) / (warmup + 1)
+        return 1 - (1 - schedule["end_multiplier"]) * (n - warmup) / max(1, steps - warmup)
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(adamw, factor)
+    task = SetComplement(length=settings["task"]["length"], vocabulary=settings["task"]["vocabulary"])
+    path = [{name: p.detach().clone() for name, p in model.named_parameters()}]
+    for step in range(steps):
+        streams = Streams.of(torch.tensor([seed]), Purpose.TRAINING_DATA, step)
+        batch = task.training(streams, settings["training"]["batch"])
+        logits = model(batch["inputs"][0])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"][0].flatten())
+        adamw.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), optimizer["clip_norm"])
+        adamw.step()
+        scheduler.step()
+        path.append({name: p.detach().clone() for name, p in model.named_parameters()})
+    return path
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_lane_alone_equals_plain_pytorch_without_dropout(seed: int) -> None:
+    settings = config(steps=25, every=100, **random_knobs(random.Random(seed), dropout=False))
+    one = trial(0, settings)
+    pack = Pack(one, width=1)
+    pack.place([one])
+    start = {name: p.clone() for name, p in pack.parameters(0).items()}
+    path = train_plainly(start, settings, one.seed)
+    for step in range(1, 25):
+        pack.train(1)
+        for name, value in pack.parameters(0).items():
+            torch.testing.assert_close(value, path[step][name], rtol=1e-10, atol=1e-10)
+
+
+def bema_by_numpy(path: np.ndarray, rho: float, kappa: float, eta: float) -> tuple[np.ndarray, np.ndarray]:
+    """EMA and BEMA after the last point of `path` [n+1, P], from the definitions in paper 003, 4.5."""
+    average = path[0].copy()
+    for n in range(len(path) - 1):
+        beta = (rho + n) ** (-kappa)
+        average = (1 - beta) * average + beta * path[n + 1]
+    last = len(path) - 1
+    return average, (rho + last) ** (-eta) * (path[last] - path[0]) + average
+
+
+@pytest.mark.parametrize(
+    ("rho", "kappa", "eta"), [(1, 1, 0.5), (1, 0, 0), (10, 0.5, 0.2), (1e10, 1, 1), (3.7, 0.9, 0.1)]
+)
+def test_ema_and_bema_equal_an_independent_implementation(rho: float, kappa: float, eta: float) -> None:
+    path = np.random.default_rng(0).normal(size=(200, 11))
+    points = torch.tensor(path)
+    bema = Bema(rho=rho, kappa=kappa, eta=eta)
+    ema = Ema(rho=rho, kappa=kappa)
+    corrected, plain = bema.start(points[0]), ema.start(points[0])
+    for n in range(len(path) - 1):
+        corrected = bema.update(corrected, points[n + 1], torch.tensor(n))
+        plain = ema.update(plain, points[n + 1], torch.tensor(n))
+    last = torch.tensor(len(path) - 1)
+    expected_ema, expected_bema = bema_by_numpy(path, rho, kappa, eta)
+    np.testing.assert_allclose(plain["ema"].numpy(), expected_ema, rtol=0, atol=1e-12)
+    found = bema.evaluated(corrected, points[-1], last)["bema"].numpy()
+    np.testing.assert_allclose(found, expected_bema, rtol=0, atol=1e-12)
+
+
+def test_rho_and_kappa_one_is_the_running_mean_of_what_came_after_the_start() -> None:
+    path = torch.tensor(np.random.default_rng(1).normal(size=(50, 7)))
+    ema = Ema(rho=1, kappa=1)
+    shadow = ema.start(path[0])
+    for n in range(len(path) - 1):
+        shadow = ema.update(shadow, path[n + 1], torch.tensor(n))
+    torch.testing.assert_close(shadow["ema"], path[1:].mean(0), rtol=0, atol=1e-12)
+
+
+def test_the_bema_metrics_of_a_trial_are_those_of_the_bema_of_its_path() -> None:
+    settings = config(steps=20, every=20, **random_knobs(random.Random(9), dropout=False))
+    settings["averaging"] |= {"rho": 2.0, "kappa": 0.6, "eta": 0.3}
+    one = trial(0, settings)
+    pack = Pack(one, width=1)
+    pack.place([one])
+    path = train_plainly({name: p.clone() for name, p in pack.parameters(0).items()}, settings, one.seed)
+    reported = {(m.name, m.variant): m.value for m in pack.train(1000)[0].metrics}
+    flat = np.stack([torch.cat([p.flatten() for p in point.values()]).numpy() for point in path])
+    _, bema = bema_by_numpy(flat, 2.0, 0.6, 0.3)
+    other = Pack(one, width=1)
+    other.place([one])
+    names, sizes = list(path[0]), [p.numel() for p in path[0].values()]
+    pieces = torch.tensor(bema).split(sizes)
+    other.set_parameters(0, {name: piece.view(path[0][name].shape) for name, piece in zip(names, pieces, strict=True)})
+    evaluated = {(m.name, m.variant): m.value for m in other.evaluate(0)}
+    for metric in ("tvd", "itp", "itr"):
+        assert reported[metric, "bema"] == pytest.approx(evaluated[metric, "raw"], abs=1e-10)
+
+
+def test_the_linear_schedule_rises_to_the_peak_and_falls_to_its_end() -> None:
+    schedule = Linear(warmup=4, end_multiplier=0.1)
+    factors = [float(schedule.factor(torch.tensor(n), torch.tensor(10))) for n in range(11)]
+    assert factors[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert factors[4:] == pytest.approx(np.linspace(1, 0.1, 7))
+    assert math.isclose(float(Linear(warmup=0).factor(torch.tensor(0), torch.tensor(10))), 1.0)
+    beyond = Linear(warmup=100)
+    assert float(beyond.factor(torch.tensor(9), torch.tensor(10))) == pytest.approx(10 / 101)
+
+
+def test_the_model_runs_its_whole_warmup_when_it_is_longer_than_the_run() -> None:
+    one = trial(0, config(steps=5, every=5, optimizer={"schedule": {"name": "linear", "warmup": 1000}}))
+    pack = Pack(one, width=1)
+    pack.place([one])
+    (report,) = pack.train(10)
+    assert report.state == "finished"
+    assert report.step == 5

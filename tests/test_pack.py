@@ -1,0 +1,128 @@
+"""Packed equals alone: a trial's numbers never depend on its lane, its neighbours, the pack's width or its history."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from spaces.records import Report, Trial
+from tests.trials import config, random_knobs, trial
+from workers.pack import Pack
+
+TOLERANCE = 1e-10
+
+
+def reports_of(pack: Pack, waiting: list[Trial] | None = None) -> dict[tuple[int, int], Report]:
+    """Train to the end, filling freed lanes from `waiting`; reports by (number, step)."""
+    queue, seen = list(waiting or []), {}
+    while pack.running:
+        for report in pack.train(1000):
+            seen[report.number, report.step] = report
+        pack.place([queue.pop(0) for _ in range(min(pack.free, len(queue)))])
+    return seen
+
+
+def alone(one: Trial) -> dict[tuple[int, int], Report]:
+    pack = Pack(one, width=1)
+    pack.place([one])
+    return reports_of(pack)
+
+
+def assert_same(found: dict[tuple[int, int], Report], expected: dict[tuple[int, int], Report]) -> None:
+    assert found.keys() == expected.keys()
+    for key, report in expected.items():
+        assert found[key].state == report.state
+        assert [m[:3] for m in found[key].metrics] == [m[:3] for m in report.metrics]
+        for one, other in zip(found[key].metrics, report.metrics, strict=True):
+            assert math.isclose(one.value, other.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE), (key, one, other)
+
+
+def random_trials(count: int, seed: int, *, dropout: bool = True, steps: int = 30) -> list[Trial]:
+    numbers = random.Random(seed)
+    return [trial(i, config(steps=steps, **random_knobs(numbers, dropout=dropout))) for i in range(count)]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 7])
+def test_lanes_together_equal_trials_alone_with_every_knob_random_and_dropout_on(lanes: int) -> None:
+    trials = random_trials(lanes, seed=lanes)
+    pack = Pack(trials[0], width=lanes)
+    pack.place(trials)
+    expected = {key: report for one in trials for key, report in alone(one).items()}
+    assert_same(reports_of(pack), expected)
+
+
+def test_a_refilled_lane_gives_the_numbers_of_the_trial_alone() -> None:
+    trials = random_trials(7, seed=70)
+    pack = Pack(trials[0], width=3)
+    pack.place(trials[:3])
+    expected = {key: report for one in trials for key, report in alone(one).items()}
+    assert_same(reports_of(pack, waiting=trials[3:]), expected)
+
+
+def test_lanes_of_different_lengths_out_of_step_equal_trials_alone() -> None:
+    numbers = random.Random(5)
+    trials = [trial(i, config(steps=8 + 5 * i, every=6, **random_knobs(numbers))) for i in range(5)]
+    pack = Pack(trials[0], width=2)
+    pack.place(trials[:2])
+    expected = {key: report for one in trials for key, report in alone(one).items()}
+    assert_same(reports_of(pack, waiting=trials[2:]), expected)
+
+
+def test_resizing_a_pack_in_the_middle_changes_no_number() -> None:
+    trials = random_trials(3, seed=8)
+    pack = Pack(trials[0], width=8)
+    pack.place(trials)
+    seen = {(r.number, r.step): r for r in pack.train(1000)}
+    pack.train(4)
+    pack.resize(3)
+    seen |= reports_of(pack)
+    assert_same(seen, {key: report for one in trials for key, report in alone(one).items()})
+
+
+@pytest.mark.parametrize("model", [{"embedding_dropout": 0.3}, {"residual_dropout": 0.3}, {}])
+def test_each_dropout_path_is_the_same_packed_and_alone(model: dict[str, float]) -> None:
+    trials = [trial(i, config(steps=12, every=6, model=model)) for i in range(4)]
+    pack = Pack(trials[0], width=4)
+    pack.place(trials)
+    assert_same(reports_of(pack), {key: report for one in trials for key, report in alone(one).items()})
+
+
+def test_a_lane_that_diverges_is_reported_and_freed_and_its_neighbours_never_notice() -> None:
+    trials = random_trials(3, seed=3, dropout=False)
+    pack = Pack(trials[0], width=3)
+    pack.place(trials)
+    pack.train(4)
+    broken = {name: torch.full_like(p, math.nan) for name, p in pack.parameters(1).items()}
+    pack.set_parameters(1, broken)
+    seen = reports_of(pack)
+    assert seen[1, 5].state == "diverged"
+    assert seen[1, 5].error == "the training loss was not finite at step 5"
+    assert [key for key in seen if key[0] == 1] == [(1, 5)]
+    assert_same(
+        {key: r for key, r in seen.items() if key[0] != 1},
+        {key: r for one in (trials[0], trials[2]) for key, r in alone(one).items()},
+    )
+
+
+def test_a_trial_reports_at_every_validation_and_at_its_last_step() -> None:
+    one = trial(0, config(steps=25, every=10))
+    seen = alone(one)
+    assert [(key[1], r.state) for key, r in seen.items()] == [(10, "running"), (20, "running"), (25, "finished")]
+    assert {(m.name, m.variant) for m in seen[0, 25].metrics} == {
+        *((name, variant) for name in ("tvd", "itp", "itr") for variant in ("raw", "bema")),
+        ("loss", "raw"),
+    }
+
+
+def test_float32_packs_agree_with_trials_alone_over_a_short_run() -> None:
+    numbers = random.Random(2)
+    trials = [trial(i, config(steps=10, dtype="float32", **random_knobs(numbers))) for i in range(5)]
+    pack = Pack(trials[0], width=5)
+    pack.place(trials)
+    seen, expected = reports_of(pack), {key: r for one in trials for key, r in alone(one).items()}
+    for key, report in expected.items():
+        for one, other in zip(seen[key].metrics, report.metrics, strict=True):
+            assert one.value == pytest.approx(other.value, abs=1e-4)

@@ -1,0 +1,289 @@
+"""Every sampler keeps one contract; the laws of each are tested after it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kstest
+
+from search.samplers import Sampler
+from search.samplers._archive import Archive, Known
+from search.samplers._optuna import Limits, OptunaStrategy
+from search.samplers._points import RandomPoints
+from search.samplers.qmc import SobolPoints
+from spaces import plugins
+from spaces.errors import SpaceError
+from spaces.records import Outcome, Trial
+from spaces.seeds import GAMMA, mix64
+from spaces.space import Space
+from tests.search_spaces import CONDITIONAL, PLAIN, bowl, ended, search_once, space
+
+CONFIGURATIONS = {
+    "grid": "{grid: {points: 2}}",
+    "tpe": "{tpe: {startup: 5}}",
+    "gp": "{gp: {startup: 18}}",
+    "nsga2": "{nsga2: {population: 6}}",
+    "cmaes": "{cmaes: {population: 6}}",
+}
+EVERY = plugins.names(Sampler)
+MEMORYLESS = ("random", "qmc", "grid")
+LEARNING = [name for name in EVERY if name not in MEMORYLESS]
+
+
+def conditional(sampler: str, **settings: int) -> Space:
+    """The space with groups of four, choices and conditional draws."""
+    return space(CONDITIONAL, sampler=CONFIGURATIONS.get(sampler, sampler), **{"trials": 20, "group": 4, **settings})
+
+
+def run(space: Space, history: Sequence[Outcome] = (), numbers: range = range(20)) -> list[Trial]:
+    """A search of two lanes in which every fifth trial diverges."""
+    strategy = space.search.sampler.begin(space, history)
+    trials: list[Trial] = []
+    for first in range(numbers.start, numbers.stop, 2):
+        asked = strategy.ask(range(first, min(first + 2, numbers.stop)))
+        trials += asked
+        strategy.tell([outcome(trial) for trial in asked])
+    return trials
+
+
+def outcome(trial: Trial) -> Outcome:
+    """A trial's end: a function of its draws alone, but for every fifth."""
+    return ended(trial, None if trial.number % 5 == 0 else sum(trial.draws.values()))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_trials_come_in_order_with_legal_coordinates_for_the_active_draws_alone(name: str) -> None:
+    here = conditional(name)
+    trials = run(here)
+    assert [trial.number for trial in trials] == list(range(20))
+    for trial in trials:
+        assert all(0.0 <= u < 1.0 for u in trial.draws.values())
+        branch = {"averaging.eta", "averaging.kappa"} & {name.removesuffix("#2") for name in trial.draws}
+        assert bool(branch) == (trial.config["averaging"]["name"] == "bema")
+        assert here.resolve(trial.number, trial.draws) == trial
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "grid"])
+def test_choices_take_every_option(name: str) -> None:
+    trials = run(conditional(name))
+    assert {trial.config["model"]["scorer"]["name"] for trial in trials} == {"softmax", "average"}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_group_shares_its_draws_and_groups_differ(name: str) -> None:
+    widths = [trial.draws["group.width"] for trial in run(conditional(name))]
+    groups = [set(widths[first : first + 4]) for first in range(0, 20, 4)]
+    assert all(len(group) == 1 for group in groups)
+    # The grid gives a point of the group's draws 16 groups in a row; children may inherit a parent's.
+    assert len(set(widths)) == {"grid": 1, "nsga2": 3}.get(name, 5)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_same_seed_and_history_give_the_same_trials(name: str) -> None:
+    here = conditional(name)
+    history = [outcome(trial) for trial in run(here, numbers=range(16))]
+    later = range(16, 20)
+    assert run(here, history, later) == run(here, history, later)
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "grid"])
+def test_another_seed_gives_other_trials(name: str) -> None:
+    draws = [run(conditional(name, seed=seed), numbers=range(4))[0].draws for seed in (0, 1)]
+    assert draws[0] != draws[1]
+
+
+@pytest.mark.parametrize("name", MEMORYLESS)
+def test_a_memoryless_sampler_goes_on_after_a_restart_as_if_nothing_had_happened(name: str) -> None:
+    here = conditional(name)
+    assert run(here, numbers=range(11, 20)) == run(here)[11:]
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_restart_repeats_no_trial(name: str) -> None:
+    here = conditional(name, group=1)
+    before = run(here, numbers=range(4))
+    after = run(here, [outcome(trial) for trial in before], range(4, 8))
+    assert not {tuple(trial.draws.items()) for trial in before} & {tuple(trial.draws.items()) for trial in after}
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_restart_keeps_the_draws_of_groups_whose_trials_are_open(name: str) -> None:
+    here = conditional(name)
+    [first] = run(here, numbers=range(1))
+    queued = Outcome(number=0, group=0, draws=first.draws, objective=None, state="queued")
+    assert run(here, [queued], range(1, 2))[0].draws["group.width"] == first.draws["group.width"]
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_search_in_which_everything_diverges_goes_on(name: str) -> None:
+    here = conditional(name)
+    strategy = here.search.sampler.begin(here, [])
+    for first in range(0, 20, 4):
+        strategy.tell([ended(trial, None) for trial in strategy.ask(range(first, first + 4))])
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_maximizing_is_minimizing_the_negative(name: str) -> None:
+    sampler = CONFIGURATIONS[name]
+    least = space(PLAIN, sampler=sampler, trials=16)
+    most = space(PLAIN, sampler=sampler, trials=16, objective="{maximize: tvd/raw}")
+    assert search_once(least, bowl) == [-value for value in search_once(most, lambda trial: -bowl(trial))]
+
+
+@pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])
+def test_learning_beats_random_search_over_five_seeds(name: str) -> None:
+    wins = 0
+    for seed in range(5):
+        settings = {"trials": 120, "seed": seed}
+        learnt = search_once(space(PLAIN, sampler=CONFIGURATIONS[name], **settings), bowl, lanes=4)
+        wins += np.mean(learnt[-40:]) < 0.5 * np.mean(search_once(space(PLAIN, **settings), bowl)[-40:])
+    assert wins == 5
+
+
+def test_a_gaussian_process_finds_what_random_search_does_not() -> None:
+    learnt = search_once(space(PLAIN, sampler=CONFIGURATIONS["gp"], trials=24), bowl, lanes=2)
+    assert min(learnt) < 0.5 * min(search_once(space(PLAIN, trials=24), bowl))
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_restart_goes_on_where_the_search_was_good(name: str) -> None:
+    """What is asked after a random history is better than the history. A Gaussian process explores with further lanes."""
+    here = space(PLAIN, sampler=CONFIGURATIONS[name], trials=60)
+    random = space(PLAIN, trials=60)
+    history = [ended(trial, bowl(trial)) for trial in random.search.sampler.begin(random, []).ask(range(60))]
+    asked = here.search.sampler.begin(here, history).ask(range(60, 61 if name == "gp" else 68))
+    assert np.mean([bowl(trial) for trial in asked]) < 0.6 * np.mean([entry.objective for entry in history])
+
+
+# ------------------------------------------------------------------------------------------------- random, qmc, grid
+
+
+def test_random_coordinates_are_uniform_and_unrelated() -> None:
+    here = conditional("random")
+    points = RandomPoints(3, here.trial_draws).rows(0, 20_000)
+    assert min(kstest(column, "uniform").pvalue for column in points.T) > 1e-3
+    correlations = np.corrcoef(points.T) - np.eye(points.shape[1])
+    assert np.abs(correlations).max() < 0.03
+
+
+def test_random_coordinates_are_the_splitmix_stream_of_their_key() -> None:
+    points = RandomPoints(3, conditional("random").trial_draws[:1])
+    key = int(points._keys[0])
+    expected = [(mix64(key + (n + 1) * GAMMA) >> 11) / 2**53 for n in range(5, 9)]
+    assert points.rows(5, 4)[:, 0].tolist() == expected
+
+
+def test_a_new_draw_leaves_the_coordinates_of_the_others_alone() -> None:
+    draws = conditional("random").trial_draws
+    assert (RandomPoints(0, draws).rows(7, 3)[:, 1:] == RandomPoints(0, draws[1:]).rows(7, 3)).all()
+
+
+def test_sobol_points_fill_every_part_of_each_axis() -> None:
+    points = SobolPoints(6, 1).rows(0, 256)
+    for column in points.T:
+        assert sorted((column * 256).astype(int)) == list(range(256))
+
+
+def test_sobol_points_do_not_depend_on_how_they_are_asked_for() -> None:
+    whole = SobolPoints(3, 5).rows(0, 64)
+    parts = SobolPoints(3, 5)
+    for first, count in ((40, 9), (0, 3), (3, 1), (3, 61)):
+        assert (parts.rows(first, count) == whole[first : first + count]).all()
+
+
+def test_the_grid_is_the_product_of_all_options_once() -> None:
+    here = space(CONDITIONAL, sampler="{grid: {points: 3}}", group=12)
+    strategy = here.search.sampler.begin(here, [])
+    size = 3 * 2 * 3 * 3 * 2 * 3 * 3
+    trials = strategy.ask(range(size + 10))
+    assert len(trials) == strategy.size == size
+    assert strategy.ask(range(size, size + 1)) == []
+    counts = Counter(tuple(sorted(trial.draws.items())) for trial in trials)
+    thirds, halves = [1 / 6, 1 / 2, 5 / 6], [1 / 4, 3 / 4]
+    names = [draw.name for draw in (*here.group_draws, *here.trial_draws)]
+    axes = [halves if draw.choices else thirds for draw in (*here.group_draws, *here.trial_draws)]
+    for point in itertools.product(*axes):
+        everything = dict(zip(names, point, strict=True))
+        active = here.resolve(0, everything).draws
+        counts[tuple(sorted(active.items()))] -= 1
+    assert not any(counts.values())
+
+
+def test_a_group_must_divide_the_grid_of_its_trials() -> None:
+    here = space(CONDITIONAL, sampler="{grid: {points: 2}}", group=48)
+    with pytest.raises(SpaceError, match=r"search.group: 48 must divide the 64 points"):
+        here.search.sampler.begin(here, [])
+
+
+# --------------------------------------------------------------------------------------------------- what is remembered
+
+
+@settings(deadline=None)
+@given(
+    losses=st.lists(st.none() | st.integers(0, 20).map(float)),
+    newest=st.integers(1, 5),
+    best=st.integers(1, 5),
+)
+def test_the_archive_keeps_the_newest_and_the_best_before_them(
+    losses: list[float | None], newest: int, best: int
+) -> None:
+    archive = Archive(newest, best)
+    told = [Known({"at": float(place)}, loss) for place, loss in enumerate(losses)]
+    for known in told:
+        archive.add(known)
+    old, new = told[:-newest], told[-newest:]
+    ranked = sorted((known for known in old if known.loss is not None), key=lambda known: known.loss)[:best]
+    assert list(archive) == [known for known in old if known in ranked] + new
+    assert archive.worst == max((loss for loss in losses if loss is not None), default=None)
+
+
+class Watcher(optuna.samplers.RandomSampler):
+    """Samples at random and writes down what it was shown."""
+
+    def __init__(self, seen: list[list[optuna.trial.FrozenTrial]]) -> None:
+        super().__init__(seed=0)
+        self._seen = seen
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: object) -> dict[str, object]:
+        """Called once per ask."""
+        self._seen.append(study.get_trials(deepcopy=True))
+        return {}
+
+
+def watched(history: Sequence[Outcome], limits: Limits) -> tuple[OptunaStrategy, list[list[optuna.trial.FrozenTrial]]]:
+    """A strategy whose sampler writes down what it is shown at each ask."""
+    seen: list[list[optuna.trial.FrozenTrial]] = []
+    return OptunaStrategy(space(PLAIN), history, sampler=lambda _: Watcher(seen), limits=limits), seen
+
+
+def test_what_a_sampler_sees_does_not_grow_with_the_search() -> None:
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5, spare=15))
+    for number in range(400):
+        strategy.tell([ended(trial, bowl(trial)) for trial in strategy.ask(range(number, number + 1))])
+    assert max(map(len, seen)) <= 20 + 10 + 5 + 15
+    complete = [trial.value for trial in seen[-1] if trial.state.is_finished()]
+    assert len(complete) >= 30
+
+
+def test_asking_for_many_trials_at_once_does_not_grow_what_a_sampler_sees() -> None:
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5, spare=15))
+    strategy.ask(range(300))
+    assert max(map(len, seen)) <= 5 + 15
+
+
+def test_a_sampler_sees_running_trials_and_the_worst_value_for_those_that_failed() -> None:
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5, spare=100))
+    first, second, third, _ = strategy.ask(range(4))
+    strategy.tell([ended(first, 2.0), ended(second, 7.0), ended(third, None)])
+    strategy.ask(range(4, 5))
+    shown = seen[-1][:4]
+    assert [trial.value for trial in shown] == [2.0, 7.0, 7.0, None]
+    assert shown[3].state is optuna.trial.TrialState.RUNNING
+    assert shown[0].params == first.draws

@@ -1,0 +1,282 @@
+"""The contract of storage: every test runs on SQLite and on PostgreSQL, and looks with the driver alone."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from spaces.errors import StudyError
+from spaces.records import Ending, Metric, Report
+from storage import open_reader, open_store, request_stop
+from tests.databases import OBJECTIVE, claimed, make_report, make_trial, new_study, raw
+
+ALL_TRIALS = "SELECT number, state, worker, steps, objective, error FROM trials ORDER BY number"
+ALL_METRICS = "SELECT * FROM metrics ORDER BY trial_id, step, name"
+
+
+def finished(number: int, objective: float | None = 0.25) -> Ending:
+    return Ending(number=number, state="finished", objective=objective)
+
+
+def test_a_study_is_written_as_it_was_given(url: str):
+    with open_store(url) as store:
+        study = new_study(store)
+    assert raw(
+        url, "SELECT id, name, space, space_hash, objective, direction, seed, trials, state, version FROM studies"
+    ) == [(study, "study", "study: x", "f00", "tvd/bema", "minimize", 7, 100, "stopped", "0.1.0")]
+
+
+def test_a_study_name_is_taken_once(url: str):
+    with open_store(url) as store:
+        first = new_study(store)
+        with pytest.raises(StudyError, match="'study' exists already"):
+            new_study(store)
+        assert new_study(store, "another") != first
+
+
+def test_a_store_opened_again_finds_what_was_written(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+    with open_store(url) as store:
+        assert store.counts(study) == {"running": 1}
+
+
+def test_the_state_of_a_study_is_stored(url: str):
+    with open_store(url) as store:
+        study = new_study(store)
+        store.set_state(study, "finished")
+    assert raw(url, "SELECT state FROM studies") == [("finished",)]
+
+
+def test_a_started_trial_has_its_configuration_in_columns(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(5)], "w")
+    columns = "id, study_id, number, group_number, state, task, model, scorer, seed, worker, fence, steps"
+    expected = (study * 10**9 + 5, study, 5, 1, "running", "set_complement", "minimal", "ssa", 2**62 + 5, "w", 1, 0)
+    assert raw(url, f"SELECT {columns} FROM trials") == [expected]
+
+
+def test_a_model_without_scorer_has_none(url: str):
+    trial = make_trial(0)
+    trial = type(trial)(
+        number=0, group=0, seed=1, draws={}, params={}, config={**trial.config, "model": {"name": "m"}}, structure=""
+    )
+    with claimed(url) as (store, study):
+        store.start(study, [trial], "w")
+    assert raw(url, "SELECT model, scorer FROM trials") == [("m", None)]
+
+
+def test_starting_twice_changes_nothing(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        before = raw(url, "SELECT * FROM trials ORDER BY number")
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        assert raw(url, "SELECT * FROM trials ORDER BY number") == before
+
+
+def test_a_trial_that_runs_elsewhere_cannot_be_started_and_nothing_is_written(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        with pytest.raises(StudyError, match=r"trials \[0\] have ended or run elsewhere; other cannot"):
+            store.start(study, [make_trial(0), make_trial(1)], "other")
+    assert raw(url, ALL_TRIALS) == [(0, "running", "w", 0, None, None)]
+
+
+def test_an_empty_call_does_nothing(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [], "w")
+        store.end(study, [])
+        assert store.record(study, "w", []) == frozenset()
+
+
+def test_a_record_writes_metrics_steps_and_verdicts_together(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        held = store.record(study, "w", [make_report(1, 10), make_report(0, 10), make_report(0, 20)], [finished(0)])
+    assert held == {0, 1}
+    assert raw(url, ALL_TRIALS) == [(0, "finished", "w", 20, 0.25, None), (1, "running", "w", 10, None, None)]
+    first = study * 10**9
+    assert raw(url, ALL_METRICS) == [
+        row
+        for trial, step in ((first, 10), (first, 20), (first + 1, 10))
+        for row in ((trial, step, "loss", "raw", "length=64", 1.5), (trial, step, "tvd", "bema", "", 0.5))
+    ]
+
+
+def test_a_report_without_metrics_moves_the_steps(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        store.record(study, "w", [Report(number=0, step=30, metrics=())])
+    assert raw(url, "SELECT steps FROM trials") == [(30,)]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_becomes_null(url: str, value: float):
+    report = Report(number=0, step=1, metrics=(Metric("loss", "raw", "", value),), state="diverged")
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        store.record(study, "w", [report], [finished(0, value)])
+    assert raw(url, "SELECT value FROM metrics") == [(None,)]
+    assert raw(url, "SELECT objective FROM trials") == [(None,)]
+
+
+def test_a_record_sent_again_changes_nothing(url: str):
+    reports = [make_report(0, 10), make_report(1, 10)]
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        assert store.record(study, "w", reports, [finished(0)]) == {0, 1}
+        before = raw(url, "SELECT * FROM trials ORDER BY number"), raw(url, ALL_METRICS)
+        assert store.record(study, "w", reports, [finished(0)]) == {1}
+        assert (raw(url, "SELECT * FROM trials ORDER BY number"), raw(url, ALL_METRICS)) == before
+
+
+def test_an_older_report_does_not_move_the_steps_back(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        store.record(study, "w", [make_report(0, 20)])
+        store.record(study, "w", [make_report(0, 10)])
+    assert raw(url, "SELECT steps FROM trials") == [(20,)]
+
+
+def test_a_stale_worker_changes_nothing(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "lost")
+        assert store.requeue(study, "lost") == [0]
+        store.start(study, [make_trial(0)], "new")
+        before = raw(url, "SELECT * FROM trials")
+        assert store.record(study, "lost", [make_report(0, 99)], [finished(0)]) == frozenset()
+        assert raw(url, "SELECT * FROM trials") == before
+        assert raw(url, ALL_METRICS) == []
+        assert store.record(study, "new", [make_report(0, 10)]) == {0}
+
+
+def test_a_report_for_an_unknown_trial_is_not_written(url: str):
+    with claimed(url) as (store, study):
+        assert store.record(study, "w", [make_report(3, 10)], [finished(3)]) == frozenset()
+    assert raw(url, ALL_METRICS) == []
+
+
+@pytest.mark.parametrize("state", ["finished", "pruned", "diverged", "failed"])
+def test_an_ended_trial_never_changes_again(url: str, state: str):
+    ending = Ending(number=0, state=state, objective=None, error="because")  # pyright: ignore[reportArgumentType]
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        store.record(study, "w", [make_report(0, 10)], [ending])
+        before = raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)
+        store.end(study, [Ending(number=0, state="pruned", objective=0.1)])
+        store.record(study, "w", [make_report(0, 20)], [finished(0)])
+        assert store.requeue(study, None) == []
+        with pytest.raises(StudyError):
+            store.start(study, [make_trial(0)], "w")
+        assert (raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)) == before
+    assert raw(url, "SELECT state, error FROM trials") == [(state, "because")]
+
+
+def test_the_controller_ends_a_trial_whoever_holds_it(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "a")
+        store.start(study, [make_trial(1)], "b")
+        store.end(study, [Ending(number=n, state="pruned", objective=0.1 * n) for n in (0, 1, 2)])
+    assert raw(url, "SELECT number, state, objective FROM trials ORDER BY number") == [
+        (0, "pruned", 0),
+        (1, "pruned", 0.1),
+    ]
+
+
+def test_requeued_trials_start_from_nothing(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "a")
+        store.start(study, [make_trial(2)], "b")
+        store.record(study, "a", [make_report(0, 10), make_report(1, 10)], [finished(1)])
+        store.record(study, "b", [make_report(2, 10)])
+        assert store.requeue(study, "a") == [0]
+        assert store.queued(study) == [(0, dict(make_trial(0).draws))]
+        assert raw(url, "SELECT DISTINCT trial_id FROM metrics ORDER BY 1") == [(study * 10**9 + n,) for n in (1, 2)]
+        assert store.requeue(study, None) == [2]
+        store.start(study, [make_trial(0)], "c")
+    assert raw(url, "SELECT number, state, worker, steps, fence FROM trials ORDER BY number") == [
+        (0, "running", "c", 0, 2),
+        (1, "finished", "a", 10, 1),
+        (2, "queued", None, 0, 1),
+    ]
+
+
+def test_studies_do_not_touch_one_another(url: str):
+    with claimed(url) as (store, study):
+        other = new_study(store, "other")
+        store.claim(other, policy="full", objective=OBJECTIVE)
+        for each in (study, other):
+            store.start(each, [make_trial(0)], "w")
+            store.record(each, "w", [make_report(0, 10)])
+        store.requeue(study, None)
+        assert store.counts(study) == {"queued": 1}
+        assert store.counts(other) == {"running": 1}
+        assert store.outcomes(other, None) == []
+    assert raw(url, "SELECT count(*) FROM metrics") == [(2,)]
+
+
+def test_outcomes_come_in_the_order_of_their_ends(url: str):
+    with claimed(url) as (store, study):
+        assert store.created(study) == 0
+        store.start(study, [make_trial(n) for n in range(5)], "w")
+        assert store.created(study) == 5
+        store.record(study, "w", [], [finished(4, 0.4)])
+        store.record(study, "w", [], [Ending(number=0, state="diverged", objective=None, error="loss is nan")])
+        store.end(study, [Ending(number=3, state="pruned", objective=0.3), finished(2, 0.2)])
+        raw(url, "UPDATE trials SET finished_at = '2020-01-01 00:00:00.000000+00' WHERE number = 0")
+        ended = store.outcomes(study, None)
+        assert [(o.number, o.state, o.objective) for o in ended] == [
+            (0, "diverged", None),
+            (4, "finished", 0.4),
+            (2, "finished", 0.2),
+            (3, "pruned", 0.3),
+        ]
+        assert ended[0].draws == make_trial(0).draws
+        assert store.outcomes(study, 2) == ended[2:]
+        assert store.counts(study) == {"running": 1, "finished": 2, "pruned": 1, "diverged": 1}
+
+
+def test_more_trials_than_one_statement_can_name(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(n) for n in range(10_001)], "w")
+        assert len(store.record(study, "w", [Report(number=n, step=1, metrics=()) for n in range(10_001)])) == 10_001
+
+
+def test_a_stop_is_requested_from_elsewhere_and_forgotten_at_the_next_claim(url: str):
+    with claimed(url) as (store, study):
+        other = new_study(store, "other")
+        assert not store.stop_requested(study)
+        request_stop(url, "study")
+        assert store.stop_requested(study)
+        assert not store.stop_requested(other)
+        store.claim(study, policy="full", objective=OBJECTIVE)
+        assert not store.stop_requested(study)
+
+
+def test_stopping_an_unknown_study_names_the_known_ones(url: str):
+    with claimed(url), pytest.raises(StudyError, match="'nosuch' does not exist; there are study"):
+        request_stop(url, "nosuch")
+
+
+def test_a_heartbeat_is_the_databases_time(url: str):
+    with claimed(url) as (store, study):
+        store.heartbeat(study, "w", host="a", device="cuda:0", state="running")
+        store.heartbeat(study, "w", host="b", device="cuda:1", state="idle")
+    assert raw(url, "SELECT study_id, id, host, device, state FROM workers") == [(study, "w", "b", "cuda:1", "idle")]
+    with open_reader(url) as reader:
+        created = reader.studies()["created_at"][0]
+    assert abs(datetime.now(UTC) - created) < timedelta(minutes=1)
+
+
+def test_a_state_out_of_the_vocabulary_is_refused_by_the_database(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+    for statement in (
+        "UPDATE trials SET state = 'lost'",
+        "UPDATE trials SET objective = 1",
+        "UPDATE studies SET state = ''",
+    ):
+        with pytest.raises(Exception, match=r"(?i)check constraint"):
+            raw(url, statement)

@@ -1,0 +1,191 @@
+"""Reading: typed frames on both databases, the user's own SQL, and that nothing sent by a reader can write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+
+from spaces.errors import StorageError, StudyError
+from spaces.records import Ending, Metric, Report
+from storage import Reader, open_reader
+from storage.frames import METRICS, STUDIES, TRIALS
+from tests.databases import claimed, make_report, make_trial, raw
+
+RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+
+
+@pytest.fixture
+def reader(url: str) -> Iterator[Reader]:
+    """A study of five trials: 0 and 2 finished (0.5, 0.25), 4 diverged, 1 and 3 run; two reports each."""
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(n, rate) for n, rate in enumerate(RATES)], "w")
+        endings = [Ending(number=n, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
+        endings.append(Ending(number=4, state="diverged", objective=None))
+        store.record(study, "w", [make_report(n, step) for step in (10, 20) for n in range(5)], endings)
+    with open_reader(url) as reader:
+        yield reader
+
+
+def numbers(frame: pl.DataFrame) -> list[int]:
+    return frame["number"].to_list()
+
+
+def test_empty_frames_have_their_types(url: str):
+    with claimed(url), open_reader(url) as reader:
+        assert reader.trials("study").schema == TRIALS
+        assert reader.metrics("study").schema == METRICS
+        raw(url, "DELETE FROM studies")
+        assert reader.studies().schema == STUDIES
+        with pytest.raises(StudyError, match="'study' does not exist; there is none yet"):
+            reader.trials("study")
+
+
+def test_full_frames_have_the_same_types(reader: Reader):
+    assert (reader.trials("study").schema, reader.trials("study").height) == (TRIALS, 5)
+    assert (reader.metrics("study").schema, reader.metrics("study").height) == (METRICS, 20)
+    assert (reader.studies().schema, reader.studies().height) == (STUDIES, 1)
+
+
+def test_the_values_come_back(reader: Reader):
+    trial = reader.trials("study").row(4, named=True)
+    assert (trial["state"], trial["objective"], trial["seed"]) == ("diverged", None, 2**62 + 4)
+    assert trial["created_at"] <= trial["finished_at"]
+    assert "100% η" in pl.Series([trial["config"]]).str.json_path_match("$.optimizer.note")[0]
+    assert reader.metrics("study").rows()[:2] == [
+        (0, 10, "loss", "raw", "length=64", 1.5),
+        (0, 10, "tvd", "bema", "", 0.5),
+    ]
+
+
+def test_metrics_of_some_names(reader: Reader):
+    assert set(reader.metrics("study", ["tvd", "it's 100%"])["name"]) == {"tvd"}
+
+
+def test_chosen_columns(reader: Reader):
+    assert reader.trials("study", columns=["number", "objective"]).schema == {
+        "number": pl.Int64,
+        "objective": pl.Float64,
+    }
+
+
+def test_a_null_metric_is_null(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        store.record(study, "w", [Report(number=0, step=1, metrics=(Metric("loss", "raw", "", float("nan")),))])
+    with open_reader(url) as reader:
+        assert reader.metrics("study")["value"].to_list() == [None]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("state = 'finished'", [0, 2]),
+        ("objective < 0.3", [2]),
+        ("params.optimizer.learning_rate >= 1e-3", [2, 3, 4]),
+        ("params.model.scorer = 'ssa'", [1, 3]),
+        ("params.model.gated", [0, 1, 2, 3, 4]),
+        ("number = 1 OR number = 3", [1, 3]),
+        ("task <> 'params.model.scorer' AND number = 0", [0]),
+        ("number = 2 -- a remark", [2]),
+        ("model LIKE 'min%' AND number = 0", [0]),
+        ("params.nosuch.path IS NOT NULL", []),
+    ],
+)
+def test_conditions(reader: Reader, where: str, expected: list[int]):
+    assert numbers(reader.trials("study", where=where)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sort", "top", "expected"),
+    [
+        (None, None, [0, 1, 2, 3, 4]),
+        (None, 2, [2, 0]),
+        ("objective DESC", None, [0, 2, 1, 3, 4]),
+        ("objective", 3, [2, 0, 1]),
+        ("objective DESC NULLS FIRST", 3, [1, 3, 4]),
+        ("params.model.scorer DESC, number DESC", None, [3, 1, 4, 2, 0]),  # ssa, softmax
+        ("-params.optimizer.learning_rate", 2, [4, 3]),
+    ],
+)
+def test_orders(reader: Reader, sort: str | None, top: int | None, expected: list[int]):
+    assert numbers(reader.trials("study", sort=sort, top=top)) == expected
+
+
+def test_a_query_is_typed_by_its_values(reader: Reader):
+    sql = (
+        "SELECT number, objective, state, count(*) OVER () AS n, avg(steps) OVER () AS mean FROM trials ORDER BY number"
+    )
+    frame = reader.query(sql + ";")
+    assert frame.schema == {
+        "number": pl.Int64, "objective": pl.Float64, "state": pl.String, "n": pl.Int64, "mean": pl.Float64
+    }  # fmt: skip
+    assert frame.row(0) == (0, 0.5, "finished", 5, 20.0)
+
+
+def test_an_empty_query_is_typed_by_its_columns(reader: Reader):
+    frame = reader.query("SELECT number, objective, state FROM trials WHERE 1 = 0")
+    assert frame.schema == {"number": pl.Int64, "objective": pl.Float64, "state": pl.String}
+
+
+def test_percent_signs_and_json_in_a_query(reader: Reader):
+    frame = reader.query("SELECT params FROM trials WHERE model LIKE '%min%' AND number = 1")
+    assert frame.schema == {"params": pl.String}
+    assert frame["params"].str.json_path_match("$['model.scorer']").to_list() == ["ssa"]
+
+
+def test_two_columns_of_one_name_are_refused(reader: Reader):
+    with pytest.raises(StorageError, match=r"one name \(number, number\); use AS"):
+        reader.query("SELECT number, number FROM trials")
+
+
+def test_a_mistake_in_sql_is_one_line_and_the_reader_goes_on(reader: Reader):
+    with pytest.raises(StorageError, match="syntax error") as caught:
+        reader.query("SELEC 1")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(StorageError, match="nosuch"):
+        reader.trials("study", where="nosuch = 1")
+    assert reader.query("SELECT 1 AS one")["one"].to_list() == [1]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM metrics",
+        "UPDATE studies SET name = 'x'",
+        "DROP TABLE metrics",
+        "CREATE TABLE t (i int)",
+        "SELECT 1; DELETE FROM metrics",
+        "COMMIT; DELETE FROM metrics",
+        "WITH gone AS (DELETE FROM metrics RETURNING 1) SELECT * FROM gone",
+    ],
+)
+def test_nothing_can_be_written_through_a_reader(url: str, reader: Reader, sql: str):
+    before = raw(url, "SELECT count(*) FROM metrics")
+    with pytest.raises(StorageError):
+        reader.query(sql)
+    with pytest.raises(StorageError):
+        reader.trials("study", where=f"1 = 1); {sql} --")
+    assert raw(url, "SELECT count(*) FROM metrics") == before
+
+
+def test_an_unknown_study_names_the_known_ones(reader: Reader):
+    with pytest.raises(StudyError, match=r"study \"it's\" does not exist; there are study"):
+        reader.metrics("it's")
+
+
+def test_a_reader_sees_what_is_written_after_it_was_opened(url: str):
+    with claimed(url) as (store, study), open_reader(url) as reader:
+        assert reader.counts("study") == {}
+        store.start(study, [make_trial(0)], "w")
+        assert reader.counts("study") == {"running": 1}
+        assert reader.trials("study").height == 1
+
+
+def test_a_frame_larger_than_one_chunk_is_whole(url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("storage.frames._CHUNK", 7)
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(n) for n in range(20)], "w")
+    with open_reader(url) as reader:
+        assert numbers(reader.trials("study")) == list(range(20))

@@ -1,0 +1,24 @@
+"""No average: only the training parameters are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from workers.averaging import Averaging, Shadow
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoAveraging(Averaging):
+    """Keeps nothing and adds no variant."""
+
+    def start(self, parameters: Tensor) -> Shadow:
+        return {}
+
+    def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
+        return shadow
+
+    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Mapping[str, Tensor]:
+        return {}

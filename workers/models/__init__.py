@@ -1,0 +1,65 @@
+"""Models: pure functions of (parameters, inputs, dropout masks), written for ONE trial; the engine stacks lanes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from workers.tasks import Task
+
+Parameters = Mapping[str, Tensor]
+
+HIGHEST_RATE = 0.99
+"""Dropout rates end here: one byte decides an element, and it can tell rates up to 255/256 apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """Shape of one parameter, how it starts, and whether weight decay applies to it."""
+
+    shape: tuple[int, ...]
+    start: Literal["normal", "ones", "zeros"] = "normal"
+    """`normal`: standard deviation 0.02, truncated at two deviations."""
+    decay: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A place where dropout acts: the shape of its mask for one trial, and the trial's rate."""
+
+    shape: tuple[int, ...]
+    rate: float | Tensor
+
+
+class Model(ABC):
+    """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
+
+    @abstractmethod
+    def check(self, task: Task) -> None:
+        """Raise PluginError if the model cannot be trained on this task."""
+
+    @abstractmethod
+    def parameters(self, task: Task) -> Mapping[str, Parameter]:
+        """The parameters in a fixed order."""
+
+    @abstractmethod
+    def dropout_sites(self, batch: int, length: int) -> Mapping[str, Site]:
+        """All the model's sites, for inputs [batch, length]; their rates are switches."""
+
+    @abstractmethod
+    def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
+        """Next-token logits [N, s, v] for `inputs` [N, s]; `keep` holds a bool mask per site in use (none: evaluate)."""
+
+
+def dropped(values: Tensor, keep: Tensor, rate: float | Tensor) -> Tensor:
+    """Inverted dropout (Srivastava et al. 2014): kept values are divided by 1 - rate."""
+    return values * (keep.to(values.dtype) * scale_of(rate, values))
+
+
+def scale_of(rate: float | Tensor, like: Tensor) -> float | Tensor:
+    """1 / (1 - rate) in the precision of `like`."""
+    return (1 / (1 - rate)).to(like.dtype) if isinstance(rate, Tensor) else 1 / (1 - rate)

@@ -1,0 +1,43 @@
+"""Optimizers, written for ONE trial on its parameters as one flat vector; the engine stacks lanes.
+
+Flat, since an update is then a dozen operations on [L, P] however many matrices the model has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.fields import knob, part
+from workers.schedules import Schedule
+
+Moments = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer(ABC):
+    """What every optimizer has: a peak rate, its schedule, and clipping of the gradient's norm."""
+
+    learning_rate: float = knob(1e-3, low=0)
+    schedule: Schedule = part(Schedule, "linear")
+    clip_norm: float = knob(1.0, low=0, open_low=True)
+
+    @abstractmethod
+    def start(self, parameters: Tensor) -> Moments:
+        """The optimizer's state before the first step, tensors [P]."""
+
+    @abstractmethod
+    def update(
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
+    ) -> tuple[Tensor, Moments]:
+        """One step: parameters [P], clipped gradient [P], rate and step n (from 0) scalars, decays [P] of 0 and 1."""
+
+
+def clipped(gradient: Tensor, norm: Tensor) -> Tensor:
+    """The gradient [P] scaled to a Euclidean norm of at most `norm`, with torch.nn.utils.clip_grad_norm_'s 1e-6."""
+    length = torch.linalg.vector_norm(gradient)
+    return gradient * (norm.to(length.dtype) / (length + 1e-6)).clamp(max=1.0)

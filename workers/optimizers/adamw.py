@@ -1,0 +1,46 @@
+"""AdamW: Adam with decoupled weight decay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.fields import knob
+from workers.optimizers import Moments, Optimizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamW(Optimizer):
+    """Loshchilov and Hutter 2019, algorithm 2, in the order of operations of torch.optim.AdamW.
+
+    Scalars are float64 whatever the parameters are: 1 - beta2 may be 1e-8 (paper 003, Table 1), where float32 would
+    round beta2 to 1 and the bias correction to 0.
+    """
+
+    beta1: float = knob(0.9, low=0, high=1, open_high=True)
+    beta2: float = knob(0.999, low=0, high=1, open_high=True)
+    weight_decay: float = knob(0.01, low=0)
+    epsilon: float = knob(1e-8, low=0, open_low=True)
+
+    def start(self, parameters: Tensor) -> Moments:
+        return {"first": torch.zeros_like(parameters), "second": torch.zeros_like(parameters)}
+
+    def update(
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
+    ) -> tuple[Tensor, Moments]:
+        kind = parameters.dtype
+        first_share, second_share = (1 - self.beta1).to(kind), (1 - self.beta2).to(kind)
+        first = moments["first"] + first_share * (gradient - moments["first"])
+        second = moments["second"] * self.beta2.to(kind) + second_share * (gradient * gradient)
+        first_left = _correction(self.beta1, step)
+        second_left = _correction(self.beta2, step).sqrt()
+        scale = second.sqrt() / second_left.to(kind) + self.epsilon.to(kind)
+        decayed = parameters * (1 - (rate * self.weight_decay).to(kind) * decays)
+        return decayed - (rate / first_left).to(kind) * (first / scale), {"first": first, "second": second}
+
+
+def _correction(beta: Tensor, step: Tensor) -> Tensor:
+    """1 - beta^(step + 1), without cancellation when beta is close to 1; 1 when beta is 0."""
+    return -torch.expm1((step + 1) * torch.log(beta))

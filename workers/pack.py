@@ -1,0 +1,251 @@
+"""A pack: the stacked training of many trials on one device, one compiled step for all of them.
+
+The step of one trial (`workers.train`) is stacked over lanes with vmap and traced once into a flat list of tensor
+operations. Replaying that list costs no autograd and no vmap bookkeeping, and tracing costs about a second, where a
+compiler costs twenty; see BENCHMARKS.md.
+
+Legend: L lanes, P parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from spaces.records import Metric, Report, Trial
+from workers.randomness import Purpose, Streams, keep_mask
+from workers.tasks import Batch
+from workers.tracing import Traced, tree_map
+from workers.train import Layout, Recipe, State, advance, begin, judged
+
+NARROWEST = 2
+"""A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
+
+
+@dataclass(kw_only=True)
+class Lane:
+    """A trial's place in a pack, and how far it is."""
+
+    number: int
+    step: int
+    steps: int
+    every: int
+    reported_step: int = 0
+
+    @property
+    def until_report(self) -> int:
+        return min(self.every - self.step % self.every, self.steps - self.step)
+
+
+class Pack:
+    """Trials of one structure, training together.
+
+    A lane's numbers depend on its trial alone: data, dropout and initial parameters come from counter-based streams of
+    the trial's seed at the trial's own step, and no operation mixes lanes.
+    """
+
+    def __init__(self, trial: Trial, *, width: int, device: str = "cpu") -> None:
+        self.structure = trial.structure
+        self.lanes: list[Lane | None] = [None] * max(width, NARROWEST)
+        self._steps = self._room = 0
+        self._device = torch.device(device)
+        self._recipe = Recipe.of(trial.config)
+        self._layout = Layout(self._recipe.model.parameters(self._recipe.task))
+        self._decays = self._layout.decays(self._recipe.dtype).to(self._device)
+        self._knobs = {path: self._filled(value) for path, value in self._recipe.knobs().items()}
+        self._seeds = torch.full((self.width,), trial.seed, device=self._device)
+        self._state = self._stacked_start(trial)
+        self._step = Traced(vmap(self._advance_one))
+        self._judge = Traced(vmap(self._judge_one))
+
+    @property
+    def width(self) -> int:
+        return len(self.lanes)
+
+    @property
+    def running(self) -> dict[int, int]:
+        """Number of each trial in a lane -> the lane."""
+        return {lane.number: place for place, lane in enumerate(self.lanes) if lane}
+
+    @property
+    def free(self) -> int:
+        return self.lanes.count(None)
+
+    def place(self, trials: Iterable[Trial]) -> None:
+        """Start trials of this pack's structure, from their step 0, in free lanes."""
+        for trial in trials:
+            assert trial.structure == self.structure, "a pack trains one structure"
+            place = self.lanes.index(None)
+            self._write(place, trial)
+            training = Recipe.of(trial.config).training
+            self.lanes[place] = Lane(number=trial.number, step=0, steps=training.steps, every=training.validate_every)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Free the lanes of these trials; numbers that are not here are ignored."""
+        running = self.running
+        for number in numbers:
+            if number in running:
+                self.lanes[running[number]] = None
+
+    def resize(self, width: int) -> None:
+        """Change the number of lanes, moving running trials to the front; their numbers do not change."""
+        width = max(width, NARROWEST)
+        if width == self.width:
+            return
+        running = [place for place, lane in enumerate(self.lanes) if lane]
+        assert len(running) <= width, "running trials must fit"
+        places = torch.tensor((running + [0] * width)[:width], device=self._device)
+        self._state = tree_map(lambda t: t[places], self._state)
+        self._knobs = {path: values[places] for path, values in self._knobs.items()}
+        self._seeds = self._seeds[places]
+        kept = [self.lanes[place] for place in running]
+        self.lanes = kept + [None] * (width - len(kept))
+
+    def train(self, most: int) -> list[Report]:
+        """Train every lane up to the next report of any lane, at most `most` steps; release the trials that end.
+
+        Returns the reports due at the step reached, and those of trials found to have diverged on the way.
+        """
+        live = [lane for lane in self.lanes if lane]
+        count = min([most, *(lane.until_report for lane in live)])
+        for _ in range(count):
+            self._state = self._advance()
+        self._steps += count * len(live)
+        self._room += count * self.width
+        for lane in live:
+            lane.step += count
+        reports = self._diverged() + self._due()
+        self.release(r.number for r in reports if r.state != "running")
+        return reports
+
+    def take_counts(self) -> tuple[int, int]:
+        """Training steps made since the last call by trials, and by all lanes, idle ones included."""
+        counts = self._steps, self._room
+        self._steps = self._room = 0
+        return counts
+
+    def parameters(self, number: int) -> dict[str, Tensor]:
+        """The current parameters of a running trial, by name."""
+        return self._layout.split(self._state.parameters[self.running[number]])
+
+    def set_parameters(self, number: int, named: Mapping[str, Tensor]) -> None:
+        """Replace a running trial's parameters, for example by weights built by hand."""
+        self._state.parameters[self.running[number]] = self._layout.join(named).to(self._state.parameters)
+
+    def evaluate(self, number: int) -> tuple[Metric, ...]:
+        """Validate one running trial now."""
+        return self._metrics()[self.running[number]]
+
+    # -- lanes -------------------------------------------------------------------------------------------------------
+
+    def _filled(self, value: float) -> Tensor:
+        return torch.full((self.width,), float(value), dtype=torch.float64, device=self._device)
+
+    def _initial(self, trial: Trial) -> Tensor:
+        """[P] initial parameters; computed alone, so that they never depend on neighbours."""
+        drawn = self._layout.initial(torch.tensor([trial.seed]))[0]
+        return drawn.to(self._device, self._recipe.dtype)
+
+    def _stacked_start(self, trial: Trial) -> State:
+        start = begin(self._recipe, self._initial(trial))
+        return tree_map(lambda t: t.expand(self.width, *t.shape).clone(), start)
+
+    def _write(self, place: int, trial: Trial) -> None:
+        recipe = Recipe.of(trial.config)
+        for path, value in recipe.knobs().items():
+            self._knobs[path][place] = value
+        self._seeds[place] = trial.seed
+        start = begin(recipe, self._initial(trial))
+
+        def write(stacked: Tensor, fresh: Tensor) -> None:
+            stacked[place] = fresh
+
+        tree_map(write, self._state, start)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _streams(self, purpose: Purpose, site: int = 0) -> Streams:
+        return Streams.of(self._seeds, purpose, self._state.step, site)
+
+    def _advance(self) -> State:
+        training = self._recipe.training
+        batch = self._recipe.task.training(self._streams(Purpose.TRAINING_DATA), training.batch)
+        keep = self._masks(training.batch, batch["inputs"].shape[-1])
+        return self._step(self._knobs, self._state, batch, keep)
+
+    def _advance_one(self, knobs: Batch, state: State, batch: Batch, keep: Batch) -> State:
+        return advance(self._recipe.bind(knobs), self._layout, self._decays, state, batch, keep)
+
+    def _judge_one(self, knobs: Batch, state: State, batch: Batch) -> dict[str, dict[str, Tensor]]:
+        return judged(self._recipe.bind(knobs), self._layout, state, batch)
+
+    def _masks(self, batch: int, length: int) -> Batch:
+        sites = self._recipe.model.dropout_sites(batch, length)
+        stacked = self._recipe.bind(self._knobs).model.dropout_sites(batch, length)
+        return {
+            name: keep_mask(self._streams(Purpose.DROPOUT, index), torch.as_tensor(stacked[name].rate), *site.shape)
+            for index, (name, site) in enumerate(sites.items())
+            if site.rate
+        }
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _diverged(self) -> list[Report]:
+        steps: list[int] = self._state.diverged_at.tolist()
+        reports: list[Report] = []
+        for place, lane in enumerate(self.lanes):
+            if lane and steps[place]:
+                reports.append(_diverged_report(lane.number, steps[place], "the training loss"))
+        return reports
+
+    def _due(self) -> list[Report]:
+        bad = self._state.diverged_at.tolist()
+        due = {
+            place: lane
+            for place, lane in enumerate(self.lanes)
+            if lane and not bad[place] and (lane.step % lane.every == 0 or lane.step == lane.steps) and lane.step
+        }
+        if not due:
+            return []
+        metrics = self._metrics()
+        losses = self._state.loss_sum.tolist()
+        return [self._report(place, lane, metrics[place], losses[place]) for place, lane in due.items()]
+
+    def _report(self, place: int, lane: Lane, metrics: tuple[Metric, ...], loss_sum: float) -> Report:
+        mean_loss = loss_sum / (lane.step - lane.reported_step)
+        lane.reported_step = lane.step
+        self._state.loss_sum[place] = 0
+        if not all(m.value == m.value and abs(m.value) != float("inf") for m in metrics):
+            return _diverged_report(lane.number, lane.step, "a validation metric")
+        return Report(
+            number=lane.number,
+            step=lane.step,
+            metrics=(*metrics, Metric("loss", "raw", "", mean_loss)),
+            state="finished" if lane.step == lane.steps else "running",
+        )
+
+    def _metrics(self) -> list[tuple[Metric, ...]]:
+        """Validation metrics of every lane: means over its validation set, in chunks the size of a training batch."""
+        training = self._recipe.training
+        streams = Streams.of(self._seeds, Purpose.VALIDATION_DATA, 0)
+        whole = self._recipe.task.validation(streams, training.validation_batch)
+        sums: dict[tuple[str, str], Tensor] = {}
+        for start in range(0, training.validation_batch, training.batch):
+            chunk = {name: tensor[:, start : start + training.batch] for name, tensor in whole.items()}
+            judgement = self._judge(self._knobs, self._state, chunk)
+            for variant, metrics in judgement.items():
+                for name, values in metrics.items():
+                    sums[name, variant] = sums.get((name, variant), 0) + values.double().sum(-1)
+        columns = {key: (total / training.validation_batch).tolist() for key, total in sums.items()}
+        return [
+            tuple(Metric(name, variant, "", column[place]) for (name, variant), column in columns.items())
+            for place in range(self.width)
+        ]
+
+
+def _diverged_report(number: int, step: int, what: str) -> Report:
+    return Report(number=number, step=step, metrics=(), state="diverged", error=f"{what} was not finite at step {step}")

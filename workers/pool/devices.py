@@ -1,0 +1,32 @@
+"""Which devices there are, and how many lanes a pack gets on each."""
+
+from __future__ import annotations
+
+import torch
+
+WIDTHS = {"cpu": 32, "cuda": 1024}
+"""Lanes of a pack where nobody says otherwise: the knee of throughput on two cores; a thousand lanes on a GPU."""
+
+
+def default_device() -> str:
+    """`cuda` where there is a GPU, else `cpu`."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def gpus() -> int:
+    """GPUs of this machine."""
+    return torch.cuda.device_count()
+
+
+def default_width(device: str) -> int:
+    """Lanes of a pack on a device such as `cpu` or `cuda:1`."""
+    return WIDTHS[device.partition(":")[0]]
+
+
+def known(device: str) -> bool:
+    """Whether torch can use the device on this machine."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        return False
+    return device.partition(":")[0] in WIDTHS

@@ -1,0 +1,233 @@
+"""The Ray pool: a Tune experiment whose trials are long-lived pack workers, one per device or share of one.
+
+Tune places workers, restarts dead ones and logs their aggregates. It never sees our trials: lanes are steered by
+`exchange`, a method of the controller actor, since Tune's own searchers and schedulers act on whole actors, cost a
+fraction of a second each time, and forget what they knew on restore. The only module that imports ray.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import ray
+from ray import tune
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from spaces.errors import GraftError, StudyError
+from spaces.records import Directives, Offer, Report
+from workers.pool import Steering
+from workers.pool.devices import default_device
+from workers.worker import Worker
+
+POLL_SECONDS = 0.5
+RETRIES = 3
+"""Restarts of one worker before Tune gives it up; its trials go back to the queue each time."""
+
+
+class Controller(Steering, Protocol):
+    """What the actor needs of a controller beyond steering."""
+
+    def request_stop(self) -> None:
+        """Answer every later exchange with a stop; running trials go back to the queue."""
+        ...
+
+    def progress(self) -> Any:
+        """A plain value for the display."""
+        ...
+
+    def close(self) -> None:
+        """Release the database."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where to run: an existing cluster's address, or this machine when None; and on how much of it."""
+
+    address: str | None
+    workers: int | None
+    """None: one worker per GPU of the cluster, or a single one where there is none."""
+
+
+class Desk:
+    """The controller behind an actor's door: knows which attempt holds each slot, and ends the run on an error."""
+
+    def __init__(self, make_controller: Callable[[], Controller]) -> None:
+        self._controller = make_controller()
+        self._holders: dict[int, str] = {}
+        self._error: GraftError | None = None
+
+    def attach(self, slot: int, worker: str) -> None:
+        """A worker (re)starts in a slot: what the slot's last holder trained is queued again."""
+        self.detach(slot)
+        self._holders[slot] = worker
+
+    def detach(self, slot: int) -> None:
+        """The slot's holder is dead."""
+        if slot in self._holders:
+            self._controller.lost(self._holders.pop(slot))
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        """As the controller's; after an error of ours every worker is sent home, and the driver is told."""
+        if self._error is None and offer.worker in self._holders.values():
+            try:
+                return self._controller.exchange(reports, offer)
+            except GraftError as error:
+                self._error = error
+        return Directives(done=True)
+
+    def request_stop(self) -> None:
+        """As the controller's."""
+        self._controller.request_stop()
+
+    def progress(self) -> Any:
+        """As the controller's; raises the error that ended the run."""
+        if self._error is not None:
+            raise self._error
+        return self._controller.progress()
+
+    def close(self) -> None:
+        """Release the database."""
+        self._controller.close()
+
+
+def run(
+    make_controller: Callable[[], Controller],
+    *,
+    cluster: Cluster,
+    width: int | None,
+    watch: Callable[[Any], bool],
+) -> None:
+    """Train until the controller is done.
+
+    `make_controller` is called in the controller's process on this node. `watch` is called with the controller's
+    progress a few times a second, and returns True to ask for a stop. Raises the controller's GraftError.
+    """
+    _start(cluster.address)
+    try:
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        remote: Any = ray.remote(Desk)
+        desk = remote.options(num_cpus=0, scheduling_strategy=here).remote(make_controller)
+        try:
+            ray.get(desk.progress.remote())  # the controller's own errors, before any worker is placed
+            _train(desk, cluster, width, watch)
+            ray.get(desk.progress.remote())
+            watch(ray.get(desk.progress.remote()))
+        except ray.exceptions.RayTaskError as error:
+            raise _ours(error) from None
+        except RayActorError as error:
+            raise StudyError(f"the controller's process died: {_last_line(error)}; the study can be resumed") from None
+        finally:
+            _close(desk)
+    finally:
+        ray.shutdown()
+
+
+def _start(address: str | None) -> None:
+    # Tune's tables and Ray's worker logs are for its own users; ours are told by the display.
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
+    try:
+        if address is None:
+            ray.init(include_dashboard=False, **quiet)
+        else:
+            ray.init(address=address, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise StudyError(f"no Ray cluster answers at {address}: {_last_line(error)}") from None
+
+
+def _train(desk: Any, cluster: Cluster, width: int | None, watch: Callable[[Any], bool]) -> None:
+    """Fit the Tuner in a thread, so that this one can watch and be interrupted."""
+    failure: list[BaseException] = []
+
+    def fit(folder: str) -> None:
+        try:
+            _tuner(desk, cluster, width, folder).fit()
+        except BaseException as error:
+            failure.append(error)
+
+    with tempfile.TemporaryDirectory(prefix="graft-tune-") as folder:
+        thread = threading.Thread(target=fit, args=(folder,), daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(POLL_SECONDS)
+            if watch(ray.get(desk.progress.remote())):
+                ray.get(desk.request_stop.remote())
+    if failure:
+        raise failure[0]
+
+
+def _tuner(desk: Any, cluster: Cluster, width: int | None, folder: str) -> tune.Tuner:
+    gpus, cpus = ray.cluster_resources().get("GPU", 0), ray.cluster_resources().get("CPU", 1)
+    workers = cluster.workers or max(1, int(gpus))
+    share = {"cpu": max(1, int(cpus / workers)) if not gpus else 1, "gpu": _share(gpus, workers)}
+
+    def pack_worker(config: dict[str, int]) -> None:
+        serve(desk, config["slot"], width)
+
+    class Losses(tune.Callback):
+        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            ray.get(desk.detach.remote(trial.config["slot"]))
+
+    return tune.Tuner(
+        tune.with_resources(pack_worker, share),
+        param_space={"slot": tune.grid_search(list(range(workers)))},
+        run_config=tune.RunConfig(
+            name="packs",
+            storage_path=folder,
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=RETRIES),
+            callbacks=[Losses()],
+        ),
+    )
+
+
+def _share(gpus: float, workers: int) -> float:
+    """GPUs per worker: whole ones where they suffice, else an equal fraction of one."""
+    if gpus >= workers:
+        return float(int(gpus // workers))
+    return round(gpus / workers - 5e-4, 3) if gpus else 0.0
+
+
+def serve(desk: Any, slot: int, width: int | None) -> None:
+    """What runs inside a Tune trial: a pack worker on the device that Tune placed it on."""
+    from workers.pool.devices import default_width
+
+    name = f"ray-{slot}-{uuid.uuid4().hex[:8]}"
+    ray.get(desk.attach.remote(slot, name))
+    made = 0
+
+    def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
+        nonlocal made
+        directives = ray.get(desk.exchange.remote(list(reports), offer))
+        if reports:
+            made += len(reports)
+            tune.report({"reports": made, "free_lanes": offer.lanes})
+        return directives
+
+    device = default_device()
+    Worker(name=name, exchange=exchange, device=device, width=width or default_width(device)).run()
+
+
+def _close(desk: Any) -> None:
+    try:
+        ray.get(desk.close.remote(), timeout=30)
+    except (RayActorError, ray.exceptions.RayTaskError, ray.exceptions.GetTimeoutError):
+        return  # the process is gone, and the database's lock with it
+
+
+def _ours(error: Any) -> BaseException:
+    """The GraftError inside a remote call's error, or the error itself."""
+    return error.cause if isinstance(error.cause, GraftError) else error
+
+
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]

@@ -1,0 +1,18 @@
+"""Uniform attention: every visible key weighs the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from workers.scorers import Scorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average(Scorer):
+    """Weights 1 / (number of visible keys), whatever the logits: the constant attention of paper 003, eq. 5."""
+
+    def weights(self, logits: Tensor, visible: Tensor) -> Tensor:
+        uniform = visible.to(logits.dtype) / visible.sum(-1, keepdim=True)
+        return uniform.expand_as(logits)
