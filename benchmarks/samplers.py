@@ -1,7 +1,8 @@
 """What an ask costs, early and late in a search: `python -m benchmarks.samplers`.
 
-Seconds are of processor time. The space is set_complement.yaml (20 draws), the objective the squared distance to a point of the cube. An ask of
-`random` is compared with `Space.sample` alone; those of samplers that learn must not get dearer with the history.
+Seconds are of processor time. The space is set_complement.yaml (20 draws), the objective the squared distance to a
+point of the cube. An ask of `random` is compared with `Space.sample` alone; those of samplers that learn must not get
+dearer with the history.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main() -> None:
     """Print both tables."""
     space = spaces.load("set_complement", families(), {})
     single = replace(space, search=replace(space.search, group=1))
-    print(f"{'random, 260,000 asks':<24}{asks_per_trial(space, 260_000) * 1e6:8.1f} us over Space.sample")
+    print(f"{'random, 260,000 asks':<24}{seconds_over_sampling(space, 260_000) * 1e6:8.1f} us over Space.sample")
     print(f"\n{'ms per ask and tell':<24}{'1,000th':>10}{'10,000th':>10}{'ratio':>8}")
     for name in ("random", "qmc", "cmaes", "nsga2", "tpe"):
         report(single, name, 1_000, 10_000)
@@ -32,7 +33,7 @@ def main() -> None:
     report(single, "gp", 100, 300, window=20)
 
 
-def asks_per_trial(space: Space, trials: int) -> float:
+def seconds_over_sampling(space: Space, trials: int) -> float:
     """Seconds that `random` adds to a trial."""
     strategy = plugins.build(Sampler, {"name": "random"}).begin(space, [])
     start = time.process_time()
@@ -47,7 +48,7 @@ def asks_per_trial(space: Space, trials: int) -> float:
 def report(space: Space, name: str, early: int, late: int, window: int = WINDOW) -> None:
     """Print the cost of one trial around two places of a search."""
     strategy = plugins.build(Sampler, {"name": name}).begin(space, [])
-    costs = [seconds(space, strategy, range(0, early), window), seconds(space, strategy, range(early, late), window)]
+    costs = [seconds(space, strategy, range(early), window), seconds(space, strategy, range(early, late), window)]
     print(f"{name:<24}{costs[0] * 1e3:10.2f}{costs[1] * 1e3:10.2f}{costs[1] / costs[0]:8.2f}")
 
 

@@ -41,11 +41,17 @@ def show_estimate(space: Space, placement: Placement) -> None:
     typer.echo(f"trials      {search.trials:,} in {groups:,} groups of {search.group:,}")
     typer.echo(f"packs       {_structures(packs)} a group, {placement.width or 'default'} lanes on {placement.device}")
     typer.echo(f"steps       {_range(steps)} a trial, validated every {every:,}; {total_steps:,.0f} model-steps in all")
-    typer.echo(f"database    {rows:,} metric rows a trial ({search.history}), {_size(_bytes(space, sampled, rows))} in all")
+    typer.echo(
+        f"database    {rows:,} metric rows a trial ({search.history}), {_size(_bytes(space, sampled, rows))} in all"
+    )
     rates = _rates(sampled, placement)
     slow, fast = min(rates), max(rates)
-    typer.echo(f"rate        {slow:,.0f} to {fast:,.0f} model-steps/s on one device, measured on {len(rates)} sampled packs")
-    typer.echo(f"time        {duration(total_steps / fast)} to {duration(total_steps / slow)} on one device like this one")
+    typer.echo(
+        f"rate        {slow:,.0f} to {fast:,.0f} model-steps/s on one device, measured on {len(rates)} sampled packs"
+    )
+    typer.echo(
+        f"time        {duration(total_steps / fast)} to {duration(total_steps / slow)} on one device like this one"
+    )
 
 
 def _sample(space: Space, groups: int) -> list[list[Trial]]:
@@ -85,8 +91,8 @@ def _size(size: float) -> str:
 
 
 def _rates(sampled: Sequence[Sequence[Trial]], placement: Placement) -> list[float]:
-    from workers.pool.timing import model_steps_per_second
     from workers.pool.devices import default_width
+    from workers.pool.timing import model_steps_per_second
 
     device = str(placement.device)
     width = placement.width or default_width(device)

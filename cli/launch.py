@@ -6,14 +6,14 @@ import functools
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from cli.live import Live, closing_line
-from cli.options import Storage
+from cli.options import Storage, shown, storage_url
 from cli.wiring import RunningStudy, Standing, enrol, families
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
@@ -22,8 +22,12 @@ from storage.store import request_stop
 if TYPE_CHECKING:
     from spaces.space import Space
 
+EXECUTORS = ("auto", "inline", "ray")
+
 Executor = Annotated[str, typer.Option(help="auto, inline (this process, one device) or ray.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Pack workers; Ray only. Default: one per GPU.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Pack workers. Default: one per GPU, or per core without one.")
+]
 RayAddress = Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; inline only. Default: a GPU if there is one.")]
 Width = Annotated[int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: by device.")]
@@ -41,30 +45,28 @@ class Placement:
 
     executor: str
     workers: int | None
+    """None: one per GPU, or one per core where there is none."""
     ray_address: str | None
     device: str | None
     width: int | None
+    """None: by device."""
 
     def resolved(self) -> Placement:
-        """`auto` decided, and everything checked; raises GraftError naming the value and the choices."""
+        """`auto` decided, and everything checked; raises StudyError naming the value and the choices."""
         from workers.pool import devices
 
-        choices = ("auto", "inline", "ray")
-        if self.executor not in choices:
-            raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(choices)}")
-        many = self.ray_address is not None or (self.workers or 1) > 1 or (devices.gpus() > 1 and self.device is None)
+        if self.executor not in EXECUTORS:
+            raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(EXECUTORS)}")
+        many = self.ray_address is not None or (devices.gpus() > 1 and self.device is None)
         executor = ("ray" if many else "inline") if self.executor == "auto" else self.executor
-        if executor == "inline" and (self.ray_address or (self.workers or 1) > 1):
-            raise StudyError("--executor inline has one worker and no cluster; leave out --workers and --ray-address")
+        if executor == "inline" and self.ray_address:
+            raise StudyError(f"--ray-address: {self.ray_address!r} needs --executor ray, or auto")
         if executor == "ray" and self.device is not None:
-            raise StudyError("--device: the ray executor places workers itself; leave it out, or use --executor inline")
+            raise StudyError(f"--device: {self.device!r} needs --executor inline; with ray, Ray places the workers")
         device = self.device or devices.default_device()
-        if executor == "inline" and not devices.known(device):
+        if not devices.known(device):
             raise StudyError(f"--device: {device!r} is not on this machine; use cpu, or cuda where there is a GPU")
-        width = self.width or (devices.default_width(device) if executor == "inline" else None)
-        return Placement(
-            executor=executor, workers=self.workers, ray_address=self.ray_address, device=device, width=width
-        )
+        return replace(self, executor=executor, device=device)
 
 
 def launch(
@@ -89,7 +91,9 @@ def launch(
     placement = Placement(
         executor=executor, workers=workers, ray_address=ray_address, device=device, width=pack
     ).resolved()
-    loaded = load_space(space, _overrides(set_ or [], {"search.trials": trials, "training.steps": steps, "search.seed": seed}))
+    loaded = load_space(
+        space, _overrides(set_ or [], {"search.trials": trials, "training.steps": steps, "search.seed": seed})
+    )
     name = study or loaded.name
     if dry_run:
         from cli.estimate import show_estimate
@@ -98,7 +102,9 @@ def launch(
         return
     url = storage_url(storage)
     new = enrol(url, name, loaded)
-    typer.echo(f"study {name} in {shown(url)}: {'new' if new else 'goes on'}, {loaded.search.trials:,} trials", err=True)
+    typer.echo(
+        f"study {name} in {shown(url)}: {'new' if new else 'goes on'}, {loaded.search.trials:,} trials", err=True
+    )
     run(url, name, placement)
 
 
@@ -167,7 +173,12 @@ def _run_inline(url: str, name: str, placement: Placement, live: Live, interrupt
 
     study = RunningStudy(url, name)
     try:
-        inline.run(_Watched(study, live, interruption), device=str(placement.device), width=placement.width or 1)
+        inline.run(
+            _Watched(study, live, interruption),
+            device=str(placement.device),
+            width=placement.width,
+            workers=placement.workers,
+        )
         return study.progress()
     finally:
         study.close()

@@ -17,7 +17,7 @@ from spaces.records import TERMINAL
 LINE_SECONDS = 15.0
 """Without a terminal: a line this often."""
 WINDOW_SECONDS = 30.0
-"""The rate shown is that of the last half minute."""
+"""The rate shown is that of the last half minute; the expected end is that of the whole run."""
 REFRESH_SECONDS = 0.2
 
 
@@ -36,7 +36,8 @@ class Live:
             console=self._console,
         )
         self._task = self._bar.add_task(name, total=None, text="starting")
-        self._rates: deque[tuple[float, int, int]] = deque()
+        self._rates: deque[tuple[float, int]] = deque()
+        self._first: tuple[float, int] | None = None
         self._shown = 0.0
 
     def __enter__(self) -> Self:
@@ -64,18 +65,18 @@ class Live:
             print(f"{self._name}: {done}/{standing.planned} trials, {text}", file=sys.stderr, flush=True)
 
     def _text(self, standing: Standing, done: int, now: float) -> str:
-        self._rates.append((now, standing.model_steps, done))
+        self._rates.append((now, standing.model_steps))
         while self._rates[0][0] < now - WINDOW_SECONDS and len(self._rates) > 2:
             self._rates.popleft()
-        then, steps, before = self._rates[0]
-        seconds = max(now - then, 1e-9)
+        then, steps = self._rates[0]
         parts = [f"{standing.counts.get('running', 0)} lanes"]
         if standing.model_steps > steps:
-            parts.append(f"{(standing.model_steps - steps) / seconds:,.0f} model-steps/s")
+            parts.append(f"{(standing.model_steps - steps) / (now - then):,.0f} model-steps/s")
         if standing.best is not None:
             parts.append(f"best {standing.objective} {standing.best:.4g} (trial {standing.best_number})")
+        start, before = self._first = self._first or (now, done)
         if done > before:
-            parts.append(f"ETA {duration((standing.planned - done) * seconds / (done - before))}")
+            parts.append(f"ETA {duration((standing.planned - done) * (now - start) / (done - before))}")
         return ", ".join(["stopping", *parts] if standing.stopping else parts)
 
 

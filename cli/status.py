@@ -21,8 +21,6 @@ from cli.tables import show, show_text
 from spaces.records import TERMINAL, State
 from storage.frames import Reader, open_reader
 
-SILENCE = timedelta(minutes=10)
-"""A study that calls itself running, but whose workers are silent for longer, has lost its controller."""
 WINDOW = timedelta(minutes=10)
 """The rate at which trials end is that of the last minutes."""
 REFRESH_SECONDS = 2.0
@@ -110,12 +108,8 @@ def read_status(reader: Reader, name: str) -> Status:
 
 
 def believed_state(reader: Reader, row: Mapping[str, Any]) -> str:
-    """The state of a row of `studies`; `interrupted` for one that calls itself running and shows no sign of life."""
-    if row["state"] != "running":
-        return row["state"]
-    heard = reader.query(f"SELECT max(heartbeat_at) AS heard FROM workers WHERE study_id = {row['id']}").item()
-    signs = [sign for sign in (_time(heard), row["updated_at"]) if sign is not None]
-    return "running" if _clock(reader) - max(signs) < SILENCE else "interrupted"
+    """The state of a row of `studies`; `interrupted` for one that calls itself running, but that nobody holds."""
+    return "interrupted" if row["state"] == "running" and not reader.holder(row["name"]) else row["state"]
 
 
 def best_trial(reader: Reader, study: str) -> tuple[float, int] | tuple[None, None]:
@@ -209,7 +203,7 @@ def _facts(now: Status) -> list[tuple[str, str]]:
 
 def _state(now: Status) -> str:
     if now.state == "interrupted":
-        return f"interrupted: nothing was heard of it lately; go on with `search resume {now.study}`"
+        return f"interrupted: its controller is gone; go on with `search resume {now.study}`"
     return now.state
 
 

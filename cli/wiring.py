@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spaces.errors import StudyError
+from spaces.errors import StorageError, StudyError
 from spaces.records import Directives, Offer, Report, State
-from storage.frames import open_reader
-from storage.store import Store, open_store
+from storage import StudyMemory, open_reader, open_store
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -91,8 +91,8 @@ class RunningStudy:
     """A study opened for running: the controller on top of its claimed database, in one process."""
 
     def __init__(self, url: str, name: str) -> None:
-        """Raises StudyError if there is no such study or another process runs it, StorageError if it cannot be written."""
-        from search.resume import begin
+        """Raises StudyError if there is no such study or another process runs it."""
+        from search.controller import Controller
         from spaces import parse
 
         with open_reader(url) as reader:
@@ -108,7 +108,7 @@ class RunningStudy:
         try:
             self._store.claim(self._study, policy=space.search.history, objective=self._objective)
             self._store.set_state(self._study, "running")
-            self._controller = begin(space, self._store, study=self._study, trials=self._planned)
+            self._controller = Controller.begin(space, StudyMemory(self._store, self._study))
         except BaseException:
             self._store.close()
             raise
@@ -145,11 +145,10 @@ class RunningStudy:
         )
 
     def close(self) -> None:
-        """Write how the run ended and release the database."""
-        try:
+        """Write how the run ended, if the database still lets us, and release it."""
+        with suppress(StorageError):
             self._store.set_state(self._study, "finished" if self._done else "stopped")
-        finally:
-            self._store.close()
+        self._store.close()
 
     def _heartbeat(self, offer: Offer, state: str) -> None:
         now = time.monotonic()
@@ -157,4 +156,3 @@ class RunningStudy:
             return
         self._heartbeats[offer.worker] = now
         self._store.heartbeat(self._study, offer.worker, host=offer.host, device=offer.device, state=state)
-

@@ -39,6 +39,8 @@ class Progress:
     """Reports recorded by this controller."""
     steps: int
     """Optimizer steps that these reports stand for, summed over trials."""
+    stopping: bool
+    """Whether workers are being sent home before the study is done."""
 
 
 @dataclass(slots=True)
@@ -84,6 +86,7 @@ class Controller:
         self._best: tuple[float, int] | None = None
         self._reports = 0
         self._steps = 0
+        self._stopping = False
         for outcome in ended:
             self._note_best(outcome)
 
@@ -119,12 +122,17 @@ class Controller:
         if offer.structure is None and offer.lanes:
             # An empty device: what it should hold died with the worker that had its name before.
             self._return_lanes(offer.worker)
-        if self._memory.stop_requested():
+        self._stopping = self._stopping or self._memory.stop_requested()
+        if self._stopping:
             dropped = self._return_lanes(offer.worker) | self._stops.pop(offer.worker, set())
             return Directives(stop=tuple(sorted(dropped)), done=True)
         start = self._start(offer)
         stop = tuple(sorted(self._stops.pop(offer.worker, ())))
         return Directives(stop=stop, start=start, done=self._supply.empty and not self._lanes)
+
+    def request_stop(self) -> None:
+        """Every worker that exchanges from now on is sent home; what it trains goes back in the queue."""
+        self._stopping = True
 
     def lost(self, worker: str) -> None:
         """The worker is gone: its trials go back in the queue and start again elsewhere, with the same numbers."""
@@ -141,6 +149,7 @@ class Controller:
             best_number=number,
             reports=self._reports,
             steps=self._steps,
+            stopping=self._stopping,
         )
 
     def _new_numbers(self, started: set[int]) -> list[range]:

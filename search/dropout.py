@@ -21,9 +21,10 @@ class DropoutSummary:
     """
 
     rates: pl.DataFrame
-    """group_number, dropout (the parameter's path), variant, portion, counted, rate, margin (half the 95 % interval)."""
+    """group_number, dropout (the parameter's path), variant, portion, counted, rate, margin (of the 95 % interval)."""
     pooled: pl.DataFrame
-    """The same without group_number, all trials ranked against one another; no rows if there are several groups."""
+    """dropout, variant, portion, counted, rate, margin: means over groups; with fewer than two, over trials that all
+    rank against one another. `counted` is the most trials that the portion has in a group."""
     trend: pl.DataFrame
     """measure, extra (`fewer`: groups up to the median measure; `more`: the others), dropout, variant, portion, gap,
     groups, rate, margin: means over groups of gap 0, 1-2, 3-6, 7-14, ..."""
@@ -34,10 +35,16 @@ def summarise_dropout(trials: pl.DataFrame, scores: pl.DataFrame, groups: pl.Dat
     paths = _paths(trials["params"])
     rates = trials.select("number", _decoded(paths)).unnest("rates")
     scored = scores.with_columns(cost="best").join(rates, on="number")
-    grouped = scored.join(groups, on="group_number", how="semi")
-    by_group = _rates(grouped, ["group_number"], paths)
-    alike = scored if groups.height < 2 else scored.clear()
-    return DropoutSummary(rates=by_group, pooled=_rates(alike, [], paths), trend=_trend(by_group, groups))
+    by_group = _rates(scored.join(groups, on="group_number", how="semi"), ["group_number"], paths)
+    pooled = _rates(scored, [], paths) if groups.height < 2 else _over_groups(by_group)
+    return DropoutSummary(rates=by_group, pooled=pooled, trend=_trend(by_group, groups))
+
+
+def _over_groups(rates: pl.DataFrame) -> pl.DataFrame:
+    means = rates.group_by("dropout", "variant", "portion").agg(
+        counted=pl.col("counted").max(), mean=pl.col("rate").mean(), margin=mean_margin("rate")
+    )
+    return means.rename({"mean": "rate"}).select(*_RATES).sort("dropout", "variant", "portion")
 
 
 def _paths(params: pl.Series) -> list[str]:

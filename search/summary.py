@@ -27,7 +27,7 @@ class StudySummary:
     """Everything that a study's report shows. Only finished and pruned trials are counted, except in `counts`.
 
     The columns of tails are trials, portion, counted, value, margin, raw, change, change_margin (see search.tails).
-    Rows come with the objective's metric first, plain conditions before shifted ones, raw before its averages.
+    Rows come with the objective's metric and condition first, then its other conditions; raw before its averages.
     """
 
     name: str
@@ -48,7 +48,7 @@ class StudySummary:
     statistics: pl.DataFrame
     """kept (`best` or `last` validation of a trial), name, condition, variant, sign, and the columns of tails."""
     curves: pl.DataFrame
-    """name, variant, value, share: the share of trials whose best validation is at least as good as value."""
+    """name, condition, variant, value, share: the share of trials whose best validation is at least as good as value."""
     groups: pl.DataFrame
     """group_number, trials, gap, the integers of a group's task and model by their path, width_multiplier d / (v - 1),
     value_coefficient (d_v - v + 1) / (d - v + 1); no rows unless groups have two trials on average. Null: unknown."""
@@ -71,7 +71,7 @@ def summarise(study: Mapping[str, Any], trials: pl.DataFrame, metrics: pl.DataFr
     condition = rest[1] if len(rest) > 1 else ""
     ended = trials.filter(pl.col("objective").is_not_null())
     scores = _scores(metrics, ended, metric, study["direction"])
-    order = _order(scores, metric)
+    order = _order(scores, metric, condition)
     groups = _groups(ended)
     best = ended.sort("objective", "number", descending=[study["direction"] == "maximize", False]).head(top)
     group_statistics = _group_statistics(scores, groups, order)
@@ -133,11 +133,11 @@ def _scores(metrics: pl.DataFrame, ended: pl.DataFrame, metric: str, direction: 
     )
 
 
-def _order(scores: pl.DataFrame, metric: str) -> pl.DataFrame:
+def _order(scores: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
     """The place of each metric and variant in every table: name, condition, variant, order."""
-    own, raw = pl.col("name") == metric, pl.col("variant") == RAW
+    own, judged = pl.col("name") == metric, pl.col("condition") == condition
     found = scores.lazy().select(*_METRIC, "variant").unique()
-    return found.sort(~own, *_METRIC, ~raw, "variant").with_row_index("order").collect()
+    return found.sort(~(own & judged), ~own, *_METRIC, pl.col("variant") != RAW, "variant").with_row_index("order").collect()
 
 
 def _statistics(scores: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
@@ -156,12 +156,11 @@ def _in_order(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.DataFr
 def _curves(scores: pl.DataFrame) -> pl.DataFrame:
     """A few hundred points of each distribution, close together at the good end."""
     rank, place = pl.col("rank"), (_POINTS * pl.col("rank").log()).floor()
-    plain = scores.filter(pl.col("condition") == "").with_columns(cost="best")
     return (
-        ranked(plain, ["name", "variant"])
+        ranked(scores.with_columns(cost="best"), [*_METRIC, "variant"])
         .filter((place < (_POINTS * (rank + 1).log()).floor()) | (rank == pl.col("trials")))
-        .sort("name", "variant", "rank")
-        .select("name", "variant", value=pl.col("sign") * pl.col("cost"), share=rank / pl.col("trials"))
+        .sort(*_METRIC, "variant", "rank")
+        .select(*_METRIC, "variant", value=pl.col("sign") * pl.col("cost"), share=rank / pl.col("trials"))
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from spaces.fields import knob, option, size
 
 Direction = Literal["minimize", "maximize"]
+History = Literal["full", "thin", "last"]
+"""Which validations of a trial are kept: all, ever fewer as it goes on (and the best), or the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,5 +58,5 @@ class Search:
     """Trials that share one draw of the space's `group:` block."""
     seed: int = knob(0, low=0, high=2**63 - 1, integer=True)
     """Seed of the sampler and of every trial's own seed."""
-    history: str = option("thin", ("full", "thin", "last"))
-    """Validations that are kept: all of them, ever fewer as a trial goes on, or the best and the last."""
+    history: History = option("thin", ("full", "thin", "last"))
+    """Validations that are kept."""

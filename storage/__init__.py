@@ -2,12 +2,13 @@
 
 sqlite.py, postgres.py   the two databases, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
-store.py, rows.py        writing: one transaction per call
+store.py, rows.py        writing: one transaction per call; memory.py binds a store to one study
 frames.py                reading: typed Polars frames
 history.py               which reports stay
 """
 
 from storage.frames import Reader, open_reader
+from storage.memory import StudyMemory
 from storage.store import Store, open_store, request_stop
 
-__all__ = ["Reader", "Store", "open_reader", "open_store", "request_stop"]
+__all__ = ["Reader", "Store", "StudyMemory", "open_reader", "open_store", "request_stop"]

@@ -62,6 +62,10 @@ class Database(ABC):
         """Make this process the study's only controller, until it ends; raises StudyError that names the other one."""
 
     @abstractmethod
+    def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
+        """Who runs the study now, asked over a connection of `reader`; None: nobody."""
+
+    @abstractmethod
     def request_stop(self, study_id: int) -> None:
         """Ask the study's controller, in whatever process it runs, to stop."""
 

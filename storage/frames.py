@@ -107,6 +107,12 @@ class Reader:
         with self.database.errors_in_words(), self._connection.begin():
             return rows.counts(self._connection, study_id)
 
+    def holder(self, study: str) -> str | None:
+        """The process that runs the study now, by the lock it holds; None: nobody, whatever the study's state says."""
+        study_id = self.study(study)["id"]
+        with self.database.errors_in_words(), self._connection.begin():
+            return self.database.holder(self._connection, study_id, study)
+
     def trials(
         self,
         study: str,

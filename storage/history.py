@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from spaces.plugins import canonical_json
 from spaces.records import Report, Trial
-from spaces.settings import Objective
-
-Policy = Literal["full", "thin", "last"]
+from spaces.settings import History, Objective
 
 _ALL = 16
 _PER_OCTAVE = 4
@@ -43,7 +40,7 @@ class Past:
     best_score: float = math.inf
 
 
-def is_landmark(policy: Policy, index: int) -> bool:
+def is_landmark(policy: History, index: int) -> bool:
     """Whether the report number `index` (from 1) stays whatever comes after it."""
     if policy == "full":
         return True
@@ -53,7 +50,7 @@ def is_landmark(policy: Policy, index: int) -> bool:
     return index <= _ALL or index % (octave // _PER_OCTAVE) == 0
 
 
-def follow(policy: Policy, past: Past, step: int, score: float) -> tuple[Past, tuple[int, ...]]:
+def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, tuple[int, ...]]:
     """The past after a report at `step`, later than the last one, and the earlier steps that it supersedes.
 
     `score` is smaller for better reports; one that is not finite is never the best.
@@ -76,7 +73,7 @@ def score_of(report: Report, objective: Objective) -> float:
     return value if objective.direction == "minimize" else -value
 
 
-def predict_rows(policy: Policy, validations: int, metrics_per_validation: int) -> int:
+def predict_rows(policy: History, validations: int, metrics_per_validation: int) -> int:
     """Metric rows that one trial of `validations` reports leaves; at most two reports too many, never too few."""
     if policy == "full":
         return validations * metrics_per_validation

@@ -75,6 +75,10 @@ class Postgres(Database):
             holder = connection.scalar(text(_HOLDER), key) or "another process"
             raise StudyError(f"study {study!r} is being run by {holder}; stop it first")
 
+    def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
+        found = connection.execute(text(_HOLDER), {"class": _LOCK_CLASS, "study": study_id}).first()
+        return (found[0] or "another process") if found else None
+
     def request_stop(self, study_id: int) -> None:
         with self.errors_in_words(), self._connect(read_only=False) as connection, connection.begin():
             connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=True))

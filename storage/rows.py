@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from spaces.records import TERMINAL, Ending, Outcome, Report, State, Trial
+from spaces.records import TERMINAL, Ending, Metric, Outcome, Report, State, Trial
 from storage.database import Database, Insert, MetricRow
 from storage.schema import Now, metrics, trial_id, trials, workers
 
@@ -133,6 +134,22 @@ def outcomes(connection: Connection, study_id: int, limit: int | None) -> list[O
     return [
         Outcome(number=number, group=group, draws=draws, objective=objective, state=state)
         for number, group, draws, objective, state in reversed(connection.execute(latest).all())
+    ]
+
+
+def reports(connection: Connection, study_id: int, metric: str) -> list[Report]:
+    """The kept reports of trials that ended, with the metrics of this name; by number, steps ascending."""
+    t, m = trials.c, metrics.c
+    wanted = (
+        select(t.number, m.step, m.name, m.variant, m.condition, m.value)
+        .join_from(metrics, trials, m.trial_id == t.id)
+        .where(t.study_id == study_id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
+        .order_by(t.number, m.step)
+    )
+    rows = connection.execute(wanted)
+    return [
+        Report(number=number, step=step, metrics=tuple(Metric(*row[2:]) for row in group))
+        for (number, step), group in groupby(rows, key=lambda row: (row[0], row[1]))
     ]
 
 

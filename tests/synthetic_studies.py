@@ -1,4 +1,4 @@
-"""Made-up studies of the set complement task, as storage gives them: the learning curves are invented, the forms real."""
+"""Made-up studies of the set complement task, as storage gives them: invented learning curves in the real form."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ import polars as pl
 import pytest
 import yaml
 
-from cli import status as status_module
 from cli.main import main
 from cli.options import shown, storage_url
 from spaces.plugins import names
@@ -50,10 +48,10 @@ Search = Callable[..., Answer]
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("demo") / "graft.db"
-    studies.create(f"sqlite:///{path}")
-    return path
+    with studies.running(f"sqlite:///{path}"):
+        yield path
 
 
 @pytest.fixture
@@ -108,15 +106,24 @@ def test_status_tells_a_person_what_runs_and_what_is_best(search: Search) -> Non
     assert {"rate", "ETA"} <= lines.keys()
 
 
-def test_status_does_not_believe_a_silent_study_that_it_is_running(
-    search: Search, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status_module, "SILENCE", timedelta(0))
-    [row] = search("status", "demo", "--format", "json").json
+def test_status_does_not_believe_a_study_without_a_controller_that_it_is_running(search: Search, url: str) -> None:
+    with studies.running(url):
+        assert search("status", "demo", "--storage", url, "--format", "json").json[0]["state"] == "running"
+    [row] = search("status", "demo", "--storage", url, "--format", "json").json
     assert (row["state"], row["trials_per_minute"], row["steps_per_second"]) == ("interrupted", None, None)
-    assert "search resume demo" in search("status", "demo").text
-    assert search("status", "demo", "--watch").text.count("interrupted") == 1
-    assert search("studies", "--format", "json").json[0]["state"] == "interrupted"
+    assert "search resume demo" in search("status", "demo", "--storage", url).text
+    assert search("status", "demo", "--watch", "--storage", url).text.count("interrupted") == 1
+    assert search("studies", "--storage", url, "--format", "json").json[0]["state"] == "interrupted"
+
+
+def test_a_controller_of_one_study_does_not_hold_another(search: Search, url: str) -> None:
+    with studies.running(url) as store:
+        other = store.create_study(
+            "other", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0"
+        )
+        store.set_state(other, "running")
+        listed = search("studies", "--storage", url, "--format", "json").json
+    assert [(study["name"], study["state"]) for study in listed] == [("demo", "running"), ("other", "interrupted")]
 
 
 def test_status_watch_goes_on_until_the_study_is_no_longer_running(
@@ -237,7 +244,7 @@ def test_cells_do_not_round_a_decay_to_one_and_show_bytes_as_hexadecimal(search:
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_export_writes_trials_and_metrics(search: Search, tmp_path: Path, ending: str) -> None:
     search("export", "demo", "-o", f"out.{ending}")
-    assert sorted(os.listdir(tmp_path)) == [f"out.{ending}", f"out.metrics.{ending}"]
+    assert set(os.listdir(tmp_path)) == {f"out.{ending}", f"out.metrics.{ending}"}
     read = {"parquet": pl.read_parquet, "csv": pl.read_csv, "json": pl.read_json}[ending]
     trials, metrics = read(tmp_path / f"out.{ending}"), read(tmp_path / f"out.metrics.{ending}")
     assert trials["params.optimizer.learning_rate"].to_list() == [studies.rate(number) for number in range(20)]
@@ -286,16 +293,17 @@ def test_a_study_without_trials_is_shown_by_every_command(search: Search, tmp_pa
 
 
 def test_the_same_commands_read_each_kind_of_database(search: Search, url: str) -> None:
-    studies.create(url)
-    [row] = search("status", "demo", "--storage", url, "--format", "json").json
-    assert (row["state"], row["ended"], row["steps"], row["running"]) == ("running", 16, 3600, 4)
-    assert row["trials_per_minute"] > 0
-    assert row["steps_per_second"] > 0
-    assert (
-        len(search("trials", "demo", "--storage", url, "--where", "params.model.scorer = 'ssa'").text.splitlines()) == 8
-    )
-    assert search("show", "demo", "3", "--storage", url, "--format", "json").json["seed"] == 1003
-    assert search("studies", "--storage", url, "--format", "json").json[0]["best_number"] == 0
+    with studies.running(url):
+        [row] = search("status", "demo", "--storage", url, "--format", "json").json
+        assert (row["state"], row["ended"], row["steps"], row["running"]) == ("running", 16, 3600, 4)
+        assert row["trials_per_minute"] > 0
+        assert row["steps_per_second"] > 0
+        assert (
+            len(search("trials", "demo", "--storage", url, "--where", "params.model.scorer = 'ssa'").text.splitlines())
+            == 8
+        )
+        assert search("show", "demo", "3", "--storage", url, "--format", "json").json["seed"] == 1003
+        assert search("studies", "--storage", url, "--format", "json").json[0]["best_number"] == 0
 
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {

@@ -279,6 +279,27 @@ def test_reports_of_a_worker_that_does_not_hold_the_trial_change_nothing() -> No
     assert controller.progress().reports == 0
 
 
+def test_nothing_is_believed_of_a_trial_after_its_last_report() -> None:
+    here = space(PLAIN, trials=1)
+    memory = Rows()
+    controller = Controller.begin(here, memory)
+    controller.exchange([], Offer(worker="a", lanes=1))
+    value = (Metric("tvd", "raw", "", 0.5),)
+    last = Report(number=0, step=10, metrics=value, state="finished")
+    after = Report(number=0, step=20, metrics=(Metric("tvd", "raw", "", 0.1),))
+    controller.exchange([last, after, last], Offer(worker="a", lanes=0))
+    assert (memory.rows[0].reports, memory.rows[0].objective) == ([last], 0.5)
+
+
+def test_trials_that_were_only_held_are_asked_for_again_after_a_restart() -> None:
+    here = space(CONDITIONAL, trials=30, group=30)
+    memory = Rows()
+    Controller.begin(here, memory).exchange([], Offer(worker="a", lanes=30))
+    assert 0 < len(memory.rows) < memory.created(), "the test needs trials that were asked for and not started"
+    finish(Controller.begin(here, memory), FakeWorker("a", 4))
+    audit(memory, here)
+
+
 def test_a_worker_that_comes_back_empty_has_lost_its_trials() -> None:
     here = space(PLAIN, trials=3)
     memory = Rows()
@@ -423,7 +444,7 @@ class Simulation(RuleBasedStateMachine):
     def launch(self, sampler: str, policy: str, body: str, group: int, trials: int) -> None:
         self.space = space(body, sampler=sampler, stopping=policy, group=group, trials=trials)
         self.memory = Rows()
-        self.workers: dict[str, FakeWorker] = {}
+        self.workers = {"a": FakeWorker("a", 3)}
         self.controller = Controller.begin(self.space, self.memory)
 
     @rule(name=st.sampled_from("abc"), lanes=st.integers(1, 5))
@@ -432,12 +453,17 @@ class Simulation(RuleBasedStateMachine):
         self.workers[name] = FakeWorker(name, lanes)
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data(), twice=st.booleans(), refused=st.integers(0, 2))
-    def speak(self, data: st.DataObject, twice: bool, refused: int) -> None:
-        """Some of a worker's lanes train; the database may refuse for a while; the reports may arrive twice."""
-        worker = data.draw(st.sampled_from(list(self.workers.values())))
-        moving = [number for number in worker.lanes if data.draw(st.booleans())]
-        reports = worker.train(moving)
+    @rule(data=st.data(), turns=st.integers(1, 8))
+    def work(self, data: st.DataObject, turns: int) -> None:
+        """The workers take turns at random."""
+        for _ in range(turns):
+            worker = data.draw(st.sampled_from(list(self.workers.values())))
+            idle = data.draw(st.sets(st.integers(0, 24), max_size=3))
+            self.speak(worker, idle, twice=data.draw(st.booleans()), refused=data.draw(st.sampled_from([0, 0, 1, 2])))
+
+    def speak(self, worker: FakeWorker, idle: set[int], *, twice: bool, refused: int) -> None:
+        """All but the idle lanes train; the database may refuse for a while; the reports may arrive twice."""
+        reports = worker.train([number for number in worker.lanes if number not in idle])
         offer = worker.offer()
         self.memory.failures = refused
         while True:
@@ -459,8 +485,8 @@ class Simulation(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The controller dies with its workers; another one takes the study over."""
-        self.workers.clear()
+        """The controller dies with its workers; another takes the study over, and workers of the same names start."""
+        self.workers = {name: FakeWorker(name, worker.width) for name, worker in self.workers.items()}
         self.controller = Controller.begin(self.space, self.memory)
 
     @rule()

@@ -154,12 +154,17 @@ def test_a_gaussian_process_finds_what_random_search_does_not() -> None:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_restart_goes_on_where_the_search_was_good(name: str) -> None:
-    """What is asked after a random history is better than the history. A Gaussian process explores with further lanes."""
+    """What is asked next is better than a random history; a Gaussian process explores with all lanes but the first."""
     here = space(PLAIN, sampler=CONFIGURATIONS[name], trials=60)
     random = space(PLAIN, trials=60)
-    history = [ended(trial, bowl(trial)) for trial in random.search.sampler.begin(random, []).ask(range(60))]
+    history = [ended(trial, corner(trial)) for trial in random.search.sampler.begin(random, []).ask(range(60))]
     asked = here.search.sampler.begin(here, history).ask(range(60, 61 if name == "gp" else 68))
-    assert np.mean([bowl(trial) for trial in asked]) < 0.6 * np.mean([entry.objective for entry in history])
+    assert np.mean([corner(trial) for trial in asked]) < 0.45 * np.mean([entry.objective for entry in history])
+
+
+def corner(trial: Trial) -> float:
+    """An objective that is best near a corner of the cube."""
+    return sum((u - 0.9) ** 2 for u in trial.draws.values())
 
 
 # ------------------------------------------------------------------------------------------------- random, qmc, grid
@@ -287,3 +292,17 @@ def test_a_sampler_sees_running_trials_and_the_worst_value_for_those_that_failed
     assert [trial.value for trial in shown] == [2.0, 7.0, 7.0, None]
     assert shown[3].state is optuna.trial.TrialState.RUNNING
     assert shown[0].params == first.draws
+
+
+def test_trials_that_are_open_when_a_search_goes_on_count_as_running() -> None:
+    trials = run(space(PLAIN), numbers=range(2))
+    opened = Outcome(number=1, group=1, draws=trials[1].draws, objective=None, state="queued")
+    strategy, seen = watched([ended(trials[0], 3.0), opened], Limits(newest=20, best=10, running=5, spare=100))
+    strategy.ask(range(2, 3))
+    assert [(trial.state.name, trial.params) for trial in seen[0][:2]] == [
+        ("COMPLETE", trials[0].draws),
+        ("RUNNING", trials[1].draws),
+    ]
+    strategy.tell([ended(trials[1], 4.0)])
+    strategy.ask(range(3, 4))
+    assert [trial.value for trial in seen[1][:2]] == [3.0, 4.0]

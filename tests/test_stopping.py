@@ -119,6 +119,16 @@ def test_patience_with_one_variant_does_not_see_the_other() -> None:
         assert stopped(here, [report(0, 20, 0.5, 0.4)]) == expected
 
 
+def test_a_shifted_evaluation_is_another_metric() -> None:
+    """`tvd` is the plain evaluation; a shifted one is watched when it is named."""
+    for metric, expected in (("tvd", {0}), ("tvd/raw/length=64", set())):
+        here = monitor("patience", metric=metric, steps=10)
+        for step, shifted in ((10, 0.5), (20, 0.4)):
+            metrics = (Metric("tvd", "raw", "", 0.5), Metric("tvd", "raw", "length=64", shifted))
+            said = stopped(here, [Report(number=0, step=step, metrics=metrics)])
+        assert said == expected
+
+
 def test_the_better_direction_is_the_objectives_unless_it_is_given() -> None:
     most = Objective(direction="maximize", metric="tvd", variant="raw")
     for objective, fields, expected in (

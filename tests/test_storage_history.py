@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spaces.records import Ending, Metric, Report
-from spaces.settings import Objective
-from storage.history import Past, Policy, follow, predict_bytes, predict_rows, score_of
+from spaces.settings import History, Objective
+from storage.history import Past, follow, predict_bytes, predict_rows, score_of
 from tests.databases import OBJECTIVE, claimed, make_report, make_trial, raw
 
 SCORES = st.lists(st.floats(0, 1) | st.just(math.inf), min_size=1, max_size=300)
@@ -24,7 +24,7 @@ def landmarks(count: int) -> set[int]:
     return {index for index in {*range(1, 17), *spaced} if index <= count}
 
 
-def kept_by_the_words(policy: Policy, scores: list[float]) -> set[int]:
+def kept_by_the_words(policy: History, scores: list[float]) -> set[int]:
     """Indices from 1 of the reports that a policy keeps."""
     count = len(scores)
     if policy == "full":
@@ -35,7 +35,7 @@ def kept_by_the_words(policy: Policy, scores: list[float]) -> set[int]:
     return landmarks(count) | best | {count}
 
 
-def kept_by_following(policy: Policy, scores: list[float]) -> set[int]:
+def kept_by_following(policy: History, scores: list[float]) -> set[int]:
     past, kept = Past(), set[int]()
     for index, score in enumerate(scores, start=1):
         past, gone = follow(policy, past, index * 10, score)
@@ -44,7 +44,7 @@ def kept_by_following(policy: Policy, scores: list[float]) -> set[int]:
 
 
 @given(st.sampled_from(["full", "thin", "last"]), SCORES)
-def test_following_a_trial_keeps_what_the_policy_says(policy: Policy, scores: list[float]):
+def test_following_a_trial_keeps_what_the_policy_says(policy: History, scores: list[float]):
     assert kept_by_following(policy, scores) == kept_by_the_words(policy, scores)
 
 
@@ -77,7 +77,7 @@ def test_the_score_is_smaller_for_better_reports(direction: str, score: float):
 
 
 @pytest.mark.parametrize("policy", ["full", "thin", "last"])
-def test_the_database_keeps_what_the_policy_says(url: str, policy: Policy):
+def test_the_database_keeps_what_the_policy_says(url: str, policy: History):
     scores = [0.9, 0.8] + [0.5 + 0.001 * (n % 7) for n in range(98)]
     scores[70] = 0.1
     with claimed(url, policy) as (store, study):
@@ -104,7 +104,7 @@ def test_a_requeued_trial_is_thinned_from_its_new_start(url: str):
 
 
 @pytest.mark.parametrize("policy", ["full", "thin"])
-def test_the_predicted_size_is_that_of_the_file_within_thirty_percent(tmp_path: Path, policy: Policy):
+def test_the_predicted_size_is_that_of_the_file_within_thirty_percent(tmp_path: Path, policy: History):
     trials, validations, batch = 300, 60, 100
     path = tmp_path / "graft.db"
     names = [(name, variant) for name in ("loss", "accuracy", "tvd", "entropy") for variant in ("raw", "bema")]

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -226,7 +227,7 @@ def test_a_file_that_is_not_a_database_cannot_be_read(tmp_path: Path):
         open_reader(f"sqlite:///{tmp_path}/text")
 
 
-def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path):
+def test_a_folder_that_cannot_be_written_is_explained():
     program = """
         import os, sys
         from storage import open_store
@@ -241,12 +242,12 @@ def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path):
         except Exception as error:
             print(type(error).__name__, error)
     """
-    folder = tmp_path / "locked"
-    folder.mkdir()
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
-    with run(program, str(folder)) as process:
-        answer, _ = process.communicate()
+    with tempfile.TemporaryDirectory() as place:  # not pytest's own folder, which no other user can enter
+        os.chmod(place, 0o755)
+        folder = Path(place, "locked")
+        folder.mkdir()
+        with run(program, str(folder)) as process:
+            answer, _ = process.communicate()
     path = f"{folder}/graft.db"
     assert answer == f"StorageError {path}: cannot write {path}.lock: Permission denied\n"
 

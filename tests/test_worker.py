@@ -8,7 +8,7 @@ import pytest
 
 from spaces.records import Directives, Offer, Report, Trial
 from tests.trials import config, trial
-from workers.worker import Worker, bucket
+from workers.worker import Worker, fitting
 
 
 class FakeController:
@@ -77,9 +77,11 @@ def test_steps_and_lane_room_are_accounted_for() -> None:
     controller = FakeController([trial(i, config(steps=20, every=10)) for i in range(3)])
     run(controller, width=4)
     assert sum(offer.steps for offer in controller.offers) == 60
-    assert sum(offer.room for offer in controller.offers) == 80
+    assert sum(offer.room for offer in controller.offers) == 60
 
 
-@pytest.mark.parametrize(("lanes", "width"), [(1, 2), (2, 2), (3, 4), (4, 4), (5, 8), (33, 64)])
-def test_buckets_are_powers_of_two(lanes: int, width: int) -> None:
-    assert bucket(lanes) == width
+@pytest.mark.parametrize(
+    ("width", "needed", "expected"), [(8, 8, 8), (8, 5, 8), (8, 4, 4), (8, 9, 9), (8, 1, 1), (2, 2, 2)]
+)
+def test_a_pack_keeps_its_width_while_most_lanes_train(width: int, needed: int, expected: int) -> None:
+    assert fitting(width, needed) == expected

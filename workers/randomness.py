@@ -37,7 +37,7 @@ def _wrapped(number: int) -> int:
 
 
 def _xor_shift(z: Tensor, shift: int) -> Tensor:
-    """z ^ (z >>> shift), with the logical shift that torch lacks, in place."""
+    """In place z ^ (z >>> shift), with the logical shift that torch lacks."""
     return z.bitwise_xor_((z >> shift).bitwise_and_((1 << (64 - shift)) - 1))
 
 

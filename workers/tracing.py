@@ -1,18 +1,25 @@
 """Tracing: a function of tensors becomes a flat list of tensor operations, recorded once for its shapes.
 
 Replaying the list leaves out autograd, vmap and Python's own work between operations. No compiler is needed, so it
-runs on a machine that has torch alone. The one place that touches torch's tracer and its trees.
+runs on a machine that has torch alone. Threads may record and replay side by side. The one place that touches torch's
+tracer and its trees.
 """
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
+
+_ONE_TRACE = threading.Lock()
+"""torch's tracer keeps global state; replaying needs no lock."""
 
 tree_map = pytree.tree_map
 """Apply a function to every tensor of nested dicts and tuples of equal form."""
@@ -44,4 +51,10 @@ class Traced:
             forms.append(form_out)
             return results
 
-        return make_fx(flat)(*leaves), forms[0]
+        with _ONE_TRACE:
+            module = make_fx(flat)(*leaves)
+        # The generated function on its own: calling the module would go through nn.Module, which a trace in another
+        # thread replaces while it lasts.
+        names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
+        constants = SimpleNamespace(**{name: getattr(module, name) for name in names})
+        return functools.partial(type(module).forward, constants), forms[0]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from spaces.records import Directives, Offer, Report
-from workers.pack import NARROWEST, Pack
+from workers.pack import Pack
 
 Exchange = Callable[[Sequence[Report], Offer], Directives]
 """Reports in, directives out; returns only when the reports are recorded."""
@@ -66,20 +66,16 @@ class Worker:
         )
 
     def _apply(self, directives: Directives) -> None:
-        if self.pack:
-            self.pack.release(directives.stop)
-        if directives.start:
-            self._start(directives)
-        elif self.pack and not self.pack.running:
-            self.pack = None
-        elif self.pack:
-            self.pack.resize(bucket(len(self.pack.running)))
-
-    def _start(self, directives: Directives) -> None:
         if self.pack is None:
-            self.pack = Pack(directives.start[0], width=bucket(len(directives.start)), device=self.device)
-        self.pack.resize(bucket(len(self.pack.running) + len(directives.start)))
+            if directives.start:
+                self.pack = Pack(directives.start[0], width=len(directives.start), device=self.device)
+                self.pack.place(directives.start)
+            return
+        self.pack.release(directives.stop)
+        self.pack.resize(fitting(self.pack.width, len(self.pack.running) + len(directives.start)))
         self.pack.place(directives.start)
+        if not self.pack.running:
+            self.pack = None
 
     def _train(self) -> list[Report]:
         assert self.pack is not None
@@ -90,6 +86,9 @@ class Worker:
         return reports
 
 
-def bucket(lanes: int) -> int:
-    """The smallest power of two that holds `lanes`: few widths, few recordings, and at most half a pack idle."""
-    return max(NARROWEST, 1 << (lanes - 1).bit_length())
+def fitting(width: int, needed: int) -> int:
+    """The width for `needed` lanes: wider when they do not fit, narrower when half of them would be idle.
+
+    Every new width costs a recording, so that the width stays as long as most lanes train.
+    """
+    return needed if needed > width or 2 * needed <= width else width

@@ -52,12 +52,15 @@ class Model(ABC):
 
     @abstractmethod
     def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-        """Next-token logits [N, s, v] for `inputs` [N, s]; `keep` holds a bool mask per site in use (none: evaluate)."""
+        """Next-token logits [N, s, v] for `inputs` [N, s]; `keep`: a bool mask per site in use (none: evaluate)."""
 
 
-def dropped(values: Tensor, keep: Tensor, rate: float | Tensor) -> Tensor:
-    """Inverted dropout (Srivastava et al. 2014): kept values are divided by 1 - rate."""
-    return values * (keep.to(values.dtype) * scale_of(rate, values))
+def dropped(values: Tensor, keep: Tensor) -> Tensor:
+    """Values with the dropped ones zero. Inverted dropout (Srivastava et al. 2014) also divides by 1 - rate.
+
+    That factor, `scale_of`, is best multiplied into the small matrix that makes the values.
+    """
+    return values * keep.to(values.dtype)
 
 
 def scale_of(rate: float | Tensor, like: Tensor) -> float | Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import knob, part, size
-from workers.models import HIGHEST_RATE, Model, Parameter, Parameters, Site, dropped
+from workers.models import HIGHEST_RATE, Model, Parameter, Parameters, Site, dropped, scale_of
 from workers.scorers import Scorer
 from workers.tasks import Task
 from workers.tensors import one_hot
@@ -63,34 +63,40 @@ class Minimal(Model):
         tokens = one_hot(inputs, embedding.shape[0], embedding.dtype)  # [N, s, v]
         if "embedding" in keep:
             return self._per_occurrence(parameters, tokens, keep)
-        normed = self._normed(embedding, parameters)  # [v, d]
+        normed = self._normed(embedding)  # [v, d]
         table = self._attention_logits(normed, parameters)  # [v, v]
         weights = self._weights((tokens @ table) @ tokens.mT)
-        rows = normed @ parameters["value"] @ parameters["output"]  # [v, d]
+        rows = normed @ self._row_matrix(parameters, keep)  # [v, d]
         if "residual" in keep:
-            kept = dropped(tokens @ rows, keep["residual"], self.residual_dropout)  # [N, s, d]
-            displacement = (weights @ kept) @ unembedding
+            displacement = (weights @ dropped(tokens @ rows, keep["residual"])) @ unembedding
         else:
             displacement = (weights @ tokens) @ (rows @ unembedding)
         return tokens @ (embedding @ unembedding) + displacement
 
     def _per_occurrence(self, parameters: Parameters, tokens: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-        stream = dropped(tokens @ parameters["embedding"], keep["embedding"], self.embedding_dropout)  # [N, s, d]
-        normed = self._normed(stream, parameters)
+        scaled = parameters["embedding"] * scale_of(self.embedding_dropout, tokens)
+        stream = dropped(tokens @ scaled, keep["embedding"])  # [N, s, d]
+        normed = self._normed(stream)
         weights = self._weights(self._attention_logits(normed, parameters))
-        rows = normed @ (parameters["value"] @ parameters["output"])
+        rows = normed @ self._row_matrix(parameters, keep)
         if "residual" in keep:
-            rows = dropped(rows, keep["residual"], self.residual_dropout)
+            rows = dropped(rows, keep["residual"])
         return (stream + weights @ rows) @ parameters["unembedding"]
 
-    def _normed(self, vectors: Tensor, parameters: Parameters) -> Tensor:
-        """RMSNorm with a learned scale (Zhang and Sennrich 2019)."""
-        mean_square = vectors.square().mean(-1, keepdim=True)
-        return vectors * torch.rsqrt(mean_square + self.norm_epsilon) * parameters["norm"]
+    def _normed(self, vectors: Tensor) -> Tensor:
+        """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
+        return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + self.norm_epsilon)
 
     def _attention_logits(self, normed: Tensor, parameters: Parameters) -> Tensor:
-        query, key = normed @ parameters["query"], normed @ parameters["key"]
+        gain = parameters["norm"][:, None]
+        query, key = normed @ (gain * parameters["query"]), normed @ (gain * parameters["key"])
         return query @ key.mT / math.sqrt(self.key_width)
+
+    def _row_matrix(self, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
+        """[d, d] that makes a normed embedding the row that attention mixes; with the scale of the dropout on rows."""
+        gain = parameters["norm"][:, None]
+        matrix = (gain * parameters["value"]) @ parameters["output"]
+        return matrix * scale_of(self.residual_dropout, matrix) if "residual" in keep else matrix
 
     def _weights(self, logits: Tensor) -> Tensor:
         length = logits.shape[-1]

@@ -31,14 +31,14 @@ class AdamW(Optimizer):
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
     ) -> tuple[Tensor, Moments]:
         kind = parameters.dtype
-        first_share, second_share = (1 - self.beta1).to(kind), (1 - self.beta2).to(kind)
-        first = moments["first"] + first_share * (gradient - moments["first"])
-        second = moments["second"] * self.beta2.to(kind) + second_share * (gradient * gradient)
-        first_left = _correction(self.beta1, step)
-        second_left = _correction(self.beta2, step).sqrt()
-        scale = second.sqrt() / second_left.to(kind) + self.epsilon.to(kind)
+        beta1, beta2 = torch.as_tensor(self.beta1), torch.as_tensor(self.beta2)
+        epsilon = torch.as_tensor(self.epsilon).to(kind)
+        first = moments["first"] + (1 - beta1).to(kind) * (gradient - moments["first"])
+        second = moments["second"] * beta2.to(kind) + (1 - beta2).to(kind) * (gradient * gradient)
+        scale = second.sqrt() / _correction(beta2, step).sqrt().to(kind) + epsilon
         decayed = parameters * (1 - (rate * self.weight_decay).to(kind) * decays)
-        return decayed - (rate / first_left).to(kind) * (first / scale), {"first": first, "second": second}
+        step_size = (rate / _correction(beta1, step)).to(kind)
+        return decayed - step_size * (first / scale), {"first": first, "second": second}
 
 
 def _correction(beta: Tensor, step: Tensor) -> Tensor:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 WIDTHS = {"cpu": 32, "cuda": 1024}
-"""Lanes of a pack where nobody says otherwise: the knee of throughput on two cores; a thousand lanes on a GPU."""
+"""Lanes of a pack where nobody says otherwise: what one core's cache holds; a thousand on a GPU."""
 
 
 def default_device() -> str:
@@ -21,6 +23,11 @@ def gpus() -> int:
 def default_width(device: str) -> int:
     """Lanes of a pack on a device such as `cpu` or `cuda:1`."""
     return WIDTHS[device.partition(":")[0]]
+
+
+def default_workers(device: str) -> int:
+    """Workers on a device of this machine: one per core that this process may use; one for a GPU."""
+    return len(os.sched_getaffinity(0)) if device == "cpu" else 1
 
 
 def known(device: str) -> bool:

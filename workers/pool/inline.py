@@ -1,11 +1,57 @@
-"""The embedded pool: one worker on one device in this process. No server, no cluster; starts at once."""
+"""The embedded pool: workers in threads of this process. No server, no cluster; starts at once.
+
+A CPU gets one single-threaded worker per core rather than one worker with many threads (see `process`). torch releases
+Python's lock inside an operation, so that the cores train side by side.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+
+from spaces.records import Directives, Offer, Report
 from workers.pool import Steering
+from workers.pool.devices import default_width, default_workers
+from workers.pool.process import prepare
 from workers.worker import Worker
 
 
-def run(controller: Steering, *, device: str, width: int) -> None:
-    """Train until the controller is done; what `controller.exchange` raises ends the run and is passed on."""
-    Worker(name="inline", exchange=controller.exchange, device=device, width=width).run()
+def run(controller: Steering, *, device: str, width: int | None = None, workers: int | None = None) -> None:
+    """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
+
+    `width` and `workers` None: as many as suit the device.
+    """
+    prepare()
+    desk = _Desk(controller)
+    lanes = width or default_width(device)
+    names = [f"inline-{index}" for index in range(workers or default_workers(device))]
+    threads = [threading.Thread(target=desk.employ, args=(name, device, lanes), daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if desk.failure:
+        raise desk.failure
+
+
+class _Desk:
+    """Lets several workers speak to one controller, one at a time."""
+
+    def __init__(self, controller: Steering) -> None:
+        self._controller = controller
+        self._turn = threading.Lock()
+        self.failure: BaseException | None = None
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        with self._turn:
+            if self.failure:
+                return Directives(done=True)
+            return self._controller.exchange(reports, offer)
+
+    def employ(self, name: str, device: str, width: int) -> None:
+        """Run one worker to its end; what it raises sends the others home."""
+        try:
+            Worker(name=name, exchange=self.exchange, device=device, width=width).run()
+        except BaseException as error:
+            with self._turn:
+                self.failure = self.failure or error

@@ -17,13 +17,14 @@ from typing import Any, Protocol
 
 import ray
 from ray import tune
-from ray.exceptions import RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from spaces.errors import GraftError, StudyError
 from spaces.records import Directives, Offer, Report
 from workers.pool import Steering
-from workers.pool.devices import default_device
+from workers.pool.devices import default_device, default_width
+from workers.pool.process import prepare
 from workers.worker import Worker
 
 POLL_SECONDS = 0.5
@@ -53,7 +54,7 @@ class Cluster:
 
     address: str | None
     workers: int | None
-    """None: one worker per GPU of the cluster, or a single one where there is none."""
+    """None: one worker per GPU of the cluster, or per core where there is none."""
 
 
 class Desk:
@@ -120,7 +121,7 @@ def run(
             _train(desk, cluster, width, watch)
             ray.get(desk.progress.remote())
             watch(ray.get(desk.progress.remote()))
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             raise _ours(error) from None
         except RayActorError as error:
             raise StudyError(f"the controller's process died: {_last_line(error)}; the study can be resumed") from None
@@ -167,8 +168,8 @@ def _train(desk: Any, cluster: Cluster, width: int | None, watch: Callable[[Any]
 
 def _tuner(desk: Any, cluster: Cluster, width: int | None, folder: str) -> tune.Tuner:
     gpus, cpus = ray.cluster_resources().get("GPU", 0), ray.cluster_resources().get("CPU", 1)
-    workers = cluster.workers or max(1, int(gpus))
-    share = {"cpu": max(1, int(cpus / workers)) if not gpus else 1, "gpu": _share(gpus, workers)}
+    workers = cluster.workers or int(gpus or cpus)
+    share = {"cpu": 1, "gpu": _share(gpus, workers)}
 
     def pack_worker(config: dict[str, int]) -> None:
         serve(desk, config["slot"], width)
@@ -199,20 +200,19 @@ def _share(gpus: float, workers: int) -> float:
 
 def serve(desk: Any, slot: int, width: int | None) -> None:
     """What runs inside a Tune trial: a pack worker on the device that Tune placed it on."""
-    from workers.pool.devices import default_width
-
     name = f"ray-{slot}-{uuid.uuid4().hex[:8]}"
     ray.get(desk.attach.remote(slot, name))
     made = 0
 
     def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
         nonlocal made
-        directives = ray.get(desk.exchange.remote(list(reports), offer))
+        answer: Any = ray.get(desk.exchange.remote(list(reports), offer))
         if reports:
             made += len(reports)
             tune.report({"reports": made, "free_lanes": offer.lanes})
-        return directives
+        return answer
 
+    prepare()
     device = default_device()
     Worker(name=name, exchange=exchange, device=device, width=width or default_width(device)).run()
 
@@ -220,7 +220,7 @@ def serve(desk: Any, slot: int, width: int | None) -> None:
 def _close(desk: Any) -> None:
     try:
         ray.get(desk.close.remote(), timeout=30)
-    except (RayActorError, ray.exceptions.RayTaskError, ray.exceptions.GetTimeoutError):
+    except (RayActorError, RayTaskError, GetTimeoutError):
         return  # the process is gone, and the database's lock with it
 
 

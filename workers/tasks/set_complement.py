@@ -12,7 +12,7 @@ from spaces.fields import size
 from spaces.records import Scalar
 from workers.randomness import Streams
 from workers.tasks import Batch, Task
-from workers.tensors import one_hot
+from workers.tensors import cross_entropy, one_hot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +21,8 @@ class SetComplement(Task):
 
     Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each of the prefixes of length
     1 .. s predicts the token that follows it (paper 003, 4.4). Validation sequences have v - 1 tokens; every prefix is
-    compared with the exact answer, 1 / (v - s') on each absent token (5.2, 5.3). The prefix-length gap that a model must
-    generalise over is v - 1 - s (5.5).
+    compared with the exact answer, 1 / (v - s') on each absent token (5.2, 5.3). The generalisation gap is v - 1 - s
+    (5.5).
     """
 
     length: int = size(low=2)
@@ -52,8 +52,7 @@ class SetComplement(Task):
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Mean negative log likelihood of the sampled next token over all prefixes (paper 003, 5.3)."""
-        picked = one_hot(batch["targets"], self.vocabulary, logits.dtype)
-        return -(logits.log_softmax(-1) * picked).sum(-1).mean()
+        return cross_entropy(logits, batch["targets"]).mean()
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each sequence.

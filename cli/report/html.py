@@ -1,0 +1,67 @@
+"""A report as one HTML file: styles and figures inside, no script, nothing fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from cli.report.document import Block, Document, Heading, Paragraph, Picture, Table
+
+_STYLE = Path(__file__).with_name("style.css")
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the report to one file that opens without a network."""
+    body = "\n".join(map(_block, document.blocks))
+    page = _PAGE.format(title=escape(document.title), style=_STYLE.read_text(encoding="utf-8"), body=body)
+    path.write_text(page, encoding="utf-8")
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading(text=text):
+            return f"<h2>{escape(text)}</h2>"
+        case Paragraph(text=text):
+            return f"<p>{escape(text)}</p>"
+        case Table():
+            return _folded(block) if block.folded else _table(block, f"<caption>{escape(block.caption)}</caption>")
+        case Picture(number=number, caption=caption, svg=svg):
+            name = f'<figcaption id="caption{number}"><b>Figure {number}.</b> {escape(caption)}</figcaption>'
+            return f'<figure role="group" aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
+
+
+def _folded(table: Table) -> str:
+    return f"<details>\n<summary>{escape(table.caption)}</summary>\n{_table(table, '')}\n</details>"
+
+
+def _table(table: Table, caption: str) -> str:
+    header = _row("th", ' scope="col"', table.header, table.labels)
+    rows = "\n".join(_row("td", "", row, table.labels) for row in table.rows)
+    return f'<div class="wide"><table>{caption}\n<thead>\n{header}\n</thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+
+
+def _row(tag: str, attributes: str, cells: Sequence[str], labels: int) -> str:
+    """One row; a label's cell has the class that sets it to the left."""
+    marks = [' class="label"' if place < labels else "" for place in range(len(cells))]
+    inside = [f"<{tag}{attributes}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
+    return f"<tr>{''.join(inside)}</tr>"

@@ -1,0 +1,260 @@
+"""The report of one study: what it found, its best trials, averaged against raw parameters, its figures, its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from cli.options import OptionError
+from cli.report import figures, html, markdown
+from cli.report.document import Block, Document, Heading, Paragraph, Picture, Table
+from cli.report.drawing import look
+from cli.report.words import MISSING, number, parameter, percent, percent_with_margin, with_margin
+from search.dropout import MEASURES
+from search.summary import StudySummary
+
+WRITERS: dict[str, Callable[[Document, Path], None]] = {".html": html.write, ".md": markdown.write}
+"""Ending of a file -> who writes it."""
+
+_MOST_GROUPS = 300
+_PORTIONS = ("best", "best 1 %", "best 10 %")
+
+
+def render(summary: StudySummary, path: Path) -> None:
+    """Write the report to `path`: one .html file, or an .md file and its figures as `<stem>_figure1.svg` beside it.
+
+    Raises OptionError for another ending.
+    """
+    if path.suffix not in WRITERS:
+        raise OptionError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    WRITERS[path.suffix](document(summary), path)
+
+
+def document(summary: StudySummary) -> Document:
+    """The report in no format yet."""
+    blocks = [*_opening(summary), *(_results(summary) if summary.best.height else [_nothing()])]
+    return Document(title=f"Study {summary.name}", blocks=blocks)
+
+
+def _nothing() -> Paragraph:
+    return Paragraph(text="No trial has ended with a result yet, so there is nothing to compare and no figure to draw.")
+
+
+def _results(summary: StudySummary) -> list[Block]:
+    return [
+        *_best(summary),
+        *_averages(summary),
+        Heading(text="Figures"),
+        _figure_1(summary),
+        *_figures_2_and_3(summary),
+        _figure_4(summary),
+        *_groups(summary),
+        Heading(text="How these numbers are made"),
+        *_notes(),
+    ]
+
+
+def _opening(summary: StudySummary) -> Iterable[Block]:
+    started = f", started {summary.created_at:%Y-%m-%d %H:%M} UTC" if summary.created_at else ""
+    total = sum(summary.counts.values())
+    yield Paragraph(
+        text=f"The study is {summary.state}{started}. Its objective is to {summary.direction} {summary.objective}; "
+        f"{number(total)} of {number(summary.planned)} planned trials exist."
+    )
+    yield from (Paragraph(text=sentence) for sentence in _findings(summary))
+    if total:
+        rows = [[state, number(count), f"{100 * count / total:.1f} %"] for state, count in summary.counts.items()]
+        yield Table(caption="Trials by state", header=["State", "Trials", "Share"], rows=rows)
+
+
+def _findings(summary: StudySummary) -> Iterable[str]:
+    if summary.best.height:
+        best = summary.best.row(0, named=True)
+        yield f"The best trial is {best['number']}, with {summary.objective} = {number(best['objective'])}."
+    own = summary.statistics.filter(pl.col("kept") == "best").head(1).select("name", "condition")
+    compared = summary.statistics.join(own, on=["name", "condition"], maintain_order="left")
+    compared = compared.filter(pl.col("kept") == "best", pl.col("change").is_not_null())
+    for (variant,), rows in compared.group_by("variant", maintain_order=True):
+        changes = [
+            f"{percent_with_margin(row['change'], row['change_margin'])} ({row['portion']})"
+            for row in rows.iter_rows(named=True)
+        ]
+        row = rows.row(0, named=True)
+        yield (
+            f"{look(str(variant)).label} changes {figures.series_label((row['name'], row['condition']))} "
+            f"({_wish(row['sign'])} is better) against the raw parameters by {', '.join(changes)}."
+        )
+
+
+def _wish(sign: int) -> str:
+    return "less" if sign > 0 else "more"
+
+
+def _best(summary: StudySummary) -> Iterable[Block]:
+    best = summary.best
+    yield Heading(text="Best trials")
+    rows = [
+        [summary.objective, *map(number, best["objective"])],
+        ["group", *map(str, best["group_number"])],
+        ["state", *best["state"]],
+        ["steps", *map(number, best["steps"])],
+        *([path, *map(parameter, values)] for path, values in summary.varying.items()),
+    ]
+    caption = f"The {best.height} best trials and their sampled parameters" if best.height > 1 else "The only trial"
+    yield Table(caption=caption, header=["Trial", *map(str, best["number"])], rows=rows)
+    if summary.shared:
+        pairs = ", ".join(f"{path} = {parameter(value)}" for path, value in summary.shared.items())
+        yield Paragraph(text=f"The same in all of them: {pairs}.")
+
+
+def _averages(summary: StudySummary) -> Iterable[Block]:
+    several = summary.statistics["variant"].n_unique() > 1
+    yield Heading(text="Averaged against raw parameters" if several else "Metrics")
+    if not several:
+        yield Paragraph(text="The study reports one variant of its parameters, so there is nothing to compare it with.")
+    for kept, words in (("best", "best"), ("last", "last kept")):
+        caption = f"Best trials, each with its {words} validation; ± is half a 95 % interval"
+        yield _statistics_table(summary.statistics.filter(pl.col("kept") == kept), caption, several)
+    if summary.across_groups.height:
+        yield _across_table(summary)
+
+
+def _statistics_table(statistics: pl.DataFrame, caption: str, several: bool) -> Table:
+    rows: list[list[str]] = []
+    for (name, condition, variant), cell in statistics.group_by("name", "condition", "variant", maintain_order=True):
+        by_portion = {row["portion"]: row for row in cell.iter_rows(named=True)}
+        first, portions = by_portion["best"], [by_portion[portion] for portion in _PORTIONS]
+        series = figures.series_label((str(name), str(condition)))
+        row = [f"{series} ({_wish(first['sign'])} is better)", str(variant), number(first["trials"])]
+        row += [with_margin(each["value"], each["margin"]) for each in portions]
+        row += [percent_with_margin(each["change"], each["change_margin"]) for each in portions] if several else []
+        rows.append(row)
+    header = ["Metric", "Variant", "Trials", "Best", "Best 1 %", "Best 10 %"]
+    changes = ["Change of best", "of best 1 %", "of best 10 %"] if several else []
+    return Table(caption=caption, header=[*header, *changes], rows=rows, labels=2)
+
+
+def _across_table(summary: StudySummary) -> Table:
+    rows = [
+        [
+            figures.series_label((row["name"], row["condition"])),
+            row["variant"],
+            row["portion"],
+            f"{row['better']} of {row['groups']}",
+            percent(row["median"]),
+            MISSING if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}",
+        ]
+        for row in summary.across_groups.iter_rows(named=True)
+    ]
+    header = ["Metric", "Variant", "Portion", "Better than raw in groups", "Median change", "95 % interval"]
+    return Table(caption="The same comparison within each group", header=header, rows=rows, labels=3)
+
+
+def _left_out(numbers: str, reason: str) -> Paragraph:
+    return Paragraph(text=f"Left out: {numbers}. {reason}")
+
+
+def _figure_1(summary: StudySummary) -> Block:
+    if summary.groups.height < 2:
+        reason = "The trials form one group" if summary.groups.height else "No group has several trials"
+        return _left_out("Figure 1, the best metrics per group", f"{reason}; Figure 4 shows them all.")
+    if not figures.shown(summary):
+        return _left_out("Figure 1, the best metrics per group", _ALL_ZERO)
+    ground = "Points are groups"
+    if summary.gap_trend["gap"].n_unique() > 1:
+        ground += (
+            "; lines join the medians over groups of gap 0, 1–2, 3–6, 7–14 and so on, thick bars their 95 % intervals"
+        )
+    caption = f"Best metrics per group: the best trial and the means of the best portions of each group. {ground}."
+    return Picture(number=1, caption=caption, svg=figures.groups_figure(summary))
+
+
+_ALL_ZERO = "All metrics are 0 in the best trials."
+
+
+def _figures_2_and_3(summary: StudySummary) -> list[Block]:
+    dropout, trend = summary.dropout, summary.dropout.trend
+    if dropout.pooled.is_empty():
+        return [_left_out("Figures 2 and 3, dropout of the best trials", "The study samples no dropout rate.")]
+    if trend["gap"].n_unique() > 1:
+        return [_figure_by_gap(summary, measure, place) for place, measure in enumerate(MEASURES, 2)]
+    within = "in their groups, averaged over groups" if summary.groups.height > 1 else "among all"
+    caption = (
+        f"Mean dropout rates of the best trials {within}, with the number of trials in each portion. "
+        "Bars are 95 % intervals."
+    )
+    reason = "It needs groups of different gaps, with a known vocabulary, width and value width."
+    return [
+        Picture(number=2, caption=caption, svg=figures.dropout_by_portion_figure(summary, 2)),
+        _left_out("Figure 3, dropout by generalisation gap and extra dimensions", reason),
+    ]
+
+
+_MEASURES = {
+    "width_multiplier": "embedding dimension multiplier d / (v − 1)",
+    "value_coefficient": "value dimension coefficient (d_v − v + 1) / (d − v + 1), 0 where d = v − 1",
+}
+
+
+def _figure_by_gap(summary: StudySummary, measure: str, place: int) -> Picture:
+    caption = (
+        "Mean dropout rates of the best trials of each group by generalisation gap, for groups up to the median "
+        f"{_MEASURES[measure]}, and above it. Points are means over groups of gap 0, 1–2, 3–6, 7–14 and so on, "
+        "bars 95 % intervals over five groups or more."
+    )
+    return Picture(number=place, caption=caption, svg=figures.dropout_by_gap_figure(summary, measure, place))
+
+
+def _figure_4(summary: StudySummary) -> Block:
+    if not figures.shown(summary):
+        return _left_out("Figure 4, the distribution of all trials", _ALL_ZERO)
+    caption = (
+        "All trials, each with its best validation: the share that is at least as good as the value below. "
+        "Where a line crosses 1 % is the threshold of the best 1 %."
+    )
+    return Picture(number=4, caption=caption, svg=figures.distribution_figure(summary, 4))
+
+
+def _groups(summary: StudySummary) -> Iterable[Block]:
+    if summary.groups.height < 2:
+        return
+    yield Heading(text="Groups")
+    shown = summary.groups.head(_MOST_GROUPS)
+    if shown.height < summary.groups.height:
+        yield Paragraph(text=f"The table has the first {_MOST_GROUPS} of {number(summary.groups.height)} groups.")
+    sizes = [name for name in shown.columns[1:] if shown[name].null_count() < shown.height]
+    labels, cells = _group_cells(summary)
+    rows = [
+        [str(group["group_number"]), *(number(group[name]) for name in sizes), *cells.get(group["group_number"], [])]
+        for group in shown.iter_rows(named=True)
+    ]
+    header = ["group", *(name.replace("_", " ") for name in sizes), *labels]
+    yield Table(caption=f"{shown.height} groups", header=header, rows=rows, folded=shown.height > 12)
+
+
+def _group_cells(summary: StudySummary) -> tuple[list[str], dict[int, list[str]]]:
+    """The statistics of the objective's metric: labels of the columns, group -> cells."""
+    statistics = summary.group_statistics
+    own = statistics.join(statistics.head(1), on=["name", "condition"], how="semi", maintain_order="left")
+    columns = own.select("variant", "portion").unique(maintain_order=True).rows()
+    labels = [f"{own['name'][0]} {variant} {portion}" for variant, portion in columns]
+    cells: dict[int, dict[tuple[str, str], str]] = {}
+    for row in own.iter_rows(named=True):
+        cells.setdefault(row["group_number"], {})[row["variant"], row["portion"]] = number(row["value"])
+    return labels, {group: [known.get(column, MISSING) for column in columns] for group, known in cells.items()}
+
+
+def _notes() -> Sequence[Paragraph]:
+    texts = (
+        "Finished and pruned trials count; diverged, failed and unfinished ones do not. A trial's best validation is "
+        "the best of those that were kept. The best 1 % and 10 % are rounded down to whole trials, and have at least "
+        "one.",
+        "Changes are (averaged − raw) / |raw|. Raw and averaged parameters are ranked on their own, so that the best "
+        "trials of the two need not be the same ones.",
+        "Intervals are normal and take the groups as given; those of a change use that both variants come from the "
+        "same trials. Medians over groups have order-statistic intervals. Means of fewer than five trials, and "
+        "medians over fewer than six groups, have none.",
+    )
+    return [Paragraph(text=text) for text in texts]

@@ -1,0 +1,53 @@
+"""One study's rows, as its controller writes and reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spaces.records import Ending, Outcome, Report, Trial
+from storage.store import Store
+
+
+@dataclass(frozen=True)
+class StudyMemory:
+    """A store bound to one study that this process has claimed; each method is the store's of that name."""
+
+    store: Store
+    study_id: int
+
+    def start(self, trials: Sequence[Trial], worker: str) -> None:
+        """Write trials as running on `worker`."""
+        self.store.start(self.study_id, trials, worker)
+
+    def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending]) -> frozenset[int]:
+        """Write a worker's reports and verdicts on its trials; the numbers it held."""
+        return self.store.record(self.study_id, worker, reports, endings)
+
+    def end(self, endings: Sequence[Ending]) -> None:
+        """Write the controller's own verdicts."""
+        self.store.end(self.study_id, endings)
+
+    def requeue(self, worker: str | None) -> list[int]:
+        """Put running trials back in the queue; their numbers."""
+        return self.store.requeue(self.study_id, worker)
+
+    def queued(self) -> list[tuple[int, dict[str, float]]]:
+        """Number and draws of the trials that wait."""
+        return self.store.queued(self.study_id)
+
+    def outcomes(self, limit: int | None) -> list[Outcome]:
+        """The trials that ended last, in the order in which they ended."""
+        return self.store.outcomes(self.study_id, limit)
+
+    def reports(self, metric: str) -> list[Report]:
+        """The kept reports of trials that ended, with the metrics of this name."""
+        return self.store.reports(self.study_id, metric)
+
+    def created(self) -> int:
+        """The number of the next new trial."""
+        return self.store.created(self.study_id)
+
+    def stop_requested(self) -> bool:
+        """Whether anyone asked the study to stop since it was claimed."""
+        return self.store.stop_requested(self.study_id)
