@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ import typer
 
 from cli.live import Live, closing_line
 from cli.options import Storage, shown, storage_url
-from cli.wiring import RunningStudy, Standing, enrol, families
+from cli.wiring import RunningStudy, Standing, enrol, families, find_study
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
 from storage.store import request_stop
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 EXECUTORS = ("auto", "inline", "ray")
+INTERRUPTED = 130
+"""Exit status after Ctrl-C or SIGTERM."""
 
 Executor = Annotated[str, typer.Option(help="auto, inline (this process, one device) or ray.")]
 Workers = Annotated[
@@ -101,11 +105,7 @@ def launch(
         show_estimate(loaded, placement)
         return
     url = storage_url(storage)
-    new = enrol(url, name, loaded)
-    typer.echo(
-        f"study {name} in {shown(url)}: {'new' if new else 'goes on'}, {loaded.search.trials:,} trials", err=True
-    )
-    run(url, name, placement)
+    run(url, name, placement, "new" if enrol(url, name, loaded) else "goes on")
 
 
 def resume(
@@ -124,7 +124,7 @@ def resume(
     placement = Placement(
         executor=executor, workers=workers, ray_address=ray_address, device=device, width=pack
     ).resolved()
-    run(storage_url(storage), study, placement)
+    run(storage_url(storage), study, placement, "goes on")
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -156,16 +156,27 @@ def _overrides(assignments: Sequence[str], options: Mapping[str, int | None]) ->
     return overrides | {path: str(value) for path, value in options.items() if value is not None}
 
 
-def run(url: str, name: str, placement: Placement) -> None:
-    """Run a study that is in the database until it is done or stopped; prints how it ended."""
+def run(url: str, name: str, placement: Placement, word: str) -> None:
+    """Run a study that is in the database until it is done or stopped; prints `word` on it, and how it ended."""
+    study = find_study(url, name)
+    done = study["state"] == "finished"
+    word = "finished, nothing is left of its" if done else f"{word},"
+    typer.echo(f"study {name} in {shown(url)}: {word} {study['trials']:,} trials", err=True)
+    if done:
+        return
     started = time.monotonic()
-    with Interruption() as interruption, Live(name) as live:
-        go = _run_inline if placement.executor == "inline" else _run_ray
-        standing = go(url, name, placement, live, interruption)
+    try:
+        with Interruption() as interruption, Live(name) as live:
+            go = _run_inline if placement.executor == "inline" else _run_ray
+            standing = go(url, name, placement, live, interruption)
+    except KeyboardInterrupt:
+        # Not sys.exit: worker threads are inside torch, which aborts when the interpreter is taken down around it.
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
     typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
     if standing.stopping:
         typer.echo(f"stopped with everything kept; go on with `search resume {name}`", err=True)
-        raise typer.Exit(130 if interruption.asked else 0)
+        raise typer.Exit(INTERRUPTED if interruption.asked else 0)
 
 
 def _run_inline(url: str, name: str, placement: Placement, live: Live, interruption: Interruption) -> Standing:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from cli import catalogue, launch, look, reports, space
 from spaces.errors import GraftError
@@ -13,7 +14,6 @@ from spaces.errors import GraftError
 app = typer.Typer(
     name="search",
     help="Hyperparameter search and meta-learning for tiny transformers, thousands of trials packed on each device.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -34,11 +34,20 @@ class _Gate:
 
 
 def main() -> None:
-    """Run the program; an error of ours is one line on stderr and exit status 2."""
+    """Run the program; an error of ours, or in how it was called, is one line on stderr and exit status 2."""
     try:
-        app()
+        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except GraftError as error:
         if _Gate.debug:
             raise
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        _refuse(str(error))
+    except TyperException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "search"
+        _refuse(f"{error.format_message().rstrip('.')}; see `{command} --help`")
+    sys.exit(status)
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(f"error: {' '.join(reason.split())}", file=sys.stderr)
+    sys.exit(2)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import Directives, Offer, Report, State
@@ -70,6 +70,12 @@ def enrol(url: str, name: str, space: Space) -> bool:
     return False
 
 
+def find_study(url: str, name: str) -> Mapping[str, Any]:
+    """The study's row in the database; StudyError with the choices if there is no such study."""
+    with open_reader(url) as reader:
+        return reader.study(name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     """Where a running study stands, for the display and the closing line."""
@@ -95,8 +101,7 @@ class RunningStudy:
         from search.controller import Controller
         from spaces import parse
 
-        with open_reader(url) as reader:
-            row = reader.study(name)
+        row = find_study(url, name)
         space = parse(row["space"], f"the space of study {name}", families())
         self._objective = space.search.objective
         self._planned = space.search.trials

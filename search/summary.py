@@ -48,7 +48,7 @@ class StudySummary:
     statistics: pl.DataFrame
     """kept (`best` or `last` validation of a trial), name, condition, variant, sign, and the columns of tails."""
     curves: pl.DataFrame
-    """name, condition, variant, value, share: the share of trials whose best validation is at least as good as value."""
+    """name, condition, variant, value, share: the share of trials at least as good as value at their best."""
     groups: pl.DataFrame
     """group_number, trials, gap, the integers of a group's task and model by their path, width_multiplier d / (v - 1),
     value_coefficient (d_v - v + 1) / (d - v + 1); no rows unless groups have two trials on average. Null: unknown."""
@@ -137,7 +137,11 @@ def _order(scores: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
     """The place of each metric and variant in every table: name, condition, variant, order."""
     own, judged = pl.col("name") == metric, pl.col("condition") == condition
     found = scores.lazy().select(*_METRIC, "variant").unique()
-    return found.sort(~(own & judged), ~own, *_METRIC, pl.col("variant") != RAW, "variant").with_row_index("order").collect()
+    return (
+        found.sort(~(own & judged), ~own, *_METRIC, pl.col("variant") != RAW, "variant")
+        .with_row_index("order")
+        .collect()
+    )
 
 
 def _statistics(scores: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:

@@ -36,10 +36,11 @@ PORTION = pl.Enum(["best", "best 0.1 %", "best 1 %", "best 10 %", "all"])
 def ranked(scores: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
     """Trials with a cost, with their `rank` in their cell (1 is best) and the number of `trials` of the cell.
 
-    Not lazy, as every portion is cut from it: the query planner would rank once for each.
+    Of equally good trials, the earlier ones rank first. Not lazy, as every portion is cut from it: the query planner
+    would rank once for each.
     """
-    rank = pl.col("cost").rank("ordinal").over(cells)
-    return scores.filter(pl.col("cost").is_not_null()).with_columns(rank=rank, trials=pl.len().over(cells))
+    known = scores.filter(pl.col("cost").is_not_null()).sort("number")
+    return known.with_columns(rank=pl.col("cost").rank("ordinal").over(cells), trials=pl.len().over(cells))
 
 
 def best_of(trials: pl.DataFrame, portion: str, one_in: int) -> pl.LazyFrame:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +25,8 @@ from spaces.plugins import canonical_json
 from storage.database import Database, Insert, MetricRow, Rows, who_am_i
 
 _BUSY_SECONDS = 30.0
+_LOCK_SECONDS = 0.5
+"""Longer than `holder`, or a second launch that is about to be refused, keeps the lock."""
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|s3fs|sshfs|smb\w*)")
 _SETTINGS = (
     "PRAGMA synchronous=FULL",  # NORMAL can lose a committed trial when the power fails
@@ -150,11 +153,12 @@ class Sqlite(Database):
         path = Path(f"{self._path}.lock")
         with self.errors_in_words():
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            self._refuse(path)
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not _locked(self._lock):
+            if time.monotonic() > deadline:
+                self.close()
+                self._refuse(path)
+            time.sleep(_LOCK_SECONDS / 10)
         self._say(text)
 
     def _refuse(self, lock: Path) -> NoReturn:
@@ -186,6 +190,15 @@ class Sqlite(Database):
         )
         connection.execute("PRAGMA query_only=ON")
         return connection
+
+
+def _locked(lock: int) -> bool:
+    """Take the lock, if nobody has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _begin(connection: Connection) -> None:

@@ -1,4 +1,12 @@
-"""Fixtures for every test."""
+"""Fixtures for every test, and one thread for every test process, as the pools set it for their workers.
+
+Threads that meet at the end of every tiny operation wait for the scheduler where cores are shared: a test of two seconds
+can take minutes.
+"""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before anything imports torch; inherited by the processes that tests start
 
 from tests.databases import postgres, url
 

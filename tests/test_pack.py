@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -105,6 +106,26 @@ def test_a_lane_that_diverges_is_reported_and_freed_and_its_neighbours_never_not
         {key: r for key, r in seen.items() if key[0] != 1},
         {key: r for one in (trials[0], trials[2]) for key, r in alone(one).items()},
     )
+
+
+def test_parameters_that_the_last_step_broke_are_found_by_the_validation() -> None:
+    one = trial(0, config(steps=10, every=5))
+    pack = Pack(one, width=2)
+    pack.place([one])
+    pack.train(4)
+    step = pack._step  # pyright: ignore[reportPrivateUsage]
+
+    def breaking(*arguments: Any) -> Any:
+        return step(*arguments)._replace(parameters=torch.full_like(arguments[1].parameters, math.inf))
+
+    pack._step = breaking  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    (report,) = pack.train(100)
+    assert (report.state, report.step, report.error) == (
+        "diverged",
+        5,
+        "a validation metric was not finite at step 5",
+    )
+    assert not pack.running
 
 
 def test_a_trial_reports_at_every_validation_and_at_its_last_step() -> None:

@@ -9,6 +9,7 @@ Legend: L lanes, P parameters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -219,8 +220,8 @@ class Pack:
         mean_loss = loss_sum / (lane.step - lane.reported_step)
         lane.reported_step = lane.step
         self._state.loss_sum[place] = 0
-        if not all(m.value == m.value and abs(m.value) != float("inf") for m in metrics):
-            return _diverged_report(lane.number, lane.step, "a validation metric")
+        if not all(math.isfinite(metric.value) for metric in metrics):
+            return _diverged_report(lane.number, lane.step, "a validation metric", metrics)
         return Report(
             number=lane.number,
             step=lane.step,
@@ -247,5 +248,6 @@ class Pack:
         ]
 
 
-def _diverged_report(number: int, step: int, what: str) -> Report:
-    return Report(number=number, step=step, metrics=(), state="diverged", error=f"{what} was not finite at step {step}")
+def _diverged_report(number: int, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
+    error = f"{what} was not finite at step {step}"
+    return Report(number=number, step=step, metrics=metrics, state="diverged", error=error)

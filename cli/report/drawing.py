@@ -6,8 +6,9 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -16,8 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from cli.report.words import number
+
 INK, SOFT, GRID = "#1b1f24", "#57606a", "#e6eaef"
-PANEL = (3.3, 2.5)
+PANEL = (3.6, 2.6)
 """Inches of one panel; a page has room for three side by side."""
 
 STYLE: dict[str, Any] = {
@@ -44,6 +47,11 @@ STYLE: dict[str, Any] = {
     "ytick.color": SOFT,
 }
 """Letters are drawn as paths, since no font is sure to be there; a `$` in a name is a dollar."""
+
+
+def styled() -> AbstractContextManager[None]:
+    """Figures made in this context look like the others."""
+    return matplotlib.rc_context(cast(Any, STYLE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +109,7 @@ def fit_scale(axes: Axes, values: Sequence[float]) -> None:
 def label_decades(axis: Axis, ratio: float) -> None:
     """Ticks of a logarithmic axis over max / min = `ratio` as plain numbers, with 2 and 5 between few decades."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if ratio < 100 else (1.0,), numticks=7))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.set_minor_formatter(NullFormatter())
 
 
@@ -132,3 +140,8 @@ def to_svg(figure: Figure, name: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     return re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip()
+
+
+def dodges(count: int) -> list[float]:
+    """Shifts that set several marks of one place beside one another."""
+    return [0.16 * (index / (count - 1) - 0.5) if count > 1 else 0.0 for index in range(count)]

@@ -8,9 +8,10 @@ from pathlib import Path
 import polars as pl
 
 from cli.options import OptionError
-from cli.report import figures, html, markdown
+from cli.report import dropout_figures, figures, html, markdown
 from cli.report.document import Block, Document, Heading, Paragraph, Picture, Table
 from cli.report.drawing import look
+from cli.report.selection import series_label, shown
 from cli.report.words import MISSING, number, parameter, percent, percent_with_margin, with_margin
 from search.dropout import MEASURES
 from search.summary import StudySummary
@@ -18,6 +19,7 @@ from search.summary import StudySummary
 WRITERS: dict[str, Callable[[Document, Path], None]] = {".html": html.write, ".md": markdown.write}
 """Ending of a file -> who writes it."""
 
+_ARROWS = {1: "↓", -1: "↑"}
 _MOST_GROUPS = 300
 _PORTIONS = ("best", "best 1 %", "best 10 %")
 
@@ -76,6 +78,7 @@ def _findings(summary: StudySummary) -> Iterable[str]:
     own = summary.statistics.filter(pl.col("kept") == "best").head(1).select("name", "condition")
     compared = summary.statistics.join(own, on=["name", "condition"], maintain_order="left")
     compared = compared.filter(pl.col("kept") == "best", pl.col("change").is_not_null())
+    compared = compared.unique(["variant", "counted"], keep="first", maintain_order=True)
     for (variant,), rows in compared.group_by("variant", maintain_order=True):
         changes = [
             f"{percent_with_margin(row['change'], row['change_margin'])} ({row['portion']})"
@@ -83,13 +86,9 @@ def _findings(summary: StudySummary) -> Iterable[str]:
         ]
         row = rows.row(0, named=True)
         yield (
-            f"{look(str(variant)).label} changes {figures.series_label((row['name'], row['condition']))} "
-            f"({_wish(row['sign'])} is better) against the raw parameters by {', '.join(changes)}."
+            f"{look(str(variant)).label} changes {series_label((row['name'], row['condition']))} "
+            f"({'less' if row['sign'] > 0 else 'more'} is better) against the raw parameters by {', '.join(changes)}."
         )
-
-
-def _wish(sign: int) -> str:
-    return "less" if sign > 0 else "more"
 
 
 def _best(summary: StudySummary) -> Iterable[Block]:
@@ -115,9 +114,11 @@ def _averages(summary: StudySummary) -> Iterable[Block]:
     if not several:
         yield Paragraph(text="The study reports one variant of its parameters, so there is nothing to compare it with.")
     for kept, words in (("best", "best"), ("last", "last kept")):
-        caption = f"Best trials, each with its {words} validation; ± is half a 95 % interval"
+        caption = (
+            f"Best trials, each with its {words} validation; ↓ less or ↑ more is better; ± is half a 95 % interval"
+        )
         yield _statistics_table(summary.statistics.filter(pl.col("kept") == kept), caption, several)
-    if summary.across_groups.height:
+    if summary.groups.height > 1 and summary.across_groups.height:
         yield _across_table(summary)
 
 
@@ -126,8 +127,8 @@ def _statistics_table(statistics: pl.DataFrame, caption: str, several: bool) -> 
     for (name, condition, variant), cell in statistics.group_by("name", "condition", "variant", maintain_order=True):
         by_portion = {row["portion"]: row for row in cell.iter_rows(named=True)}
         first, portions = by_portion["best"], [by_portion[portion] for portion in _PORTIONS]
-        series = figures.series_label((str(name), str(condition)))
-        row = [f"{series} ({_wish(first['sign'])} is better)", str(variant), number(first["trials"])]
+        series = series_label((str(name), str(condition)))
+        row = [f"{series} {_ARROWS[first['sign']]}", str(variant), number(first["trials"])]
         row += [with_margin(each["value"], each["margin"]) for each in portions]
         row += [percent_with_margin(each["change"], each["change_margin"]) for each in portions] if several else []
         rows.append(row)
@@ -139,7 +140,7 @@ def _statistics_table(statistics: pl.DataFrame, caption: str, several: bool) -> 
 def _across_table(summary: StudySummary) -> Table:
     rows = [
         [
-            figures.series_label((row["name"], row["condition"])),
+            series_label((row["name"], row["condition"])),
             row["variant"],
             row["portion"],
             f"{row['better']} of {row['groups']}",
@@ -160,13 +161,15 @@ def _figure_1(summary: StudySummary) -> Block:
     if summary.groups.height < 2:
         reason = "The trials form one group" if summary.groups.height else "No group has several trials"
         return _left_out("Figure 1, the best metrics per group", f"{reason}; Figure 4 shows them all.")
-    if not figures.shown(summary):
+    if not shown(summary):
         return _left_out("Figure 1, the best metrics per group", _ALL_ZERO)
     ground = "Points are groups"
     if summary.gap_trend["gap"].n_unique() > 1:
         ground += (
             "; lines join the medians over groups of gap 0, 1–2, 3–6, 7–14 and so on, thick bars their 95 % intervals"
         )
+    else:
+        ground += ", in each panel in the order of their raw values"
     caption = f"Best metrics per group: the best trial and the means of the best portions of each group. {ground}."
     return Picture(number=1, caption=caption, svg=figures.groups_figure(summary))
 
@@ -187,7 +190,7 @@ def _figures_2_and_3(summary: StudySummary) -> list[Block]:
     )
     reason = "It needs groups of different gaps, with a known vocabulary, width and value width."
     return [
-        Picture(number=2, caption=caption, svg=figures.dropout_by_portion_figure(summary, 2)),
+        Picture(number=2, caption=caption, svg=dropout_figures.dropout_by_portion_figure(summary, 2)),
         _left_out("Figure 3, dropout by generalisation gap and extra dimensions", reason),
     ]
 
@@ -204,11 +207,11 @@ def _figure_by_gap(summary: StudySummary, measure: str, place: int) -> Picture:
         f"{_MEASURES[measure]}, and above it. Points are means over groups of gap 0, 1–2, 3–6, 7–14 and so on, "
         "bars 95 % intervals over five groups or more."
     )
-    return Picture(number=place, caption=caption, svg=figures.dropout_by_gap_figure(summary, measure, place))
+    return Picture(number=place, caption=caption, svg=dropout_figures.dropout_by_gap_figure(summary, measure, place))
 
 
 def _figure_4(summary: StudySummary) -> Block:
-    if not figures.shown(summary):
+    if not shown(summary):
         return _left_out("Figure 4, the distribution of all trials", _ALL_ZERO)
     caption = (
         "All trials, each with its best validation: the share that is at least as good as the value below. "
@@ -221,17 +224,17 @@ def _groups(summary: StudySummary) -> Iterable[Block]:
     if summary.groups.height < 2:
         return
     yield Heading(text="Groups")
-    shown = summary.groups.head(_MOST_GROUPS)
-    if shown.height < summary.groups.height:
+    groups = summary.groups.head(_MOST_GROUPS)
+    if groups.height < summary.groups.height:
         yield Paragraph(text=f"The table has the first {_MOST_GROUPS} of {number(summary.groups.height)} groups.")
-    sizes = [name for name in shown.columns[1:] if shown[name].null_count() < shown.height]
+    sizes = [name for name in groups.columns[1:] if groups[name].null_count() < groups.height]
     labels, cells = _group_cells(summary)
     rows = [
         [str(group["group_number"]), *(number(group[name]) for name in sizes), *cells.get(group["group_number"], [])]
-        for group in shown.iter_rows(named=True)
+        for group in groups.iter_rows(named=True)
     ]
     header = ["group", *(name.replace("_", " ") for name in sizes), *labels]
-    yield Table(caption=f"{shown.height} groups", header=header, rows=rows, folded=shown.height > 12)
+    yield Table(caption=f"{groups.height} groups", header=header, rows=rows, folded=groups.height > 12)
 
 
 def _group_cells(summary: StudySummary) -> tuple[list[str], dict[int, list[str]]]:

@@ -8,6 +8,8 @@ fraction of a second each time, and forget what they knew on restore. The only m
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import tempfile
 import threading
 import uuid
@@ -28,6 +30,7 @@ from workers.pool.process import prepare
 from workers.worker import Worker
 
 POLL_SECONDS = 0.5
+KNOCK_SECONDS = 10.0
 RETRIES = 3
 """Restarts of one worker before Tune gives it up; its trials go back to the queue each time."""
 
@@ -64,6 +67,7 @@ class Desk:
         self._controller = make_controller()
         self._holders: dict[int, str] = {}
         self._error: GraftError | None = None
+        self._done = False
 
     def attach(self, slot: int, worker: str) -> None:
         """A worker (re)starts in a slot: what the slot's last holder trained is queued again."""
@@ -79,10 +83,17 @@ class Desk:
         """As the controller's; after an error of ours every worker is sent home, and the driver is told."""
         if self._error is None and offer.worker in self._holders.values():
             try:
-                return self._controller.exchange(reports, offer)
+                directives = self._controller.exchange(reports, offer)
+                self._done = self._done or directives.done
+                return directives
             except GraftError as error:
                 self._error = error
         return Directives(done=True)
+
+    def give_up(self, reason: str) -> None:
+        """No worker is left: unless the controller had sent one home, that is an error."""
+        if not self._done and self._error is None:
+            self._error = StudyError(f"every pack worker died {RETRIES + 1} times, at last: {reason}; it can be resumed")
 
     def request_stop(self) -> None:
         """As the controller's."""
@@ -136,13 +147,23 @@ def _start(address: str | None) -> None:
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_SIGINT_HANDLER", "1")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
+    ours = signal.getsignal(signal.SIGTERM)  # Ray puts its own in place of it, which ends this process
     try:
         if address is None:
             ray.init(include_dashboard=False, **quiet)
         else:
+            _knock(address)
             ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
         raise StudyError(f"no Ray cluster answers at {address}: {_last_line(error)}") from None
+    signal.signal(signal.SIGTERM, ours)
+
+
+def _knock(address: str) -> None:
+    """Raise OSError at once where nothing listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
 
 
 def _train(desk: Any, cluster: Cluster, width: int | None, watch: Callable[[Any], bool]) -> None:
@@ -151,7 +172,8 @@ def _train(desk: Any, cluster: Cluster, width: int | None, watch: Callable[[Any]
 
     def fit(folder: str) -> None:
         try:
-            _tuner(desk, cluster, width, folder).fit()
+            for error in _tuner(desk, cluster, width, folder).fit().errors:
+                ray.get(desk.give_up.remote(_last_line(error)))
         except BaseException as error:
             failure.append(error)
 
@@ -169,7 +191,7 @@ def _train(desk: Any, cluster: Cluster, width: int | None, watch: Callable[[Any]
 def _tuner(desk: Any, cluster: Cluster, width: int | None, folder: str) -> tune.Tuner:
     gpus, cpus = ray.cluster_resources().get("GPU", 0), ray.cluster_resources().get("CPU", 1)
     workers = cluster.workers or int(gpus or cpus)
-    share = {"cpu": 1, "gpu": _share(gpus, workers)}
+    share = {"cpu": _share(cpus, workers), "gpu": _share(gpus, workers)}
 
     def pack_worker(config: dict[str, int]) -> None:
         serve(desk, config["slot"], width)
@@ -191,11 +213,9 @@ def _tuner(desk: Any, cluster: Cluster, width: int | None, folder: str) -> tune.
     )
 
 
-def _share(gpus: float, workers: int) -> float:
-    """GPUs per worker: whole ones where they suffice, else an equal fraction of one."""
-    if gpus >= workers:
-        return float(int(gpus // workers))
-    return round(gpus / workers - 5e-4, 3) if gpus else 0.0
+def _share(devices: float, workers: int) -> float:
+    """Devices per worker: a whole one where there are enough, else an equal fraction, rounded down."""
+    return 1.0 if devices >= workers else int(1000 * devices / workers) / 1000
 
 
 def serve(desk: Any, slot: int, width: int | None) -> None:

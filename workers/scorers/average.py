@@ -11,7 +11,7 @@ from workers.scorers import Scorer
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Scorer):
-    """Weights 1 / (number of visible keys), whatever the logits: the constant attention of paper 003, eq. 5."""
+    """Weights 1 / (number of visible keys), whatever the logits: the constant attention of paper 003, equation 5."""
 
     def weights(self, logits: Tensor, visible: Tensor) -> Tensor:
         uniform = visible.to(logits.dtype) / visible.sum(-1, keepdim=True)

@@ -1,0 +1,57 @@
+"""Rules of the whole project: layers, names, what may not occur, and what a training machine needs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("cli", "search", "spaces", "storage", "workers")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def test_imports_keep_to_the_layers() -> None:
+    found = subprocess.run([Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_other_distribution_has_a_package_of_this_name(package: str) -> None:
+    assert set(packages_distributions().get(package, ["graft-search"])) == {"graft-search"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_stored_is_ever_executed(path: Path) -> None:
+    forbidden = re.compile(r"\bpickle\b|(?<![\w.])(eval|exec)\(|yaml\.(unsafe_)?load\(|shell=True")
+    assert not forbidden.search(path.read_text()), path
+
+
+def test_a_training_machine_needs_torch_and_numpy_alone() -> None:
+    """A pack trains without any of our other third-party packages being imported."""
+    program = """
+import sys
+from tests.trials import config, trial
+from workers.worker import Worker
+from workers.pack import Pack
+
+one = trial(0, config(steps=2, every=2))
+pack = Pack(one, width=2)
+pack.place([one])
+others = {"alembic", "matplotlib", "optuna", "polars", "psycopg", "ray", "rich", "scipy", "sqlalchemy", "typer", "yaml"}
+print(pack.train(2)[0].state, *others & set(sys.modules))
+"""
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout.strip() == "finished", found.stderr
+
+
+def test_the_readme_opens_with_two_commands() -> None:
+    commands = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[:2]
+    assert commands == [
+        "pip install -c constraints.txt . && search launch quick/set_complement\n",
+        "pip install -c constraints.txt '.[test]' && pytest\n",
+    ]
