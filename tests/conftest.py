@@ -1,7 +1,7 @@
 """Fixtures for every test, and one thread for every test process, as the pools set it for their workers.
 
-Threads that meet at the end of every tiny operation wait for the scheduler where cores are shared: a test of two seconds
-can take minutes.
+Threads that meet at the end of every tiny operation wait for the scheduler where cores are shared: a test of two
+seconds can take minutes.
 """
 
 import os

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import select
 import signal
 import subprocess
 import sys
+import time
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +23,6 @@ from tests.launches import (
     ROOT,
     SPACE,
     check_complete,
-    ended,
     metrics,
     running,
     search,
@@ -89,13 +90,35 @@ def open_nursery() -> Iterator[Nursery]:
 
 
 def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: str, tmp_path: Path):
-    moments = random.Random(20)
-    launch = ("launch", SPACE, "--storage", url, "--workers", "2", "--pack", "4")
+    moments, kills = random.Random(20), KILLS[url.partition(":")[0]]
+    launch = ("launch", SPACE, "--workers", "2", "--pack", "8", "--storage")
     with open_nursery() as nursery:
-        killed = sum(
-            nursery.killed_after(moments.uniform(0.1, 3), *launch) for _ in range(KILLS[url.partition(":")[0]])
-        )
-    assert killed > KILLS[url.partition(":")[0]] / 2  # the rest found nothing left to do
-    print(killed, states(url))
+        start = time.monotonic()
+        assert not nursery.killed_after(300, *launch, f"{tmp_path}/alone.db")
+        alone = time.monotonic() - start
+        killed = [nursery.killed_after(moments.uniform(0, 0.8) * alone, *launch, url) for _ in range(kills)]
+    assert sum(killed) > kills / 2  # the rest found nothing left to do
+    search(tmp_path, *launch, url)
+    check_complete(url)
+
+
+def test_of_two_launches_at_the_same_instant_one_runs_and_the_other_says_why(url: str, tmp_path: Path):
+    launch = ("launch", SPACE, "--storage", url, "--trials", "4", "--workers", "1")
+    with running(tmp_path, *launch) as one, running(tmp_path, *launch) as other:
+        answers = [process.communicate(timeout=120)[1].splitlines() for process in (one, other)]
+    assert sorted([one.returncode, other.returncode]) == [0, 2], answers
+    refused = answers[0] if one.returncode else answers[1]
+    assert re.match("error: .*(is being|exists already)", refused[-1]), refused
+    assert states(url) == {"finished": 4}
+
+
+def test_a_full_disk_ends_a_launch_in_one_line_and_room_lets_it_go_on(tmp_path: Path):
+    launch, url = ("launch", SPACE, "--workers", "1", "--pack", "8"), f"sqlite:///{tmp_path}/graft.db"
+    lines = search(tmp_path, *launch, status=2, before=SMALL_FILES)
+    assert re.match("error: .*/graft.db: the disk refuses .* what was committed before stays", lines[-1])
+    done = {number for (number,) in raw(url, "SELECT number FROM trials WHERE state = 'finished'")}
+    kept = {key: value for key, value in metrics(url).items() if key[0] in done}
+    assert 0 < len(done) < 48
+    assert kept == pytest.approx({key: value for key, value in undisturbed().items() if key[0] in done}, abs=1e-9)
     search(tmp_path, *launch)
     check_complete(url)

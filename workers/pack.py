@@ -60,8 +60,8 @@ class Pack:
         self._knobs = {path: self._filled(value) for path, value in self._recipe.knobs().items()}
         self._seeds = torch.full((self.width,), trial.seed, device=self._device)
         self._state = self._stacked_start(trial)
-        self._step = Traced(vmap(self._advance_one))
-        self._judge = Traced(vmap(self._judge_one))
+        self._step = Traced(("step", self.structure, device), vmap(self._advance_one))
+        self._judge = Traced(("judge", self.structure, device), vmap(self._judge_one))
 
     @property
     def width(self) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,24 +26,24 @@ tree_map = pytree.tree_map
 
 
 class Traced:
-    """A pure function of nested tensors, replayed from its recording; recorded anew for each set of shapes."""
+    """A pure function of nested tensors, replayed from its recording; recorded anew for each set of shapes.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    `key` says what the function is: functions of equal keys share their recordings, so that a pack of a structure that
+    was trained before starts at once.
+    """
+
+    def __init__(self, key: Hashable, function: Callable[..., Any]) -> None:
+        self._key = key
         self._function = function
-        self._recorded: dict[tuple[torch.Size, ...], tuple[Callable[..., list[Tensor]], pytree.TreeSpec]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, form = pytree.tree_flatten(arguments)
-        shapes = tuple(leaf.shape for leaf in leaves)
-        if shapes not in self._recorded:
-            self._recorded[shapes] = self._record(leaves, form)
-        replay, form_out = self._recorded[shapes]
+        key = (self._key, tuple(leaf.shape for leaf in leaves))
+        recording = _RECORDINGS.get(key) or self._record(key, leaves, form)
         with torch.no_grad():
-            return pytree.tree_unflatten(replay(*leaves), form_out)
+            return pytree.tree_unflatten(recording.replay(*leaves), recording.form)
 
-    def _record(
-        self, leaves: list[Tensor], form: pytree.TreeSpec
-    ) -> tuple[Callable[..., list[Tensor]], pytree.TreeSpec]:
+    def _record(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
         forms: list[pytree.TreeSpec] = []
 
         def flat(*leaves: Tensor) -> list[Tensor]:
@@ -53,8 +53,22 @@ class Traced:
 
         with _ONE_TRACE:
             module = make_fx(flat)(*leaves)
-        # The generated function on its own: calling the module would go through nn.Module, which a trace in another
-        # thread replaces while it lasts.
-        names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
-        constants = SimpleNamespace(**{name: getattr(module, name) for name in names})
-        return functools.partial(type(module).forward, constants), forms[0]
+            # The generated function on its own: calling the module would go through nn.Module, which a trace in
+            # another thread replaces while it lasts.
+            names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
+            constants = SimpleNamespace(**{name: getattr(module, name) for name in names})
+            recording = _Recording(functools.partial(type(module).forward, constants), forms[0])
+            while len(_RECORDINGS) >= _KEPT:
+                del _RECORDINGS[next(iter(_RECORDINGS))]
+            _RECORDINGS[key] = recording
+        return recording
+
+
+class _Recording(NamedTuple):
+    replay: Callable[..., list[Tensor]]
+    form: pytree.TreeSpec
+
+
+_RECORDINGS: dict[Hashable, _Recording] = {}
+_KEPT = 64
+"""Recordings remembered, the newest; one is a few hundred kilobytes."""

@@ -1,0 +1,178 @@
+"""Launching, stopping and going on; and everything that can be wrong with what a person types."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.main import main
+from storage import open_store
+from tests.databases import raw
+from tests.launches import SPACE, check_complete, counts, ended, finished, running, search, states, wait_until
+
+LONG = ("launch", SPACE, "--steps", "1_000_000", "--workers", "2")
+
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the program inside this process, in an empty folder; the lines on stderr, or on stdout if it succeeds."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, status: int = 0) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["search", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        out, error = capfd.readouterr()
+        assert (leaving.value.code or 0) == status, error
+        return [*out.splitlines(), *error.splitlines()]
+
+    return run
+
+
+def contents(path: Path) -> list[str]:
+    with sqlite3.connect(path) as connection:
+        lines = list(connection.iterdump())
+    connection.close()
+    return lines
+
+
+def test_a_launch_of_a_finished_study_says_so_and_changes_nothing(here: Run, tmp_path: Path):
+    launch = ("launch", SPACE, "--trials", "2", "--workers", "1")
+    first = here(*launch)
+    assert first[0].endswith("graft.db: new, 2 trials")
+    assert first[-1].startswith("tiny: 2 finished of 2; best tvd/bema ")
+    before = contents(tmp_path / "graft.db")
+    for again in (launch, ("resume", "tiny")):
+        [line] = here(*again)
+        assert line.endswith("graft.db: finished, nothing is left of its 2 trials")
+    assert contents(tmp_path / "graft.db") == before
+
+
+def test_a_taken_name_with_another_space_is_refused(here: Run, tmp_path: Path):
+    here("launch", SPACE, "--trials", "2", "--workers", "1")
+    before = contents(tmp_path / "graft.db")
+    [line] = here("launch", SPACE, "--trials", "3", status=2)
+    assert line.startswith("error: study 'tiny' exists with another space; give this one another name with --study")
+    assert contents(tmp_path / "graft.db") == before
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_launch_keeps_what_is_finished_and_resumes(tmp_path: Path, sent: signal.Signals):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, "launch", SPACE, "--workers", "2", "--pack", "4") as process:
+        wait_until(lambda: finished(url) > 3)
+        process.send_signal(sent)
+        lines = ended(process, 130)
+    assert lines[-1] == "stopped with everything kept; go on with `search resume tiny`"
+    stopped = states(url)
+    assert stopped.keys() == {"finished", "queued"}
+    assert f"tiny: {stopped['finished']} finished of 48" in lines[-2]
+    assert raw(url, "SELECT state FROM studies") == [("stopped",)]
+    search(tmp_path, "resume", "tiny")
+    check_complete(url)
+
+
+def test_a_second_interruption_leaves_at_once(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, *LONG) as process:
+        wait_until(lambda: counts(url).get("running", 0) > 0)
+        assert process.stderr
+        process.send_signal(signal.SIGINT)
+        while "once more to leave at once" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        ended(process, 130, seconds=2)
+
+
+def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, *LONG) as process:
+        wait_until(lambda: counts(url).get("running", 0) > 0)
+        [line] = search(tmp_path, *LONG, status=2)
+        assert line.startswith(f"error: {tmp_path}/graft.db is being written by process {process.pid} on ")
+        assert process.poll() is None
+        [line] = search(tmp_path, "stop", "tiny")
+        assert line == "tiny is asked to stop; go on with `search resume tiny`"
+        lines = ended(process, 0)
+    assert lines[-1] == "stopped with everything kept; go on with `search resume tiny`"
+    assert states(url) == {"queued": 48}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.yaml"], "missing.yaml: no such file, and 'missing.yaml' is no packaged space; choose one of quick/"),
+        (["."], "this is a directory; name the space file in it"),
+        (["broken.yaml"], "broken.yaml:2: broken YAML"),
+        ([SPACE, "--set", "model.scorer=nosuch"], "'nosuch' is no scorer; choose one of average, "),
+        ([SPACE, "--trials", "-1"], "search.trials: -1 must be an integer >= 1"),
+        ([SPACE, "--trials", "0"], "search.trials: 0 must be an integer >= 1"),
+        ([SPACE, "--steps", "0"], "training.steps: 0 must be an integer >= 1"),
+        ([SPACE, "--set", "training.batch"], "--set training.batch: write path=value, for example"),
+        ([SPACE, "--set", "nosuch.batch=1"], "'nosuch' is no section; choose one of study, group"),
+        ([SPACE, "--executor", "slurm"], "--executor: 'slurm' must be one of auto, inline, ray"),
+        ([SPACE, "--device", "cuda:99"], "--device: 'cuda:99' is not on this machine"),
+        ([SPACE, "--device", "nonsense"], "--device: 'nonsense' is not on this machine"),
+        ([SPACE, "--device", "cpu", "--executor", "ray"], "--device: 'cpu' needs --executor inline"),
+        ([SPACE, "--executor", "inline", "--ray-address", "auto"], "'auto' needs --executor ray"),
+        ([SPACE, "--storage", "file/graft.db"], "file/graft.db: the folder "),
+        ([SPACE, "--storage", "/proc/graft.db"], "/proc/graft.db: cannot write /proc/graft.db.lock"),
+        ([SPACE, "--storage", "file"], "file: this file is not a Graft database"),
+        ([SPACE, "--storage", "newer.db"], "newer.db has schema 9999, newer than the "),
+        ([SPACE, "--storage", "mysql://host/database"], "mysql://... is not supported; use sqlite:///FILE or postgres"),
+        ([SPACE, "--storage", "postgresql://me@127.0.0.1:1/graft"], "postgresql://me@127.0.0.1:1/graft: connection"),
+        ([SPACE, "--ray-address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1: "),
+        ([], "Missing argument 'space'; see `search launch --help`"),
+        ([SPACE, "--trials", "many"], "Invalid value for '--trials'"),
+        ([SPACE, "--workers", "0"], "Invalid value for '--workers'"),
+        ([SPACE, "--nosuch"], "No such option: --nosuch; see `search launch --help`"),
+    ],
+    ids=lambda value: " ".join(value).replace(SPACE, "").strip() or "nothing" if isinstance(value, list) else "",
+)
+def test_what_cannot_be_launched_is_told_in_one_line(here: Run, tmp_path: Path, arguments: list[Any], words: str):
+    (tmp_path / "broken.yaml").write_text("study: [\n")
+    (tmp_path / "file").write_text("not a database\n")
+    if "newer.db" in arguments:
+        open_store(f"sqlite:///{tmp_path}/newer.db").close()
+        raw(f"sqlite:///{tmp_path}/newer.db", "UPDATE graft_schema SET version_num = '9999'")
+    *_, line = lines = here("launch", *arguments, status=2)
+    assert line.startswith("error: ")
+    assert words in line
+    assert [one for one in lines if not one.endswith("new, 48 trials")] == [line]
+    assert (tmp_path / "file").read_text() == "not a database\n"
+
+
+def test_an_unknown_command_is_told_in_one_line_and_no_command_gets_help(here: Run):
+    assert here("nosuch", status=2) == ["error: No such command 'nosuch'; see `search --help`"]
+    assert "Usage: search" in here()[1]
+
+
+def test_a_missing_ray_is_told_in_one_line(tmp_path: Path):
+    lines = search(
+        tmp_path, "launch", SPACE, "--executor", "ray", status=2, before="import sys; sys.modules['ray'] = None"
+    )
+    assert lines[-1] == "error: the ray executor needs Ray: pip install 'graft-search[ray]'"
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "steps"),
+    [("quick/set_complement", "64 in 1 groups of 64", "128,000"), ("set_complement", "260,000 in 260 groups", "e")],
+)
+def test_a_dry_run_tells_packs_time_and_size_and_touches_nothing(
+    here: Run, tmp_path: Path, space: str, trials: str, steps: str
+):
+    words = [line.split(maxsplit=1) for line in here("launch", space, "--dry-run")]
+    told = {word: text for word, text in words}  # noqa: C416
+    assert [*told] == ["study", "trials", "packs", "steps", "database", "rate", "time"]
+    assert told["trials"].startswith(trials)
+    assert "structure" in told["packs"]
+    assert not list(tmp_path.iterdir())
