@@ -36,7 +36,7 @@ class _Gate:
 def main() -> None:
     """Run the program; an error of ours, or in how it was called, is one line on stderr and exit status 2."""
     try:
-        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        status = app(sys.argv[1:] or ["--help"], prog_name="search", standalone_mode=False)
     except GraftError as error:
         if _Gate.debug:
             raise

@@ -1,4 +1,4 @@
-"""The program run as a person runs it, in processes of its own that may be killed, and what it leaves in the database."""
+"""The program run as a person runs it, in processes of its own, which may be killed; and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -48,11 +48,13 @@ def running(folder: Path, *arguments: str, before: str = "pass") -> Iterator[sub
         yield process
     finally:
         kill(process)
-        process.communicate()
+        process.wait()
+        assert process.stderr
+        process.stderr.close()
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """kill -9 to the whole process group."""
+    """SIGKILL to the whole process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -61,7 +63,7 @@ def ended(process: subprocess.Popen[str], status: int, seconds: float = 120) -> 
     """The lines on stderr of a process that ends with this status."""
     _, error = process.communicate(timeout=seconds)
     assert process.returncode == status, error
-    assert "Traceback" not in error
+    assert "Traceback" not in error, error
     return error.splitlines()
 
 

@@ -11,18 +11,19 @@ import signal
 import subprocess
 import sys
 import time
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from spaces.errors import GraftError
 from tests.databases import raw
 from tests.launches import (
     ROOT,
     SPACE,
     check_complete,
+    finished,
     metrics,
     running,
     search,
@@ -64,15 +65,16 @@ class Nursery:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def killed_after(self, seconds: float, *arguments: str) -> bool:
-        """Launch, and kill -9 after so long; False if it had ended by itself."""
+    def killed(self, moment: Callable[[], bool], *arguments: str) -> bool:
+        """Launch, and kill -9 at the moment; False if it had ended by itself."""
         assert self._process.stdin
         assert self._process.stdout
         print(json.dumps(arguments), file=self._process.stdin, flush=True)
         child = int(self._process.stdout.readline())
-        over, _, _ = select.select([self._process.stdout], [], [], seconds)
-        if not over:
-            os.killpg(child, signal.SIGKILL)
+        while not select.select([self._process.stdout], [], [], 0.02)[0]:
+            if moment():
+                os.killpg(child, signal.SIGKILL)
+                break
         return os.WIFSIGNALED(int(self._process.stdout.readline()))
 
 
@@ -89,16 +91,26 @@ def open_nursery() -> Iterator[Nursery]:
         process.stdin.close()
 
 
+def after(url: str, trials: int, seconds: float) -> Callable[[], bool]:
+    """Whether it is so long since so many trials were finished."""
+    since: list[float] = []
+
+    def reached() -> bool:
+        with suppress(GraftError):
+            if not since and finished(url) >= trials:
+                since.append(time.monotonic())
+        return bool(since) and time.monotonic() >= since[0] + seconds
+
+    return reached
+
+
 def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: str, tmp_path: Path):
-    moments, kills = random.Random(20), KILLS[url.partition(":")[0]]
-    launch = ("launch", SPACE, "--workers", "2", "--pack", "8", "--storage")
+    chance, kills = random.Random(20), KILLS[url.partition(":")[0]]
+    launch = ("launch", SPACE, "--workers", "2", "--pack", "8", "--storage", url)
     with open_nursery() as nursery:
-        start = time.monotonic()
-        assert not nursery.killed_after(300, *launch, f"{tmp_path}/alone.db")
-        alone = time.monotonic() - start
-        killed = [nursery.killed_after(moments.uniform(0, 0.8) * alone, *launch, url) for _ in range(kills)]
-    assert sum(killed) > kills / 2  # the rest found nothing left to do
-    search(tmp_path, *launch, url)
+        moments = [after(url, trials, chance.uniform(0, 0.5)) for trials in sorted(chance.choices(range(40), k=kills))]
+        assert sum(nursery.killed(moment, *launch) for moment in moments) >= kills - 1
+    search(tmp_path, *launch)
     check_complete(url)
 
 

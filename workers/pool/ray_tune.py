@@ -7,6 +7,7 @@ fraction of a second each time, and forget what they knew on restore. The only m
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -16,6 +17,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+# Read when ray is imported. Tune's thread may outlive an error: it would start a second cluster after our shutdown.
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 
 import ray
 from ray import tune
@@ -93,7 +97,9 @@ class Desk:
     def give_up(self, reason: str) -> None:
         """No worker is left: unless the controller had sent one home, that is an error."""
         if not self._done and self._error is None:
-            self._error = StudyError(f"every pack worker died {RETRIES + 1} times, at last: {reason}; it can be resumed")
+            self._error = StudyError(
+                f"every pack worker died {RETRIES + 1} times, at last: {reason}; it can be resumed"
+            )
 
     def request_stop(self) -> None:
         """As the controller's."""
@@ -134,8 +140,8 @@ def run(
             watch(ray.get(desk.progress.remote()))
         except RayTaskError as error:
             raise _ours(error) from None
-        except RayActorError as error:
-            raise StudyError(f"the controller's process died: {_last_line(error)}; the study can be resumed") from None
+        except RayActorError:
+            raise StudyError("the controller's process died (killed, or out of memory?); it can be resumed") from None
         finally:
             _close(desk)
     finally:
@@ -150,13 +156,15 @@ def _start(address: str | None) -> None:
     ours = signal.getsignal(signal.SIGTERM)  # Ray puts its own in place of it, which ends this process
     try:
         if address is None:
-            ray.init(include_dashboard=False, **quiet)
+            # "local": without it Ray looks for a cluster that was started here once, and waits for it for minutes.
+            ray.init(address="local", include_dashboard=False, **quiet)
         else:
             _knock(address)
             ray.init(address=address, **quiet)
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
         raise StudyError(f"no Ray cluster answers at {address}: {_last_line(error)}") from None
     signal.signal(signal.SIGTERM, ours)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a worker's death is a traceback there, and mended here
 
 
 def _knock(address: str) -> None:
