@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -19,12 +20,14 @@ from cli.options import Storage, shown, storage_url
 from cli.wiring import RunningStudy, Standing, enrol, families, find_study
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
-from storage.store import request_stop
+from storage import open_reader, request_stop
 
 if TYPE_CHECKING:
     from spaces.space import Space
 
 EXECUTORS = ("auto", "inline", "ray")
+CHECKED_DRAWS = 4000
+"""Trials drawn before a launch, so that a rule that only few draws break is told then; a fifth of a second."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C or SIGTERM."""
 
@@ -56,12 +59,16 @@ class Placement:
     """None: by device."""
 
     def resolved(self) -> Placement:
-        """`auto` decided, and everything checked; raises StudyError naming the value and the choices."""
+        """`auto` decided, and everything checked; raises StudyError naming the value and the choices.
+
+        `auto` is ray with an address or several GPUs, if Ray is installed, else inline.
+        """
         from workers.pool import devices
 
         if self.executor not in EXECUTORS:
             raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(EXECUTORS)}")
-        many = self.ray_address is not None or (devices.gpus() > 1 and self.device is None)
+        several_gpus = devices.gpus() > 1 and self.device is None and find_spec("ray") is not None
+        many = self.ray_address is not None or several_gpus
         executor = ("ray" if many else "inline") if self.executor == "auto" else self.executor
         if executor == "inline" and self.ray_address:
             raise StudyError(f"--ray-address: {self.ray_address!r} needs --executor ray, or auto")
@@ -132,16 +139,20 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
 
     Example: search stop set-complement
     """
-    request_stop(storage_url(storage), study)
+    url = storage_url(storage)
+    with open_reader(url) as reader:
+        if not reader.holder(study):
+            raise StudyError(f"study {study!r} is not being run; `search resume {study}` goes on with it")
+    request_stop(url, study)
     typer.echo(f"{study} is asked to stop; go on with `search resume {study}`", err=True)
 
 
 def load_space(origin: str, overrides: Mapping[str, str]) -> Space:
-    """Read a space and try a few hundred draws of it, so that a rule that only some draws break is told now."""
+    """Read a space and try draws of it."""
     from spaces import load
 
     space = load(origin, families(), overrides)
-    space.check()
+    space.check(CHECKED_DRAWS)
     return space
 
 

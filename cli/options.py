@@ -59,9 +59,11 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist
 
 def storage_url(storage: str | None) -> str:
     """The URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working directory."""
-    if not storage:
-        return DEFAULT_STORAGE
-    return storage if "://" in storage else f"sqlite:///{storage}"
+    url = storage or DEFAULT_STORAGE
+    if "://" in url and not url.startswith("sqlite:///"):
+        return url
+    # Absolute, since a controller on a cluster may run in another folder.
+    return f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}"
 
 
 def shown(url: str) -> str:

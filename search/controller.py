@@ -17,6 +17,7 @@ from search.samplers import Strategy
 from search.stopping import Monitor
 from search.stopping._measures import RememberingMonitor
 from search.supply import Supply
+from spaces.errors import StudyError
 from spaces.records import Directives, Ending, Offer, Outcome, Report, State, Trial
 from spaces.settings import Objective
 
@@ -73,7 +74,6 @@ class Controller:
     ) -> None:
         """`ended` and `queued`: all that was ever started. The other numbers below `space.search.trials` are new."""
         self._objective: Objective = space.search.objective
-        self._group = space.search.group
         self._planned = space.search.trials
         self._strategy = strategy
         self._monitors = monitors
@@ -108,6 +108,8 @@ class Controller:
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         groups = {outcome.number: outcome.group for outcome in ended}
         for monitor in monitors:
+            if isinstance(monitor, RememberingMonitor) and space.search.history == "last":
+                raise StudyError("search.history: 'last' forgets what stopping policies compare with; use thin or full")
             if isinstance(monitor, RememberingMonitor) and ended:
                 monitor.recall(memory.reports(monitor.measure.name), groups)
         return cls(space, strategy, monitors, memory, ended=ended, queued=queued)
@@ -115,7 +117,7 @@ class Controller:
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
-        What the memory raises goes through, and the same call may be made again: what was written is written once.
+        What the memory raises goes through; the run is over then, and a new controller goes on from what was written.
         """
         accepted = self._accepted(reports, offer.worker)
         self._judge(accepted, self._record(accepted, offer.worker))
@@ -251,7 +253,7 @@ class Controller:
 
     def _start(self, offer: Offer) -> tuple[Trial, ...]:
         """Trials for the free lanes, written as running."""
-        trials = self._supply.take(offer.structure, offer.lanes, max(self._group, offer.lanes))
+        trials = self._supply.take(offer.structure, offer.lanes)
         if trials:
             try:
                 self._memory.start(trials, offer.worker)

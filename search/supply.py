@@ -9,6 +9,11 @@ from typing import final
 from search.samplers import Strategy
 from spaces.records import Trial
 
+RARE = 64
+"""A structure that has not come up in this many trials is not waited for."""
+REMEMBERED = 4096
+"""Structures of which it is known when they last came up."""
+
 
 @final
 class Shelf:
@@ -62,6 +67,9 @@ class Supply:
         self._returned = Shelf()
         self._returned.put(returned)
         self._held = Shelf()
+        self._asked = 0
+        self._seen: dict[str, int] = {}
+        """Structure -> when it last came up, in trials asked; the oldest first."""
 
     @property
     def queued(self) -> int:
@@ -77,10 +85,11 @@ class Supply:
         """Take trials back that have to start again; they are handed out before new ones."""
         self._returned.put(trials)
 
-    def take(self, structure: str | None, lanes: int, look_ahead: int) -> list[Trial]:
+    def take(self, structure: str | None, lanes: int) -> list[Trial]:
         """Up to `lanes` trials of one structure (None: of the one with most trials waiting).
 
-        Fewer when there are no more, or when `look_ahead` trials of other structures are held.
+        Fewer when there are no more; when the sampler's `look_ahead` of other structures are held; or when the
+        structure has not come up in the last RARE trials, as at the end of a group that had it.
         """
         if structure is None and lanes:
             structure = self._fullest() or (self._fullest() if self._ask(1) else None)
@@ -89,9 +98,16 @@ class Supply:
             trial = self._returned.pop(structure) or self._held.pop(structure)
             if trial is not None:
                 taken.append(trial)
-            elif not self._ask(min(lanes - len(taken), look_ahead - len(self._held))):
+            elif not self._comes_up(structure) or not self._ask(min(lanes - len(taken), self._room)):
                 break
         return taken
+
+    @property
+    def _room(self) -> int:
+        return self._strategy.look_ahead - len(self._held)
+
+    def _comes_up(self, structure: str) -> bool:
+        return self._asked - self._seen.setdefault(structure, self._asked) < RARE
 
     def _fullest(self) -> str | None:
         structures = {**dict.fromkeys(self._returned.structures()), **dict.fromkeys(self._held.structures())}
@@ -106,6 +122,12 @@ class Supply:
         if rest:
             self._numbers.appendleft(rest)
         asked = self._strategy.ask(numbers)
+        for trial in asked:
+            self._asked += 1
+            self._seen.pop(trial.structure, None)
+            self._seen[trial.structure] = self._asked
+        while len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
         if len(asked) < len(numbers):
             self._numbers.clear()
         self._held.put(asked)

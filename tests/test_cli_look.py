@@ -347,8 +347,8 @@ def test_export_into_a_folder_is_refused(search: Search, tmp_path: Path) -> None
 
 
 def test_storage_is_a_url_or_a_path_or_the_default() -> None:
-    assert storage_url(None) == "sqlite:///graft.db"
-    assert storage_url("runs/a.db") == "sqlite:///runs/a.db"
+    assert storage_url(None) == f"sqlite:///{Path.cwd()}/graft.db"
+    assert storage_url("runs/a.db") == storage_url("sqlite:///runs/a.db") == f"sqlite:///{Path.cwd()}/runs/a.db"
     assert storage_url("/runs/a.db") == "sqlite:////runs/a.db"
     assert storage_url("postgresql://host/db") == "postgresql://host/db"
 

@@ -17,6 +17,7 @@ from search.memory import Memory
 from search.objectives import objective_after
 from search.samplers import Strategy
 from search.stopping import Monitor
+from search.supply import RARE, Supply
 from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Trial
 from spaces.settings import Objective
 from spaces.space import Space
@@ -344,18 +345,53 @@ def test_done_is_said_only_when_no_other_worker_holds_a_trial() -> None:
     assert len(controller.exchange([], Offer(worker="b", lanes=2)).start) == 2
 
 
-def test_look_ahead_holds_trials_of_other_structures_and_is_bounded() -> None:
-    """Widths differ from group to group, so what does not fit the offer is held, up to the group's size."""
-    here = space(CONDITIONAL, trials=400, group=4)
-    memory = Rows()
-    controller = Controller.begin(here, memory)
-    first = controller.exchange([], Offer(worker="a", lanes=1)).start
-    fitting = controller.exchange([], Offer(worker="a", lanes=3, structure=first[0].structure)).start
-    assert all(trial.structure == first[0].structure for trial in fitting)
-    asked_at_most = 1 + len(fitting) + max(4, 3)
-    rest = controller.exchange([], Offer(worker="b", lanes=400)).start
-    assert max(trial.number for trial in (*first, *fitting)) <= asked_at_most
-    assert len({trial.structure for trial in rest}) == 1
+class Mixed(Strategy):
+    """Trials whose structures come round in turn, and a count of those asked for."""
+
+    def __init__(self, structures: int, look_ahead: int) -> None:
+        self.structures, self.look_ahead, self.asked = structures, look_ahead, 0
+
+    def ask(self, numbers: range) -> list[Trial]:
+        self.asked += len(numbers)
+        return [replace(TRIAL, number=n, structure=str(n % self.structures)) for n in numbers]
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        pass
+
+
+TRIAL = Trial(number=0, group=0, seed=0, draws={}, params={}, config={}, structure="")
+
+
+def test_a_freed_lane_is_refilled_though_four_structures_come_in_turn() -> None:
+    supply = Supply(Mixed(4, look_ahead=256), [range(2000)], [])
+    assert len(supply.take(None, 32)) == 32
+    refills = 0
+    while supply.take("0", 1):
+        refills += 1
+    assert refills >= (256 - 3 * 32) // 3  # each lane's trial brings three of other structures
+
+
+def test_a_structure_that_no_longer_comes_up_is_not_asked_for_again() -> None:
+    strategy = Mixed(10**9, look_ahead=4096)
+    supply = Supply(strategy, [range(10_000)], [])
+    assert len(supply.take(None, 8)) == 1
+    assert strategy.asked <= RARE + 8
+    for _ in range(100):
+        assert not supply.take("0", 1)
+    assert strategy.asked <= RARE + 8
+
+
+def test_no_more_trials_than_the_look_ahead_are_held() -> None:
+    strategy = Mixed(8, look_ahead=50)
+    supply = Supply(strategy, [range(10_000)], [])
+    taken = len(supply.take(None, 1000))
+    assert strategy.asked - taken <= 50
+
+
+def test_trials_that_went_back_wait_for_new_ones_of_their_structure() -> None:
+    returned = [replace(TRIAL, number=n, structure="1") for n in range(2)]
+    supply = Supply(Mixed(3, look_ahead=256), [range(2, 400)], returned)
+    assert [trial.structure for trial in supply.take(None, 10)] == ["1"] * 10
 
 
 def test_an_empty_device_gets_the_structure_with_most_trials_waiting() -> None:

@@ -14,7 +14,7 @@ from tests.trials import config, random_knobs, trial
 from workers.averaging.bema import Bema
 from workers.averaging.ema import Ema
 from workers.pack import Pack
-from workers.randomness import Purpose, Streams
+from workers.randomness import Purpose, Streams, keep_mask
 from workers.schedules.linear import Linear
 from workers.tasks.set_complement import SetComplement
 
@@ -22,25 +22,38 @@ from workers.tasks.set_complement import SetComplement
 class PlainTransformer(nn.Module):
     """The minimal transformer as one would write it for a single model, one occurrence at a time."""
 
-    def __init__(self, start: dict[str, Tensor], epsilon: float) -> None:
+    def __init__(self, start: dict[str, Tensor], epsilon: float, rates: tuple[float, float] = (0.0, 0.0)) -> None:
         super().__init__()
+        self.rates = rates
         for name, value in start.items():
             self.register_parameter(name, nn.Parameter(value.clone()))
         self.epsilon = epsilon
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, keep: tuple[Tensor, Tensor] | None = None) -> Tensor:
         stream = nn.functional.embedding(tokens, self.embedding)
+        if keep:
+            stream = stream * keep[0] / (1 - self.rates[0])
         normed = nn.functional.rms_norm(stream, (stream.shape[-1],), self.norm, self.epsilon)
         query, key, value = normed @ self.query, normed @ self.key, normed @ self.value
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return (stream + mixed @ self.output) @ self.unembedding
+        rows = value @ self.output
+        if keep:
+            rows = rows * keep[1] / (1 - self.rates[1])
+        mixed = nn.functional.scaled_dot_product_attention(query, key, rows, is_causal=True)
+        return (stream + mixed) @ self.unembedding
+
+
+def dropout_mask(seed: int, step: int, site: int, rate: float, *shape: int) -> Tensor:
+    """The mask of a trial at a step, drawn for it alone."""
+    streams = Streams.of(torch.tensor([seed]), Purpose.DROPOUT, step, site)
+    return keep_mask(streams, torch.tensor([rate], dtype=torch.float64), *shape)[0]
 
 
 def train_plainly(start: dict[str, Tensor], settings: dict, seed: int) -> list[dict[str, Tensor]]:
     """Parameters before and after each step, by torch's own optimizer, clipping and scheduler."""
     optimizer, schedule = settings["optimizer"], settings["optimizer"]["schedule"]
     steps, warmup = settings["training"]["steps"], schedule["warmup"]
-    model = PlainTransformer(start, settings["model"]["norm_epsilon"])
+    rates = (settings["model"]["embedding_dropout"], settings["model"]["residual_dropout"])
+    model = PlainTransformer(start, settings["model"]["norm_epsilon"], rates)
     free = [model.embedding, model.norm]
     decayed = [model.query, model.key, model.value, model.output, model.unembedding]
     adamw = torch.optim.AdamW(
@@ -62,7 +75,9 @@ def train_plainly(start: dict[str, Tensor], settings: dict, seed: int) -> list[d
     for step in range(steps):
         streams = Streams.of(torch.tensor([seed]), Purpose.TRAINING_DATA, step)
         batch = task.training(streams, settings["training"]["batch"])
-        logits = model(batch["inputs"][0])
+        shape = (*batch["inputs"][0].shape, settings["model"]["width"])
+        masks = [dropout_mask(seed, step, site, rate, *shape) for site, rate in enumerate(rates)]
+        logits = model(batch["inputs"][0], (masks[0], masks[1]) if any(rates) else None)
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"][0].flatten())
         adamw.zero_grad()
         loss.backward()
@@ -73,9 +88,11 @@ def train_plainly(start: dict[str, Tensor], settings: dict, seed: int) -> list[d
     return path
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_lane_alone_equals_plain_pytorch_without_dropout(seed: int) -> None:
-    settings = config(steps=25, every=100, **random_knobs(random.Random(seed), dropout=False))
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lane_alone_equals_plain_pytorch(seed: int, dropout: bool) -> None:
+    """With dropout, plain PyTorch is given the same masks, and applies them where paper 003 (3.2) says."""
+    settings = config(steps=25, every=100, **random_knobs(random.Random(seed), dropout=dropout))
     one = trial(0, settings)
     pack = Pack(one, width=1)
     pack.place([one])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -224,7 +225,10 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
         assert store.created(study) == 5
         store.record(study, "w", [], [finished(4, 0.4)])
         store.record(study, "w", [], [Ending(number=0, state="diverged", objective=None, error="loss is nan")])
-        store.end(study, [Ending(number=3, state="pruned", objective=0.3), finished(2, 0.2)])
+        time.sleep(0.01)  # SQLite's clock counts milliseconds
+        store.end(study, [finished(2, 0.2)])
+        time.sleep(0.01)
+        store.end(study, [Ending(number=3, state="pruned", objective=0.3)])
         raw(url, "UPDATE trials SET finished_at = '2020-01-01 00:00:00.000000+00' WHERE number = 0")
         ended = store.outcomes(study, None)
         assert [(o.number, o.state, o.objective) for o in ended] == [

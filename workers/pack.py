@@ -32,14 +32,13 @@ class Lane:
     """A trial's place in a pack, and how far it is."""
 
     number: int
-    step: int
     steps: int
-    every: int
+    step: int = 0
     reported_step: int = 0
 
-    @property
-    def until_report(self) -> int:
-        return min(self.every - self.step % self.every, self.steps - self.step)
+    def until_report(self, every: int) -> int:
+        """Steps to the next validation: every `every` steps, and after the last one."""
+        return min(every - self.step % every, self.steps - self.step)
 
 
 class Pack:
@@ -80,10 +79,9 @@ class Pack:
         """Start trials of this pack's structure, from their step 0, in free lanes."""
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
-            place = self.lanes.index(None)
-            self._write(place, trial)
-            training = Recipe.of(trial.config).training
-            self.lanes[place] = Lane(number=trial.number, step=0, steps=training.steps, every=training.validate_every)
+            place, recipe = self.lanes.index(None), Recipe.of(trial.config)
+            self._write(place, trial, recipe)
+            self.lanes[place] = Lane(number=trial.number, steps=recipe.training.steps)
 
     def release(self, numbers: Iterable[int]) -> None:
         """Free the lanes of these trials; numbers that are not here are ignored."""
@@ -112,16 +110,19 @@ class Pack:
         Returns the reports due at the step reached, and those of trials found to have diverged on the way.
         """
         live = [lane for lane in self.lanes if lane]
-        count = min([most, *(lane.until_report for lane in live)])
+        every = self._recipe.training.validate_every
+        count = min([most, *(lane.until_report(every) for lane in live)])
         for _ in range(count):
             self._state = self._advance()
         self._steps += count * len(live)
         self._room += count * self.width
         for lane in live:
             lane.step += count
-        reports = self._diverged() + self._due()
-        self.release(r.number for r in reports if r.state != "running")
-        return reports
+        diverged = self._diverged()
+        self.release(report.number for report in diverged)
+        due = self._due()
+        self.release(report.number for report in due if report.state != "running")
+        return diverged + due
 
     def take_counts(self) -> tuple[int, int]:
         """Training steps made since the last call by trials, and by all lanes, idle ones included."""
@@ -139,7 +140,7 @@ class Pack:
 
     def evaluate(self, number: int) -> tuple[Metric, ...]:
         """Validate one running trial now."""
-        return self._metrics()[self.running[number]]
+        return self._metrics([self.running[number]])[0]
 
     # -- lanes -------------------------------------------------------------------------------------------------------
 
@@ -155,8 +156,7 @@ class Pack:
         start = begin(self._recipe, self._initial(trial))
         return tree_map(lambda t: t.expand(self.width, *t.shape).clone(), start)
 
-    def _write(self, place: int, trial: Trial) -> None:
-        recipe = Recipe.of(trial.config)
+    def _write(self, place: int, trial: Trial, recipe: Recipe) -> None:
         for path, value in recipe.knobs().items():
             self._knobs[path][place] = value
         self._seeds[place] = trial.seed
@@ -196,25 +196,27 @@ class Pack:
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _diverged(self) -> list[Report]:
-        steps: list[int] = self._state.diverged_at.tolist()
-        reports: list[Report] = []
-        for place, lane in enumerate(self.lanes):
-            if lane and steps[place]:
-                reports.append(_diverged_report(lane.number, steps[place], "the training loss"))
-        return reports
+        bad: list[int] = self._state.diverged_at.tolist()
+        return [
+            _diverged_report(lane.number, step, "the training loss")
+            for lane, step in zip(self.lanes, bad, strict=True)
+            if lane and step
+        ]
 
     def _due(self) -> list[Report]:
-        bad = self._state.diverged_at.tolist()
-        due = {
-            place: lane
+        every = self._recipe.training.validate_every
+        due = [
+            (place, lane)
             for place, lane in enumerate(self.lanes)
-            if lane and not bad[place] and (lane.step % lane.every == 0 or lane.step == lane.steps) and lane.step
-        }
+            if lane and (lane.step % every == 0 or lane.step == lane.steps)
+        ]
         if not due:
             return []
-        metrics = self._metrics()
-        losses = self._state.loss_sum.tolist()
-        return [self._report(place, lane, metrics[place], losses[place]) for place, lane in due.items()]
+        metrics = self._metrics([place for place, _ in due])
+        losses: list[float] = self._state.loss_sum.tolist()
+        return [
+            self._report(place, lane, found, losses[place]) for (place, lane), found in zip(due, metrics, strict=True)
+        ]
 
     def _report(self, place: int, lane: Lane, metrics: tuple[Metric, ...], loss_sum: float) -> Report:
         mean_loss = loss_sum / (lane.step - lane.reported_step)
@@ -229,23 +231,33 @@ class Pack:
             state="finished" if lane.step == lane.steps else "running",
         )
 
-    def _metrics(self) -> list[tuple[Metric, ...]]:
-        """Validation metrics of every lane: means over its validation set, in chunks the size of a training batch."""
+    def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:
+        """Validation metrics of these lanes: means over each one's validation set, in chunks the size of a batch."""
         training = self._recipe.training
-        streams = Streams.of(self._seeds, Purpose.VALIDATION_DATA, 0)
+        knobs, state, seeds = self._gathered(places)
+        streams = Streams.of(seeds, Purpose.VALIDATION_DATA, 0)
         whole = self._recipe.task.validation(streams, training.validation_batch)
         sums: dict[tuple[str, str], Tensor] = {}
         for start in range(0, training.validation_batch, training.batch):
             chunk = {name: tensor[:, start : start + training.batch] for name, tensor in whole.items()}
-            judgement = self._judge(self._knobs, self._state, chunk)
+            judgement = self._judge(knobs, state, chunk)
             for variant, metrics in judgement.items():
                 for name, values in metrics.items():
                     sums[name, variant] = sums.get((name, variant), 0) + values.double().sum(-1)
         columns = {key: (total / training.validation_batch).tolist() for key, total in sums.items()}
         return [
             tuple(Metric(name, variant, "", column[place]) for (name, variant), column in columns.items())
-            for place in range(self.width)
+            for place in range(len(places))
         ]
+
+    def _gathered(self, places: list[int]) -> tuple[Batch, State, Tensor]:
+        """Knobs, state and seeds of these lanes, padded to a power of two, so that few widths are recorded."""
+        width = max(NARROWEST, 1 << (len(places) - 1).bit_length())
+        if width >= self.width:
+            places, width = places + [p for p in range(self.width) if p not in places], self.width
+        index = torch.tensor((places + places[:1] * width)[:width], device=self._device)
+        knobs = {path: values[index] for path, values in self._knobs.items()}
+        return knobs, tree_map(lambda tensor: tensor[index], self._state), self._seeds[index]
 
 
 def _diverged_report(number: int, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:

@@ -23,7 +23,7 @@ _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
 
 class Purpose(IntEnum):
-    """What a stream is for; streams of different purposes never share a word."""
+    """What a stream is for; streams of different purposes start apart."""
 
     INITIAL = 1
     TRAINING_DATA = 2

@@ -35,15 +35,24 @@ class Traced:
     def __init__(self, key: Hashable, function: Callable[..., Any]) -> None:
         self._key = key
         self._function = function
+        self._mine: dict[Hashable, _Recording] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, form = pytree.tree_flatten(arguments)
         key = (self._key, tuple(leaf.shape for leaf in leaves))
-        recording = _RECORDINGS.get(key) or self._record(key, leaves, form)
+        recording = self._mine.get(key) or self._recording(key, leaves, form)
         with torch.no_grad():
             return pytree.tree_unflatten(recording.replay(*leaves), recording.form)
 
-    def _record(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
+    def _recording(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
+        with _ONE_TRACE:
+            recording = _RECORDINGS.pop(key, None) or self._record(leaves, form)
+            _RECORDINGS[key] = self._mine[key] = recording
+            while len(_RECORDINGS) > _KEPT:
+                del _RECORDINGS[next(iter(_RECORDINGS))]
+        return recording
+
+    def _record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
         forms: list[pytree.TreeSpec] = []
 
         def flat(*leaves: Tensor) -> list[Tensor]:
@@ -51,17 +60,12 @@ class Traced:
             forms.append(form_out)
             return results
 
-        with _ONE_TRACE:
-            module = make_fx(flat)(*leaves)
-            # The generated function on its own: calling the module would go through nn.Module, which a trace in
-            # another thread replaces while it lasts.
-            names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
-            constants = SimpleNamespace(**{name: getattr(module, name) for name in names})
-            recording = _Recording(functools.partial(type(module).forward, constants), forms[0])
-            while len(_RECORDINGS) >= _KEPT:
-                del _RECORDINGS[next(iter(_RECORDINGS))]
-            _RECORDINGS[key] = recording
-        return recording
+        module = make_fx(flat)(*leaves)
+        # The generated function on its own: calling the module would go through nn.Module, which a trace in another
+        # thread replaces while it lasts.
+        names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
+        constants = SimpleNamespace(**{name: getattr(module, name) for name in names})
+        return _Recording(functools.partial(type(module).forward, constants), forms[0])
 
 
 class _Recording(NamedTuple):
@@ -71,4 +75,4 @@ class _Recording(NamedTuple):
 
 _RECORDINGS: dict[Hashable, _Recording] = {}
 _KEPT = 64
-"""Recordings remembered, the newest; one is a few hundred kilobytes."""
+"""Recordings remembered for functions to come, the last used; one is a few hundred kilobytes."""

@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 class Strategy(ABC):
     """A sampler at work on one study. Draws are coordinates u in [0, 1); the space turns them into values."""
 
+    look_ahead: int = 256
+    """How many trials may be asked before their turn, because those in turn have the shapes of another pack. Many keep
+    packs full where structures mix; few let a sampler that learns see more before it is asked."""
+
     @abstractmethod
     def ask(self, numbers: range) -> list[Trial]:
-        """The trials of these numbers, in order; fewer when the sampler has nothing left to propose."""
+        """The trials of these numbers, in order; fewer when the sampler has nothing left to propose.
+
+        Numbers ascend from call to call, and each is asked once.
+        """
 
     @abstractmethod
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -29,4 +36,7 @@ class Sampler(ABC):
 
     @abstractmethod
     def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        """Start on a study whose ended trials so far are `history`; the seed is `space.search.seed`."""
+        """Start on a study; the seed is `space.search.seed`.
+
+        `history` is what was started before: trials that ended, and open ones in state `queued`.
+        """

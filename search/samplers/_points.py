@@ -61,6 +61,8 @@ def _mix64(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 class PointStrategy(Strategy):
     """Trials at the points of two sequences: one over the draws of groups, one over the draws of trials."""
 
+    look_ahead = 4096
+
     def __init__(self, space: Space, groups: Points, trials: Points, size: int | None = None) -> None:
         self._space = space
         self._groups = groups

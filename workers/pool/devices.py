@@ -27,7 +27,9 @@ def default_width(device: str) -> int:
 
 def default_workers(device: str) -> int:
     """Workers on a device of this machine: one per core that this process may use; one for a GPU."""
-    return len(os.sched_getaffinity(0)) if device == "cpu" else 1
+    if device.partition(":")[0] != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def known(device: str) -> bool:

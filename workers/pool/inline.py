@@ -7,6 +7,7 @@ Python's lock inside an operation, so that the cores train side by side.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Sequence
 
 from spaces.records import Directives, Offer, Report
@@ -24,7 +25,8 @@ def run(controller: Steering, *, device: str, width: int | None = None, workers:
     prepare()
     desk = _Desk(controller)
     lanes = width or default_width(device)
-    names = [f"inline-{index}" for index in range(workers or default_workers(device))]
+    launch = uuid.uuid4().hex[:8]  # a worker's name is never used again, so that a late write of it can be told
+    names = [f"inline-{index}-{launch}" for index in range(workers or default_workers(device))]
     threads = [threading.Thread(target=desk.employ, args=(name, device, lanes), daemon=True) for name in names]
     for thread in threads:
         thread.start()
@@ -46,7 +48,11 @@ class _Desk:
         with self._turn:
             if self.failure:
                 return Directives(done=True)
-            return self._controller.exchange(reports, offer)
+            try:
+                return self._controller.exchange(reports, offer)
+            except BaseException as error:
+                self.failure = error
+                raise
 
     def employ(self, name: str, device: str, width: int) -> None:
         """Run one worker to its end; what it raises sends the others home."""

@@ -8,6 +8,7 @@ fraction of a second each time, and forget what they knew on restore. The only m
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -162,8 +163,10 @@ def _start(address: str | None) -> None:
             _knock(address)
             ray.init(address=address, **quiet)
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
-        raise StudyError(f"no Ray cluster answers at {address}: {_last_line(error)}") from None
-    signal.signal(signal.SIGTERM, ours)
+        what = f"no Ray cluster answers at {address}" if address else "Ray does not start on this machine"
+        raise StudyError(f"{what}: {_last_line(error)}") from None
+    finally:
+        signal.signal(signal.SIGTERM, ours)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # a worker's death is a traceback there, and mended here
 
 
@@ -185,7 +188,7 @@ def _train(desk: Any, cluster: Cluster, width: int | None, watch: Callable[[Any]
         except BaseException as error:
             failure.append(error)
 
-    with tempfile.TemporaryDirectory(prefix="graft-tune-") as folder:
+    with tempfile.TemporaryDirectory(prefix="graft-tune-", ignore_cleanup_errors=True) as folder:
         thread = threading.Thread(target=fit, args=(folder,), daemon=True)
         thread.start()
         while thread.is_alive():
@@ -222,8 +225,10 @@ def _tuner(desk: Any, cluster: Cluster, width: int | None, folder: str) -> tune.
 
 
 def _share(devices: float, workers: int) -> float:
-    """Devices per worker: a whole one where there are enough, else an equal fraction, rounded down."""
-    return 1.0 if devices >= workers else int(1000 * devices / workers) / 1000
+    """Devices per worker: a whole one where there are enough, else a fraction of one, as many workers on each."""
+    if devices >= workers or not devices:
+        return min(1.0, devices)
+    return int(1000 / math.ceil(workers / devices)) / 1000
 
 
 def serve(desk: Any, slot: int, width: int | None) -> None:
