@@ -39,7 +39,7 @@ def show_estimate(space: Space, placement: Placement) -> None:
     rows = predict_rows(search.history, math.ceil(max(steps) / every), METRICS_PER_VALIDATION)
     typer.echo(f"study       {space.name}, objective {search.objective.direction} {search.objective}")
     typer.echo(f"trials      {search.trials:,} in {groups:,} groups of {search.group:,}")
-    typer.echo(f"packs       {_structures(packs)} a group, {placement.width or 'default'} lanes on {placement.device}")
+    typer.echo(f"packs       {_structures(packs)} a group; device {placement.device}")
     typer.echo(f"steps       {_range(steps)} a trial, validated every {every:,}; {total_steps:,.0f} model-steps in all")
     typer.echo(
         f"database    {rows:,} metric rows a trial ({search.history}), {_size(_bytes(space, sampled, rows))} in all"
@@ -91,11 +91,14 @@ def _size(size: float) -> str:
 
 
 def _rates(sampled: Sequence[Sequence[Trial]], placement: Placement) -> list[float]:
-    from workers.pool.devices import default_width
+    """Model-steps per second of this machine's device, for a few structures."""
+    from workers.pool.devices import default_width, default_workers
+    from workers.pool.process import prepare
     from workers.pool.timing import model_steps_per_second
 
+    prepare()
     device = str(placement.device)
-    width = placement.width or default_width(device)
+    width, workers = placement.width or default_width(device), placement.workers or default_workers(device)
     spread = [sampled[index * (len(sampled) - 1) // max(1, TIMED - 1)] for index in range(TIMED)]
     trials = {trial.structure: trial for index, group in enumerate(spread) for trial in [group[index % len(group)]]}
-    return [model_steps_per_second(trial, width=width, device=device) for trial in trials.values()]
+    return [workers * model_steps_per_second(trial, width=width, device=device) for trial in trials.values()]

@@ -60,7 +60,7 @@ def test_example_4_1_loaded_into_a_pack_has_no_illegal_token(v: int) -> None:
     pack = Pack(one, width=1)
     pack.place([one])
     pack.set_parameters(0, hand_built(v))
-    metrics = {(m.name, m.variant): m.value for m in pack.evaluate(0)}
+    metrics = {(m.name, m.variant): m.value for m in pack.evaluate([0])[0]}
     assert metrics["itr", "raw"] == 0
     assert metrics["itp", "raw"] < 1e-3
     assert metrics["tvd", "raw"] < 1e-3

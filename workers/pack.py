@@ -138,9 +138,11 @@ class Pack:
         """Replace a running trial's parameters, for example by weights built by hand."""
         self._state.parameters[self.running[number]] = self._layout.join(named).to(self._state.parameters)
 
-    def evaluate(self, number: int) -> tuple[Metric, ...]:
-        """Validate one running trial now."""
-        return self._metrics([self.running[number]])[0]
+    def evaluate(self, numbers: Iterable[int]) -> dict[int, tuple[Metric, ...]]:
+        """Validate these running trials now."""
+        running = self.running
+        places = {number: running[number] for number in numbers}
+        return dict(zip(places, self._metrics(list(places.values())), strict=True))
 
     # -- lanes -------------------------------------------------------------------------------------------------------
 
