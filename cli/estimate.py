@@ -14,7 +14,7 @@ from cli.live import duration
 from storage.history import predict_bytes, predict_rows
 
 if TYPE_CHECKING:
-    from cli.launch import Placement
+    from cli.placement import Placement
     from spaces.records import Trial
     from spaces.space import Space
 

@@ -8,8 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -17,6 +15,7 @@ import typer
 
 from cli.live import Live, closing_line
 from cli.options import Storage, shown, storage_url
+from cli.placement import Placement
 from cli.wiring import RunningStudy, Standing, enrol, families, find_study
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
@@ -25,7 +24,6 @@ from storage import open_reader, request_stop
 if TYPE_CHECKING:
     from spaces.space import Space
 
-EXECUTORS = ("auto", "inline", "ray")
 CHECKED_DRAWS = 4000
 """Trials drawn before a launch, so that a rule that only few draws break is told then; a fifth of a second."""
 INTERRUPTED = 130
@@ -44,40 +42,6 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module to the program."""
     for command in (launch, resume, stop):
         app.command()(command)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Where a study runs."""
-
-    executor: str
-    workers: int | None
-    """None: one per GPU, or one per core where there is none."""
-    ray_address: str | None
-    device: str | None
-    width: int | None
-    """None: by device."""
-
-    def resolved(self) -> Placement:
-        """`auto` decided, and everything checked; raises StudyError naming the value and the choices.
-
-        `auto` is ray with an address or several GPUs, if Ray is installed, else inline.
-        """
-        from workers.pool import devices
-
-        if self.executor not in EXECUTORS:
-            raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(EXECUTORS)}")
-        several_gpus = devices.gpus() > 1 and self.device is None and find_spec("ray") is not None
-        many = self.ray_address is not None or several_gpus
-        executor = ("ray" if many else "inline") if self.executor == "auto" else self.executor
-        if executor == "inline" and self.ray_address:
-            raise StudyError(f"--ray-address: {self.ray_address!r} needs --executor ray, or auto")
-        if executor == "ray" and self.device is not None:
-            raise StudyError(f"--device: {self.device!r} needs --executor inline; with ray, Ray places the workers")
-        device = self.device or devices.default_device()
-        if not devices.known(device):
-            raise StudyError(f"--device: {device!r} is not on this machine; use cpu, or cuda where there is a GPU")
-        return replace(self, executor=executor, device=device)
 
 
 def launch(
