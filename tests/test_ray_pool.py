@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -205,7 +206,11 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.slow
-def test_more_workers_than_cores_run_on_a_cluster_that_is_there_already(tmp_path: Path):
+def test_more_workers_than_cores_run_on_a_cluster_that_is_there_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
     with cluster(cpus=2) as address:
         search(tmp_path, "launch", SPACE, "--ray-address", address, "--workers", "3", "--pack", "4")
         check_complete(f"sqlite:///{tmp_path}/graft.db")

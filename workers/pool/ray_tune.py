@@ -19,12 +19,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+# A cluster runs what it is sent, so that both ends must have its token; who has none says RAY_AUTH_MODE=disabled.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
 # Read when ray is imported. Tune's thread may outlive an error: it would start a second cluster after our shutdown.
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 
 import ray
 from ray import tune
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from spaces.errors import GraftError, StudyError
@@ -162,7 +164,7 @@ def _start(address: str | None) -> None:
         else:
             _knock(address)
             ray.init(address=address, **quiet)
-    except (OSError, OverflowError, ValueError, RuntimeError) as error:
+    except (OSError, OverflowError, ValueError, RuntimeError, RayError) as error:
         what = f"no Ray cluster answers at {address}" if address else "Ray does not start on this machine"
         raise StudyError(f"{what}: {_last_line(error)}") from None
     finally:
