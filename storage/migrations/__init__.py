@@ -10,11 +10,17 @@ from spaces.errors import StorageError
 from storage.schema import VERSION, VERSION_TABLE
 
 
+_LOCK = 7_215_902
+"""Key of the lock that a PostgreSQL migration holds for its transaction."""
+
+
 def upgrade(connection: Connection, name: str) -> None:
     """Bring the database to VERSION, inside the caller's transaction; `name` is how errors call the database.
 
     Raises StorageError if the database is newer than this code.
     """
+    if connection.dialect.name == "postgresql":  # two first launches at one instant: one makes the tables
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
     found = version_of(connection)
     _refuse_newer(found, name)
     if found != VERSION:

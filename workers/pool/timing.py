@@ -23,7 +23,7 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
     pack.place(dataclasses.replace(trial, number=n, seed=n, config=config) for n in range(width))
     pack.train(WARM_UP_STEPS)
     start, steps = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - start) < seconds:
+    while (elapsed := time.perf_counter() - start) < seconds or not steps:
         pack.train(STEPS_BETWEEN_LOOKS)
         steps += STEPS_BETWEEN_LOOKS
     pack.evaluate(range(width))  # records the validation
