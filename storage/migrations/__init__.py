@@ -9,7 +9,6 @@ from sqlalchemy import Connection, inspect, text
 from spaces.errors import StorageError
 from storage.schema import VERSION, VERSION_TABLE
 
-
 _LOCK = 7_215_902
 """Key of the lock that a PostgreSQL migration holds for its transaction."""
 
