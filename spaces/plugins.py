@@ -125,13 +125,16 @@ def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:
-    """The same plug-in with its knobs replaced by `values[path]`, for example by per-lane tensors; unchecked."""
+    """The same plug-in with its knobs replaced by `values[path]`, for example by per-lane tensors; unchecked.
+
+    A switch that is off stays the plain number 0, so that a plug-in can tell.
+    """
     bound = object.__new__(type(plugin))
     for field, rule in rules(type(plugin)).items():
         here, value = f"{path}.{field}" if path else field, getattr(plugin, field)
         if rule.family:
             value = bind(value, values, here)
-        elif rule.kind == "knob":
+        elif rule.kind == "knob" and (value or not rule.switch):
             value = values[here]
         object.__setattr__(bound, field, value)
     return bound

@@ -116,7 +116,7 @@ def test_parameters_that_the_last_step_broke_are_found_by_the_validation() -> No
     step = pack._step  # pyright: ignore[reportPrivateUsage]
 
     def breaking(*arguments: Any) -> Any:
-        return step(*arguments)._replace(parameters=torch.full_like(arguments[1].parameters, math.inf))
+        return (after := step(*arguments))._replace(parameters=torch.full_like(after.parameters, math.inf))
 
     pack._step = breaking  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     (report,) = pack.train(100)

@@ -1,8 +1,4 @@
-"""A pack: the stacked training of many trials on one device, one compiled step for all of them.
-
-The step of one trial (`workers.train`) is stacked over lanes with vmap and traced once into a flat list of tensor
-operations. Replaying that list costs no autograd and no vmap bookkeeping, and tracing costs about a second, where a
-compiler costs twenty; see BENCHMARKS.md.
+"""A pack: the stacked training of many trials on one device, one step (`workers.steps`) for all of them.
 
 Legend: L lanes, P parameters.
 """
@@ -18,10 +14,11 @@ from torch import Tensor
 from torch.func import vmap
 
 from spaces.records import Metric, Report, Trial
-from workers.randomness import Purpose, Streams, keep_mask
+from workers.randomness import Purpose, Streams
+from workers.steps import step_of
 from workers.tasks import Batch
 from workers.tracing import Traced, tree_map
-from workers.train import Layout, Recipe, State, advance, begin, judged
+from workers.train import Layout, Recipe, State, begin, judged
 
 NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
@@ -55,11 +52,10 @@ class Pack:
         self._device = torch.device(device)
         self._recipe = Recipe.of(trial.config)
         self._layout = Layout(self._recipe.model.parameters(self._recipe.task))
-        self._decays = self._layout.decays(self._recipe.dtype).to(self._device)
         self._knobs = {path: self._filled(value) for path, value in self._recipe.knobs().items()}
         self._seeds = torch.full((self.width,), trial.seed, device=self._device)
         self._state = self._stacked_start(trial)
-        self._step = Traced(("step", self.structure, device), vmap(self._advance_one))
+        self._step = step_of(self._recipe, self.structure, self._device)
         self._judge = Traced(("judge", self.structure, device), vmap(self._judge_one))
 
     @property
@@ -149,20 +145,21 @@ class Pack:
     def _filled(self, value: float) -> Tensor:
         return torch.full((self.width,), float(value), dtype=torch.float64, device=self._device)
 
-    def _initial(self, trial: Trial) -> Tensor:
-        """[P] initial parameters; computed alone, so that they never depend on neighbours."""
-        drawn = self._layout.initial(torch.tensor([trial.seed]))[0]
+    def _initial(self, trial: Trial, recipe: Recipe) -> Tensor:
+        """[P] initial parameters; from the trial's own knobs and computed alone: they never depend on neighbours."""
+        layout = Layout(recipe.model.parameters(recipe.task))
+        drawn = layout.initial(torch.tensor([trial.seed]))[0]
         return drawn.to(self._device, self._recipe.dtype)
 
     def _stacked_start(self, trial: Trial) -> State:
-        start = begin(self._recipe, self._initial(trial))
+        start = begin(self._recipe, self._initial(trial, self._recipe))
         return tree_map(lambda t: t.expand(self.width, *t.shape).clone(), start)
 
     def _write(self, place: int, trial: Trial, recipe: Recipe) -> None:
         for path, value in recipe.knobs().items():
             self._knobs[path][place] = value
         self._seeds[place] = trial.seed
-        start = begin(recipe, self._initial(trial))
+        start = begin(recipe, self._initial(trial, recipe))
 
         def write(stacked: Tensor, fresh: Tensor) -> None:
             stacked[place] = fresh
@@ -171,29 +168,13 @@ class Pack:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _streams(self, purpose: Purpose, site: int = 0) -> Streams:
-        return Streams.of(self._seeds, purpose, self._state.step, site)
-
     def _advance(self) -> State:
-        training = self._recipe.training
-        batch = self._recipe.task.training(self._streams(Purpose.TRAINING_DATA), training.batch)
-        keep = self._masks(training.batch, batch["inputs"].shape[-1])
-        return self._step(self._knobs, self._state, batch, keep)
-
-    def _advance_one(self, knobs: Batch, state: State, batch: Batch, keep: Batch) -> State:
-        return advance(self._recipe.bind(knobs), self._layout, self._decays, state, batch, keep)
+        streams = Streams.of(self._seeds, Purpose.TRAINING_DATA, self._state.step)
+        batch = self._recipe.task.training(streams, self._recipe.training.batch)
+        return self._step(self._knobs, self._seeds, self._state, batch)
 
     def _judge_one(self, knobs: Batch, state: State, batch: Batch) -> dict[str, dict[str, Tensor]]:
         return judged(self._recipe.bind(knobs), self._layout, state, batch)
-
-    def _masks(self, batch: int, length: int) -> Batch:
-        sites = self._recipe.model.dropout_sites(batch, length)
-        stacked = self._recipe.bind(self._knobs).model.dropout_sites(batch, length)
-        return {
-            name: keep_mask(self._streams(Purpose.DROPOUT, index), torch.as_tensor(stacked[name].rate), *site.shape)
-            for index, (name, site) in enumerate(sites.items())
-            if site.rate
-        }
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
@@ -234,23 +215,28 @@ class Pack:
         )
 
     def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:
-        """Validation metrics of these lanes: means over each one's validation set, in chunks the size of a batch."""
-        training = self._recipe.training
+        """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""
+        task, count = self._recipe.task, self._recipe.training.validation_batch
         knobs, state, seeds = self._gathered(places)
-        streams = Streams.of(seeds, Purpose.VALIDATION_DATA, 0)
-        whole = self._recipe.task.validation(streams, training.validation_batch)
+        plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+        sets = {"": task.validation(plain, count), **task.shifted(shifted, count)}
+        columns = {
+            (name, variant, condition): means.tolist()
+            for condition, whole in sets.items()
+            for (name, variant), means in self._means(knobs, state, whole).items()
+        }
+        return [tuple(Metric(*key, column[place]) for key, column in columns.items()) for place in range(len(places))]
+
+    def _means(self, knobs: Batch, state: State, whole: Batch) -> dict[tuple[str, str], Tensor]:
+        """(name, variant) -> the mean [L] over a set, judged in chunks the size of a training batch."""
+        count, size = whole["inputs"].shape[1], self._recipe.training.batch
         sums: dict[tuple[str, str], Tensor] = {}
-        for start in range(0, training.validation_batch, training.batch):
-            chunk = {name: tensor[:, start : start + training.batch] for name, tensor in whole.items()}
-            judgement = self._judge(knobs, state, chunk)
-            for variant, metrics in judgement.items():
+        for start in range(0, count, size):
+            chunk = {name: tensor[:, start : start + size] for name, tensor in whole.items()}
+            for variant, metrics in self._judge(knobs, state, chunk).items():
                 for name, values in metrics.items():
                     sums[name, variant] = sums.get((name, variant), 0) + values.double().sum(-1)
-        columns = {key: (total / training.validation_batch).tolist() for key, total in sums.items()}
-        return [
-            tuple(Metric(name, variant, "", column[place]) for (name, variant), column in columns.items())
-            for place in range(len(places))
-        ]
+        return {key: total / count for key, total in sums.items()}
 
     def _gathered(self, places: list[int]) -> tuple[Batch, State, Tensor]:
         """Knobs, state and seeds of these lanes, padded to a power of two, so that few widths are recorded."""

@@ -10,12 +10,15 @@ Legend: L lanes, n words.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import dataclass
 from enum import IntEnum
 
 import torch
 from torch import Tensor
+
+from workers.native import address, library
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
@@ -84,22 +87,31 @@ class Streams:
     def permutations(self, rows: int, size: int, length: int) -> Tensor:
         """[L, rows, length] int64: the first `length` entries of uniform random permutations of 0 .. size-1.
 
-        Sorting `size` 64-bit words; two equal words (about size^2 / 2^65 per row) would favour the smaller index.
+        The order of `size` signed 64-bit words; two of a row are equal once in 2^65 / size^2 rows.
         """
+        compiled = library() if self.state.device.type == "cpu" else None
+        if compiled:
+            state, drawn = self.state.contiguous(), self.state.new_empty(self.lanes, rows, length)
+            compiled.permutations(address(state), *map(ctypes.c_int, (self.lanes, rows, size, length)), address(drawn))
+            return drawn
         keys = self.words(rows * size).view(self.lanes, rows, size)
         return keys.argsort(dim=-1)[..., :length]
 
 
 def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
-    """[L, *shape] bool: False where dropout drops, with probability exactly `rates` [L] float64.
+    """[L, *shape] bool: False where dropout drops, with probability exactly `rates` [L] float64."""
+    state, threshold = drop_bytes(streams, rates)
+    return Streams(state=state).bytes(*shape) >= threshold.view(-1, *[1] * len(shape))
+
+
+def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """The state [L] of the streams whose bytes decide what dropout drops, and the threshold [L] uint8 they stay below.
 
     One byte decides one element: it is dropped if below floor(256 p + u), where u is one uniform number per lane
     and call, so that E[floor(256 p + u)] = 256 p and no rate is rounded to a multiple of 1/256.
     """
     dither = streams.uniform(1)[:, 0]
-    threshold = (256 * rates + dither).floor().to(torch.uint8)
-    after_dither = Streams(state=streams.state + GOLDEN)
-    return after_dither.bytes(*shape) >= threshold.view(-1, *[1] * len(shape))
+    return streams.state + GOLDEN, (256 * rates + dither).floor().to(torch.uint8)
 
 
 def truncated_normal(uniform: Tensor, deviation: float, bound: float = 2.0) -> Tensor:

@@ -18,9 +18,10 @@ from torch.func import grad_and_value
 from spaces import plugins
 from spaces.settings import Training
 from workers.averaging import Averaging, Shadow
-from workers.models import Model, Parameter, Parameters
+from workers.models import Model
 from workers.optimizers import Moments, Optimizer, clipped
-from workers.randomness import Purpose, Streams, truncated_normal
+from workers.parameters import Parameter, Parameters
+from workers.randomness import Purpose, Streams
 from workers.tasks import Batch, Task
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -107,11 +108,9 @@ class Layout:
     def initial(self, seeds: Tensor) -> Tensor:
         """[L, P] float64 initial parameters of trials with `seeds` [L]: each entry from its own counter."""
         uniform = Streams.of(seeds, Purpose.INITIAL, 0).uniform(self.total)
-        normal = truncated_normal(uniform, deviation=0.02)
-        constants = {"normal": math.nan, "ones": 1.0, "zeros": 0.0}
-        pieces = [torch.full((math.prod(p.shape),), constants[p.start]) for p in self.parameters.values()]
-        fixed = torch.cat(pieces).to(normal)
-        return torch.where(fixed.isnan(), normal, fixed)
+        sizes = [math.prod(p.shape) for p in self.parameters.values()]
+        pieces = zip(self.parameters.values(), uniform.split(sizes, dim=-1), strict=True)
+        return torch.cat([parameter.start.values(piece) for parameter, piece in pieces], dim=-1)
 
 
 def begin(recipe: Recipe, parameters: Tensor) -> State:
@@ -134,8 +133,13 @@ def advance(recipe: Recipe, layout: Layout, decays: Tensor, state: State, batch:
         return recipe.task.loss(recipe.model.logits(parameters, batch["inputs"], keep), batch)
 
     named, loss = grad_and_value(loss_of)(layout.split(state.parameters))
+    return updated(recipe, decays, state, layout.join(named), loss)
+
+
+def updated(recipe: Recipe, decays: Tensor, state: State, gradient: Tensor, loss: Tensor) -> State:
+    """The state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
     optimizer, training = recipe.optimizer, recipe.training
-    gradient = clipped(layout.join(named), torch.as_tensor(optimizer.clip_norm))
+    gradient = clipped(gradient, torch.as_tensor(optimizer.clip_norm))
     rate = optimizer.learning_rate * optimizer.schedule.factor(state.step, torch.as_tensor(training.steps))
     parameters, moments = optimizer.update(state.parameters, gradient, state.moments, rate, state.step, decays)
     after = state.step + 1

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
-from workers.tasks import Task
-
-Parameters = Mapping[str, Tensor]
+from workers.parameters import Parameter, Parameters
+from workers.randomness import Streams
+from workers.tasks import Batch, Task
 
 HIGHEST_RATE = 0.99
 """Dropout rates end here: one byte decides an element, and it can tell rates up to 255/256 apart."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """Shape of one parameter, how it starts, and whether weight decay applies to it."""
-
-    shape: tuple[int, ...]
-    start: Literal["normal", "ones", "zeros"] = "normal"
-    """`normal`: standard deviation 0.02, truncated at two deviations."""
-    decay: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +24,19 @@ class Site:
 
     shape: tuple[int, ...]
     rate: float | Tensor
+
+
+class FusedGradient(Protocol):
+    """Loss and gradient of L lanes at once: an exact rewrite of what torch makes of a model and its task's loss."""
+
+    def __call__(
+        self, model: Any, parameters: Tensor, batch: Batch, streams: Sequence[Streams], /
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient [L, P] and loss [L] at parameters [L, P], on a training batch [L, N, ...].
+
+        `model`: the model with its knobs as [L]; `streams`: one per dropout site, in use or not, in their order.
+        """
+        ...
 
 
 class Model(ABC):
@@ -54,6 +58,10 @@ class Model(ABC):
     def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         """Next-token logits [N, s, v] for `inputs` [N, s]; `keep`: a bool mask per site in use (none: evaluate)."""
 
+    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+        """A faster way to the gradient of this model on this task and device; None: torch's own."""
+        return None
+
 
 def dropped(values: Tensor, keep: Tensor) -> Tensor:
     """Values with the dropped ones zero. Inverted dropout (Srivastava et al. 2014) also divides by 1 - rate.
@@ -66,3 +74,8 @@ def dropped(values: Tensor, keep: Tensor) -> Tensor:
 def scale_of(rate: float | Tensor, like: Tensor) -> float | Tensor:
     """1 / (1 - rate) in the precision of `like`."""
     return (1 / (1 - rate)).to(like.dtype) if isinstance(rate, Tensor) else 1 / (1 - rate)
+
+
+def in_use(switch: float | Tensor) -> bool:
+    """Whether a switch is on; inside the engine one that is on is a tensor, one that is off the plain number 0."""
+    return isinstance(switch, Tensor) or switch != 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,8 +9,10 @@ import torch
 from torch import Tensor
 
 from spaces.fields import knob, part, size
-from workers.models import HIGHEST_RATE, Model, Parameter, Parameters, Site, dropped, scale_of
-from workers.scorers import Scorer
+from workers.models import HIGHEST_RATE, FusedGradient, Model, Site, dropped, scale_of
+from workers.native import minimal as minimal_native
+from workers.parameters import Constant, Parameter, Parameters, under, within
+from workers.scorers import LogitScorer, Scorer, scaled_logits
 from workers.tasks import Task
 from workers.tensors import one_hot
 
@@ -45,12 +46,13 @@ class Minimal(Model):
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
         return {
             "embedding": Parameter(shape=(task.tokens, self.width), decay=False),
-            "norm": Parameter(shape=(self.width,), start="ones", decay=False),
+            "norm": Parameter(shape=(self.width,), start=Constant(value=1), decay=False),
             "query": Parameter(shape=(self.width, self.key_width)),
             "key": Parameter(shape=(self.width, self.key_width)),
             "value": Parameter(shape=(self.width, self.value_width)),
             "output": Parameter(shape=(self.value_width, self.width)),
             "unembedding": Parameter(shape=(self.width, task.tokens)),
+            **under("scorer", self.scorer.parameters(heads=1)),
         }
 
     def dropout_sites(self, batch: int, length: int) -> Mapping[str, Site]:
@@ -61,11 +63,13 @@ class Minimal(Model):
     def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         embedding, unembedding = parameters["embedding"], parameters["unembedding"]
         tokens = one_hot(inputs, embedding.shape[0], embedding.dtype)  # [N, s, v]
-        if "embedding" in keep:
+        if "embedding" in keep or not isinstance(self.scorer, LogitScorer):
             return self._per_occurrence(parameters, tokens, keep)
         normed = self._normed(embedding)  # [v, d]
-        table = self._attention_logits(normed, parameters)  # [v, v]
-        weights = self._weights((tokens @ table) @ tokens.mT)
+        table = scaled_logits(*self._queries_keys(normed, parameters))  # [v, v]
+        logits = ((tokens @ table) @ tokens.mT)[:, None]  # [N, 1, s, s]
+        visible = _causal(tokens.shape[-2], tokens)
+        weights = self.scorer.of_logits(logits, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)  # [v, d]
         if "residual" in keep:
             displacement = (weights @ dropped(tokens @ rows, keep["residual"])) @ unembedding
@@ -73,11 +77,20 @@ class Minimal(Model):
             displacement = (weights @ tokens) @ (rows @ unembedding)
         return tokens @ (embedding @ unembedding) + displacement
 
+    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+        return minimal_native.fused(self, task, dtype, device)
+
     def _per_occurrence(self, parameters: Parameters, tokens: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-        scaled = parameters["embedding"] * scale_of(self.embedding_dropout, tokens)
-        stream = dropped(tokens @ scaled, keep["embedding"])  # [N, s, d]
+        scaled = parameters["embedding"]
+        if "embedding" in keep:
+            scaled = scaled * scale_of(self.embedding_dropout, tokens)
+        stream = tokens @ scaled  # [N, s, d]
+        if "embedding" in keep:
+            stream = dropped(stream, keep["embedding"])
         normed = self._normed(stream)
-        weights = self._weights(self._attention_logits(normed, parameters))
+        query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
+        visible = _causal(tokens.shape[-2], tokens)
+        weights = self.scorer.weights(query, key, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)
         if "residual" in keep:
             rows = dropped(rows, keep["residual"])
@@ -87,10 +100,9 @@ class Minimal(Model):
         """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
         return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + self.norm_epsilon)
 
-    def _attention_logits(self, normed: Tensor, parameters: Parameters) -> Tensor:
+    def _queries_keys(self, normed: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         gain = parameters["norm"][:, None]
-        query, key = normed @ (gain * parameters["query"]), normed @ (gain * parameters["key"])
-        return query @ key.mT / math.sqrt(self.key_width)
+        return normed @ (gain * parameters["query"]), normed @ (gain * parameters["key"])
 
     def _row_matrix(self, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
         """[d, d] that makes a normed embedding the row that attention mixes; with the scale of the dropout on rows."""
@@ -98,7 +110,7 @@ class Minimal(Model):
         matrix = (gain * parameters["value"]) @ parameters["output"]
         return matrix * scale_of(self.residual_dropout, matrix) if "residual" in keep else matrix
 
-    def _weights(self, logits: Tensor) -> Tensor:
-        length = logits.shape[-1]
-        visible = torch.ones(length, length, dtype=torch.bool, device=logits.device).tril()
-        return self.scorer.weights(logits, visible)
+
+def _causal(length: int, like: Tensor) -> Tensor:
+    """[s, s] bool: position q sees the positions up to itself."""
+    return torch.ones(length, length, dtype=torch.bool, device=like.device).tril()

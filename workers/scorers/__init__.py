@@ -1,21 +1,55 @@
-"""Scorers turn attention logits into the weights with which values are mixed."""
+"""Scorers say with which weights attention mixes the values.
+
+Legend: h heads, q queries, k keys, c channels of a head.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from torch import Tensor
 
+from workers.parameters import Parameter, Parameters
+
 
 class Scorer(ABC):
-    """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors."""
+    """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors.
+
+    Most scorers look at the scaled logits alone and derive from LogitScorer; the others at queries and keys.
+    """
+
+    def parameters(self, heads: int) -> Mapping[str, Parameter]:
+        """What the scorer learns in one layer, shapes (heads, ...); most learn nothing.
+
+        The model names them `scorer.<name>`. A knob may set where they start.
+        """
+        return {}
 
     @abstractmethod
-    def weights(self, logits: Tensor, visible: Tensor) -> Tensor:
-        """Weights [..., q, k] from scaled logits [..., q, k]; `visible` [q, k] bool says which keys a query sees.
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """Weights [..., h, q, k] from `query` [..., h, q, c] and `key` [..., h, k, c], both unscaled.
 
-        Invisible keys get weight exactly 0; every query sees at least one key.
+        `visible` [q, k] bool says which keys a query sees; invisible keys get weight exactly 0, and every query sees
+        at least one key. `learned`: the values of `parameters`, [h, ...] each.
         """
+
+
+class LogitScorer(Scorer):
+    """A scorer that depends on the scaled logits alone; positions may add to these and a model may cap them."""
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        return self.of_logits(scaled_logits(query, key), visible, learned)
+
+    @abstractmethod
+    def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """Weights [..., h, q, k] from `logits` [..., h, q, k]; the rest as in `weights`."""
+
+
+def scaled_logits(query: Tensor, key: Tensor) -> Tensor:
+    """Dot products of queries and keys over sqrt(c), [..., h, q, k]. Source: Vaswani et al. 2017, equation 1."""
+    return query @ key.mT / math.sqrt(query.shape[-1])
 
 
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from workers.scorers import Scorer
+from workers.parameters import Parameters
+from workers.scorers import LogitScorer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average(Scorer):
+class Average(LogitScorer):
     """Weights 1 / (number of visible keys), whatever the logits: the constant attention of paper 003, equation 5."""
 
-    def weights(self, logits: Tensor, visible: Tensor) -> Tensor:
+    def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         uniform = visible.to(logits.dtype) / visible.sum(-1, keepdim=True)
         return uniform.expand_as(logits)

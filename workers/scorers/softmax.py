@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from spaces.fields import knob
-from workers.scorers import Scorer, masked_softmax
+from workers.parameters import Parameters
+from workers.scorers import LogitScorer, masked_softmax
 
 
 @dataclass(frozen=True, kw_only=True)
-class Softmax(Scorer):
+class Softmax(LogitScorer):
     """Weights proportional to exp(z / temperature). Source: Vaswani et al. 2017, section 3.2.1, with temperature 1."""
 
     temperature: float = knob(1.0, low=0, open_low=True)
 
-    def weights(self, logits: Tensor, visible: Tensor) -> Tensor:
+    def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits / self.temperature, visible)

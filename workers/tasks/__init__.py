@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import final
 
 from torch import Tensor
 
 from spaces.records import Scalar
 from workers.randomness import Streams
+from workers.tensors import cross_entropy
 
 Batch = dict[str, Tensor]
 """Named tensors; `inputs` is what the model reads, the rest is the task's own."""
@@ -31,13 +33,22 @@ class Task(ABC):
     def context(self) -> int:
         """Length of the longest training input, in tokens."""
 
+    @property
+    def longest(self) -> int:
+        """Length of the longest input that the task is trained or judged on, in tokens."""
+        return self.context
+
     @abstractmethod
     def training(self, streams: Streams, batch: int) -> Batch:
         """A training minibatch per lane: `inputs` [L, N, s] int64 and whatever `loss` reads."""
 
     @abstractmethod
     def validation(self, streams: Streams, batch: int) -> Batch:
-        """The validation set of each lane, drawn once per trial: tensors [L, N, ...]."""
+        """The validation set of each lane, drawn once per trial: tensors [L, N, ...], N = `batch` unless it is fixed."""
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        """Further evaluations: condition (`test`, `length=16`) -> a set like the validation set, from other streams."""
+        return {}
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -50,3 +61,12 @@ class Task(ABC):
     def facts(self) -> Mapping[str, Scalar]:
         """What follows from the sizes and is worth a column: recorded with the trial's params."""
         return {}
+
+
+class NextToken(Task):
+    """A task whose loss is the mean negative log likelihood of `targets` [N, s] over all positions."""
+
+    @final
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Cross entropy, averaged over positions and sequences."""
+        return cross_entropy(logits, batch["targets"]).mean()

@@ -11,18 +11,18 @@ from spaces.errors import PluginError
 from spaces.fields import size
 from spaces.records import Scalar
 from workers.randomness import Streams
-from workers.tasks import Batch, Task
-from workers.tensors import cross_entropy, one_hot
+from workers.tasks import Batch, NextToken
+from workers.tensors import one_hot
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetComplement(Task):
+class SetComplement(NextToken):
     """Sequences without repetition, trained on short ones, judged on the longest.
 
     Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each of the prefixes of length
-    1 .. s predicts the token that follows it (paper 003, 4.4). Validation sequences have v - 1 tokens; every prefix is
-    compared with the exact answer, 1 / (v - s') on each absent token (5.2, 5.3). The generalisation gap is v - 1 - s
-    (5.5).
+    1 .. s predicts the token that follows it (paper 003, 4.4; its loss, 5.3, is the mean over all prefixes). Validation
+    sequences have v - 1 tokens; every prefix is compared with the exact answer, 1 / (v - s') on each absent token
+    (5.2, 5.3). The generalisation gap is v - 1 - s (5.5).
     """
 
     length: int = size(low=2)
@@ -43,16 +43,16 @@ class SetComplement(Task):
     def context(self) -> int:
         return self.length
 
+    @property
+    def longest(self) -> int:
+        return self.vocabulary - 1
+
     def training(self, streams: Streams, batch: int) -> Batch:
         sequences = streams.permutations(batch, self.vocabulary, self.length + 1)
         return {"inputs": sequences[..., :-1], "targets": sequences[..., 1:]}
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         return {"inputs": streams.permutations(batch, self.vocabulary, self.vocabulary - 1)}
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Mean negative log likelihood of the sampled next token over all prefixes (paper 003, 5.3)."""
-        return cross_entropy(logits, batch["targets"]).mean()
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each sequence.

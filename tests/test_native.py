@@ -1,0 +1,163 @@
+"""The compiled steps against torch's own gradient of the same functions, and the engine without a compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.func import vmap
+
+from spaces.records import Trial
+from tests.trials import config, trial
+from workers import native
+from workers.models.minimal import Minimal
+from workers.pack import Pack
+from workers.randomness import Purpose, Streams
+from workers.steps import FusedStep, TracedStep, step_of
+from workers.train import Layout, Recipe, begin
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+
+SHAPES = [
+    (3, 2, 4, 1, 9, 7),
+    (5, 2, 6, 3, 4, 20),
+    (12, 4, 22, 10, 16, 33),
+    (17, 8, 32, 16, 24, 16),
+    (32, 16, 40, 17, 33, 18),
+]
+"""Tokens, length, width, key width, value width, batch; none but one is a multiple of a register."""
+DROPOUTS = [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)]
+
+
+def recipe_of(shape: tuple[int, ...], dropout: tuple[float, float], dtype: str = "float64", **model: Any) -> Recipe:
+    tokens, length, width, key_width, value_width, batch = shape
+    one = config(steps=9, every=9, dtype=dtype)
+    one["task"] = {"name": "set_complement", "length": length, "vocabulary": tokens}
+    one["model"] = {
+        "name": "minimal",
+        "width": width,
+        "key_width": key_width,
+        "value_width": value_width,
+        "embedding_dropout": dropout[0],
+        "residual_dropout": dropout[1],
+        **model,
+    }
+    one["training"]["batch"] = batch
+    return Recipe.of(one)
+
+
+def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
+    """The state after one fused and one traced step, from the same numbers."""
+    layout, seeds = Layout(recipe.model.parameters(recipe.task)), torch.arange(lanes) * 7919 + 3
+    knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
+    parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
+    start = vmap(lambda one: begin(recipe, one))(parameters)
+    batch = recipe.task.training(Streams.of(seeds, Purpose.TRAINING_DATA, start.step), recipe.training.batch)
+    fused = step_of(recipe, repr(recipe), torch.device("cpu"))
+    assert isinstance(fused, FusedStep)
+    traced = TracedStep(recipe, repr(recipe), torch.device("cpu"))
+    return fused(knobs, seeds, start, batch), traced(knobs, seeds, start, batch)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dropout", DROPOUTS)
+def test_the_compiled_gradient_is_torchs_gradient(shape: tuple[int, ...], dropout: tuple[float, float]) -> None:
+    fused, traced = both_steps(recipe_of(shape, dropout))
+    scale = traced.moments["first"].abs().max()
+    assert (fused.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
+    torch.testing.assert_close(fused.loss_sum, traced.loss_sum, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS)
+@pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}])
+def test_it_covers_temperature_and_uniform_attention(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
+    fused, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))
+    scale = traced.moments["first"].abs().max()
+    assert (fused.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS)
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_what_is_no_number_shows_in_the_loss(dropout: tuple[float, float], broken: float) -> None:
+    recipe = recipe_of((7, 5, 9, 3, 6, 16), dropout)
+    function = recipe.model.fused(recipe.task, torch.float32, torch.device("cpu"))
+    layout, seeds = Layout(recipe.model.parameters(recipe.task)), torch.arange(2)
+    parameters = layout.initial(seeds).float()
+    parameters[1, : 7 * 9] = broken
+    streams = Streams.of(seeds, Purpose.DROPOUT, 0)
+    batch = recipe.task.training(streams, 16)
+    assert function is not None
+    _, loss = function(recipe.model, parameters, batch, [streams, streams])
+    assert loss.isfinite().tolist() == [True, False]
+
+
+def test_float32_is_as_exact_as_torchs_own() -> None:
+    shape, dropout = (17, 8, 32, 16, 24, 128), (0.3, 0.2)
+    exact = both_steps(recipe_of(shape, dropout))[0].moments["first"]
+    fused, traced = both_steps(recipe_of(shape, dropout, dtype="float32"))
+    error, torchs = ((state.moments["first"].double() - exact).norm() for state in (fused, traced))
+    assert error < 2 * torchs
+
+
+@pytest.mark.parametrize(("size", "length"), [(3, 3), (17, 9), (64, 64), (65, 1), (200, 150)])
+def test_compiled_permutations_are_the_order_of_the_words(size: int, length: int) -> None:
+    streams = Streams.of(torch.arange(3), Purpose.TRAINING_DATA, 5)
+    keys = streams.words(11 * size).view(3, 11, size)
+    assert torch.equal(streams.permutations(11, size, length), keys.argsort(dim=-1)[..., :length])
+
+
+def lanes_alone_and_together(trials: list[Trial]) -> tuple[list[Any], list[Any]]:
+    together = Pack(trials[0], width=len(trials))
+    together.place(trials)
+    in_pack = sorted((report.number, report.step, report.metrics) for _ in range(2) for report in together.train(100))
+    alone: list[Any] = []
+    for one in trials:
+        pack = Pack(one, width=2)
+        pack.place([one])
+        alone += [(report.number, report.step, report.metrics) for _ in range(2) for report in pack.train(100)]
+    return in_pack, sorted(alone)
+
+
+def test_bits_do_not_depend_on_neighbours_in_float32() -> None:
+    trials = [trial(number, config(steps=20, every=10, dtype="float32")) for number in range(5)]
+    assert isinstance(trials[0].config["model"], dict)
+    in_pack, alone = lanes_alone_and_together(trials)
+    assert in_pack == alone
+
+
+NO_COMPILER = """
+import torch, workers.native
+from tests.trials import config
+from workers.train import Recipe
+from workers.steps import TracedStep, step_of
+assert workers.native.library() is None
+assert isinstance(step_of(Recipe.of(config(steps=2, every=2)), "one", torch.device("cpu")), TracedStep)
+"""
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_without_a_working_compiler_the_traced_step_runs(compiler: str, tmp_path: Path) -> None:
+    environment = {"CXX": compiler, "XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": "."}
+    subprocess.run([sys.executable, "-c", NO_COMPILER], check=True, env=environment, capture_output=True)
+
+
+def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native.library.cache_clear()
+    assert native.library() is not None
+    (built,) = (tmp_path / "graft").glob("*.so")
+    written = built.stat().st_mtime_ns
+    native.library.cache_clear()
+    assert native.library() is not None
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "graft").iterdir()] == [written]
+    native.library.cache_clear()
+
+
+def test_other_models_and_devices_have_no_compiled_step() -> None:
+    recipe = recipe_of((7, 5, 9, 3, 6, 16), (0.0, 0.0))
+    assert isinstance(recipe.model, Minimal)
+    assert recipe.model.fused(recipe.task, torch.float32, torch.device("cuda")) is None

@@ -1,0 +1,86 @@
+"""Steps written in C++ for one processor core: compiled once per machine, and only where there is a compiler.
+
+A fused step is an exact rewrite of what the traced one computes. It works on one lane after another, so that what it
+touches stays in the core's cache, and it costs no recording per shape. Without a compiler (`$CXX`, else `c++`), on
+another device, and for all it does not cover, the traced step runs instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from torch import Tensor
+
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-Wno-psabi")
+_FOLDER = Path(__file__).parent
+_LOG = logging.getLogger(__name__)
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The compiled steps; None where there is no compiler, or where it fails (logged)."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    if not compiler or shutil.which(compiler[0]) is None:
+        return None
+    try:
+        return ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+        _LOG.warning("the native step could not be compiled, training goes on without it: %s", detail)
+        return None
+
+
+def address(tensor: Tensor) -> ctypes.c_void_p:
+    """Where the tensor's numbers start; it must be contiguous, and outlive the call."""
+    assert tensor.is_contiguous(), "native code reads contiguous memory"
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def _compiled(compiler: list[str]) -> Path:
+    """The shared library, from the cache if this source was compiled here before."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graft"
+    sources = [path.read_text() for path in sorted(_FOLDER.glob("*.[ch]pp"))]
+    key = "\0".join([*sources, *FLAGS, *compiler, _version(compiler), _processor()])
+    library = cache / f"step-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    if library.exists():
+        return library
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        return _compile(compiler, cache, library)
+    except OSError:  # a home that cannot be written
+        return _compile(compiler, Path(tempfile.mkdtemp(prefix="graft-")), Path(library.name))
+
+
+def _compile(compiler: list[str], folder: Path, library: Path) -> Path:
+    """Compile aside and rename, so that processes that start together never load half a file."""
+    handle, aside = tempfile.mkstemp(suffix=".so", dir=folder)
+    os.close(handle)
+    try:
+        sources = map(str, sorted(_FOLDER.glob("*.cpp")))
+        subprocess.run([*compiler, *FLAGS, *sources, "-o", aside], check=True, capture_output=True, text=True)
+        return Path(aside).replace(folder / library.name)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def _version(compiler: list[str]) -> str:
+    return subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
+
+
+def _processor() -> str:
+    """What `-march=native` depends on: homes are shared between machines of different kinds."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() + platform.machine()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))

@@ -1,0 +1,77 @@
+"""The minimal transformer's loss and gradient in C++, for softmax and uniform attention under next-token cross entropy.
+
+The same function as `workers.models.minimal` differentiated by torch, to 1e-10 in float64, from the same random bytes
+(tests/test_native.py). minimal.cpp says how it is laid out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from workers.native import address, library
+from workers.randomness import Streams, drop_bytes
+from workers.scorers.average import Average
+from workers.scorers.softmax import Softmax
+from workers.tasks import Batch, NextToken, Task
+
+if TYPE_CHECKING:
+    from workers.models import FusedGradient
+    from workers.models.minimal import Minimal
+
+_FUNCTIONS = {torch.float32: "minimal_float32", torch.float64: "minimal_float64"}
+
+
+def fused(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+    """The compiled gradient; None where this model, task or device has none."""
+    covered = isinstance(model.scorer, Softmax | Average) and isinstance(task, NextToken) and device.type == "cpu"
+    compiled = library() if covered else None
+    return _Gradient(compiled, model, task.tokens, dtype) if compiled else None
+
+
+class _Gradient:
+    """One shape of the model; `model` says by its rates which dropout sites are on."""
+
+    def __init__(self, compiled: ctypes.CDLL, model: Minimal, tokens: int, dtype: torch.dtype) -> None:
+        self._function = getattr(compiled, _FUNCTIONS[dtype])
+        self._sizes = tokens, model.width, model.key_width, model.value_width
+        self._on = bool(model.embedding_dropout), bool(model.residual_dropout)
+
+    def __call__(
+        self, model: Minimal, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+    ) -> tuple[Tensor, Tensor]:
+        inputs, targets = batch["inputs"].contiguous(), batch["targets"].contiguous()
+        lanes, sequences, length = inputs.shape
+        rates = [_per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
+        scales = [1 / (1 - rate) for rate in rates]
+        columns = [_logit_scale(model, lanes), _per_lane(model.norm_epsilon, lanes), *scales]
+        knobs = torch.stack(columns, -1).to(parameters.dtype)
+        drawn = [drop_bytes(stream, rate) for stream, rate in zip(streams, rates, strict=True)]
+        states = torch.stack([state for state, _ in drawn], -1)
+        thresholds = torch.stack([threshold for _, threshold in drawn], -1)
+        parameters = parameters.contiguous()
+        gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
+        self._function(
+            *map(ctypes.c_int, (sequences, length, *self._sizes, lanes)),
+            *map(address, (parameters, gradient, loss, inputs, targets, knobs, states, thresholds)),
+            ctypes.c_int(self._on[0] + 2 * self._on[1]),
+        )
+        return gradient, loss
+
+
+def _per_lane(knob: float | Tensor, lanes: int) -> Tensor:
+    """[L] float64, also of a switch that is off in all lanes."""
+    return torch.as_tensor(knob, dtype=torch.float64).expand(lanes)
+
+
+def _logit_scale(model: Minimal, lanes: int) -> Tensor:
+    """[L] what queries times keys are multiplied by; with zero all keys weigh the same."""
+    if isinstance(model.scorer, Average):
+        return torch.zeros(lanes, dtype=torch.float64)
+    assert isinstance(model.scorer, Softmax)
+    return 1 / (_per_lane(model.scorer.temperature, lanes) * math.sqrt(model.key_width))

@@ -1,0 +1,90 @@
+"""One training step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
+
+`TracedStep` stacks `workers.train.advance` over lanes with vmap, whatever the plug-ins are. `FusedStep` takes loss and
+gradient from the model's own rewrite, where it has one for this task and device, and traces the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from workers.models import FusedGradient, Site
+from workers.randomness import Purpose, Streams, keep_mask
+from workers.tasks import Batch
+from workers.tracing import Traced
+from workers.train import Layout, Recipe, State, advance, updated
+
+Knobs = dict[str, Tensor]
+"""Dotted path -> one value [L] per lane, float64."""
+
+
+class Step(Protocol):
+    """A training step of L lanes, each on its own batch and from its own streams."""
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        """The state after the step; the argument is left as it was."""
+        ...
+
+
+def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step:
+    """The fastest step for trials of this structure on this device."""
+    fused = recipe.model.fused(recipe.task, recipe.dtype, device)
+    return FusedStep(recipe, structure, device, fused) if fused else TracedStep(recipe, structure, device)
+
+
+class TracedStep:
+    """The step of one trial, stacked over lanes and replayed as a flat list of tensor operations."""
+
+    def __init__(self, recipe: Recipe, structure: str, device: torch.device) -> None:
+        self._recipe = recipe
+        self._layout = Layout(recipe.model.parameters(recipe.task))
+        self._decays = self._layout.decays(recipe.dtype).to(device)
+        self._step = Traced(("step", structure, str(device)), vmap(self._one))
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        return self._step(knobs, state, batch, self._masks(knobs, seeds, state, batch))
+
+    def _one(self, knobs: Knobs, state: State, batch: Batch, keep: Batch) -> State:
+        return advance(self._recipe.bind(knobs), self._layout, self._decays, state, batch, keep)
+
+    def _masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
+        sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
+        streams = _streams(seeds, state, len(sites))
+        return {
+            name: keep_mask(stream, torch.as_tensor(stacked[name].rate), *site.shape)
+            for stream, (name, site) in zip(streams, sites.items(), strict=True)
+            if site.rate
+        }
+
+
+class FusedStep:
+    """Loss and gradient by the model's own code, lane by lane; clipping, optimizer and average traced."""
+
+    def __init__(self, recipe: Recipe, structure: str, device: torch.device, fused: FusedGradient) -> None:
+        self._recipe = recipe
+        self._gradient = fused
+        self._decays = Layout(recipe.model.parameters(recipe.task)).decays(recipe.dtype).to(device)
+        self._update = Traced(("update", structure, str(device)), vmap(self._one))
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        model = self._recipe.bind(knobs).model
+        streams = _streams(seeds, state, len(_sites(self._recipe, batch)))
+        gradient, loss = self._gradient(model, state.parameters, batch, streams)
+        return self._update(knobs, state, gradient, loss)
+
+    def _one(self, knobs: Knobs, state: State, gradient: Tensor, loss: Tensor) -> State:
+        return updated(self._recipe.bind(knobs), self._decays, state, gradient, loss)
+
+
+def _sites(recipe: Recipe, batch: Batch) -> dict[str, Site]:
+    return dict(recipe.model.dropout_sites(recipe.training.batch, batch["inputs"].shape[-1]))
+
+
+def _streams(seeds: Tensor, state: State, sites: int) -> Sequence[Streams]:
+    """The streams of the model's dropout sites, each in its place whether or not the site is in use."""
+    return [Streams.of(seeds, Purpose.DROPOUT, state.step, site) for site in range(sites)]
