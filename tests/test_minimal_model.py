@@ -110,3 +110,15 @@ def test_a_prefix_is_blind_to_what_follows() -> None:
     other = model.logits(parameters, torch.tensor([[0, 3, 2, 6]]), {})
     assert torch.equal(one[:, :2], other[:, :2])
     assert not torch.equal(one[:, 2], other[:, 2])
+
+
+@pytest.mark.parametrize("sites", [("embedding",), ("residual",), ("embedding", "residual")])
+def test_dropping_whole_tokens_is_the_same_mask_at_every_occurrence(sites: tuple[str, ...]) -> None:
+    rates = {f"{site}_dropout": 0.4 for site in sites}
+    parameters, inputs = random_parameters(7, 6, 3, 5), torch.tensor([[0, 3, 5, 1], [6, 2, 1, 0]])
+    masks = {site: torch.rand(7, 6, generator=torch.Generator().manual_seed(1)) > 0.4 for site in sites}
+    by_token = Minimal(width=6, key_width=3, value_width=5, dropout_unit="token", **rates)
+    by_occurrence = Minimal(width=6, key_width=3, value_width=5, **rates)
+    found = by_token.logits(parameters, inputs, masks)
+    expected = by_occurrence.logits(parameters, inputs, {site: mask[inputs] for site, mask in masks.items()})
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

@@ -73,6 +73,13 @@ def test_the_compiled_gradient_is_torchs_gradient(shape: tuple[int, ...], dropou
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
+def test_it_covers_dropout_per_token(dropout: tuple[float, float]) -> None:
+    fused, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, dropout_unit="token"))
+    scale = traced.moments["first"].abs().max()
+    assert (fused.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
+
+
+@pytest.mark.parametrize("dropout", DROPOUTS)
 @pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}])
 def test_it_covers_temperature_and_uniform_attention(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
     fused, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))

@@ -82,7 +82,7 @@ class FusedStep:
 
 
 def _sites(recipe: Recipe, batch: Batch) -> dict[str, Site]:
-    return dict(recipe.model.dropout_sites(recipe.training.batch, batch["inputs"].shape[-1]))
+    return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]))
 
 
 def _streams(seeds: Tensor, state: State, sites: int) -> Sequence[Streams]:

@@ -51,7 +51,7 @@ class Model(ABC):
         """The parameters in a fixed order."""
 
     @abstractmethod
-    def dropout_sites(self, batch: int, length: int) -> Mapping[str, Site]:
+    def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
         """All the model's sites, for inputs [batch, length]; their rates are switches."""
 
     @abstractmethod

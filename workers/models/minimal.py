@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spaces.fields import knob, part, size
+from spaces.fields import knob, option, part, size
 from workers.models import HIGHEST_RATE, FusedGradient, Model, Site, dropped, scale_of
 from workers.native import minimal as minimal_native
 from workers.parameters import Constant, Parameter, Parameters, under, within
@@ -26,8 +26,11 @@ class Minimal(Model):
     the row E'[t_i] W_V W_O of each occurrence, before attention mixes the rows and before U (3.2). There is no dropout
     on attention weights, no bias, and no norm before U. Embedding and norm are exempt from weight decay (5.4).
 
-    Without embedding dropout everything depends on tokens only, so that queries, keys and displacements are computed
-    once per token instead of once per occurrence: v x v tables, exactly the same function.
+    The paper's wording also allows dropout that drops entries of the per-token matrices E and E' W_V W_O, one mask for
+    all occurrences of a token in the minibatch: `dropout_unit: token`. It costs as much as none.
+
+    Without embedding dropout per occurrence everything depends on tokens only, so that queries, keys and displacements
+    are computed once per token instead of once per occurrence: v x v tables, exactly the same function.
 
     Legend: N sequences, s positions, v tokens, d width.
     """
@@ -39,6 +42,7 @@ class Minimal(Model):
     norm_epsilon: float = knob(1e-6, low=0)
     embedding_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     residual_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
+    dropout_unit: str = option("occurrence", ("occurrence", "token"))
 
     def check(self, task: Task) -> None:
         """Any task over tokens fits: there are no positions and so no longest input."""
@@ -55,25 +59,31 @@ class Minimal(Model):
             **under("scorer", self.scorer.parameters(heads=1)),
         }
 
-    def dropout_sites(self, batch: int, length: int) -> Mapping[str, Site]:
+    def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
         rates = {"embedding": self.embedding_dropout, "residual": self.residual_dropout}
-        shape = (batch, length, self.width)
-        return {name: Site(shape=shape, rate=rate) for name, rate in rates.items()}
+        rows = (task.tokens,) if self.dropout_unit == "token" else (batch, length)
+        return {name: Site(shape=(*rows, self.width), rate=rate) for name, rate in rates.items()}
 
     def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         embedding, unembedding = parameters["embedding"], parameters["unembedding"]
         tokens = one_hot(inputs, embedding.shape[0], embedding.dtype)  # [N, s, v]
-        if "embedding" in keep or not isinstance(self.scorer, LogitScorer):
+        per_token = self.dropout_unit == "token"
+        if not isinstance(self.scorer, LogitScorer):
+            masks = {name: tokens @ mask.to(tokens.dtype) for name, mask in keep.items()} if per_token else keep
+            return self._per_occurrence(parameters, tokens, masks)
+        if "embedding" in keep and not per_token:
             return self._per_occurrence(parameters, tokens, keep)
+        embedding = self._thinned_embedding(embedding, keep)
         normed = self._normed(embedding)  # [v, d]
         table = scaled_logits(*self._queries_keys(normed, parameters))  # [v, v]
         logits = ((tokens @ table) @ tokens.mT)[:, None]  # [N, 1, s, s]
         visible = _causal(tokens.shape[-2], tokens)
         weights = self.scorer.of_logits(logits, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)  # [v, d]
-        if "residual" in keep:
+        if "residual" in keep and not per_token:
             displacement = (weights @ dropped(tokens @ rows, keep["residual"])) @ unembedding
         else:
+            rows = dropped(rows, keep["residual"]) if "residual" in keep else rows
             displacement = (weights @ tokens) @ (rows @ unembedding)
         return tokens @ (embedding @ unembedding) + displacement
 
@@ -81,12 +91,11 @@ class Minimal(Model):
         return minimal_native.fused(self, task, dtype, device)
 
     def _per_occurrence(self, parameters: Parameters, tokens: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-        scaled = parameters["embedding"]
         if "embedding" in keep:
-            scaled = scaled * scale_of(self.embedding_dropout, tokens)
-        stream = tokens @ scaled  # [N, s, d]
-        if "embedding" in keep:
-            stream = dropped(stream, keep["embedding"])
+            scaled = parameters["embedding"] * scale_of(self.embedding_dropout, tokens)
+            stream = dropped(tokens @ scaled, keep["embedding"])  # [N, s, d]
+        else:
+            stream = tokens @ parameters["embedding"]
         normed = self._normed(stream)
         query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
         visible = _causal(tokens.shape[-2], tokens)
@@ -95,6 +104,12 @@ class Minimal(Model):
         if "residual" in keep:
             rows = dropped(rows, keep["residual"])
         return (stream + weights @ rows) @ parameters["unembedding"]
+
+    def _thinned_embedding(self, embedding: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
+        """[v, d] embeddings with the dropout of whole tokens, if it is on."""
+        if "embedding" not in keep:
+            return embedding
+        return dropped(embedding * scale_of(self.embedding_dropout, embedding), keep["embedding"])
 
     def _normed(self, vectors: Tensor) -> Tensor:
         """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""

@@ -217,25 +217,31 @@ template <typename T> class Minimal {
           dp(padded(d, W<T>)), vp(padded(v, W<T>)), row_d(padded(s * d, W<T>) + dp), row_v(padded(s * v, W<T>) + vp),
           tokens_(s), targets_(s) {}
 
-    // Gradient [P] and loss of a lane; `embedding` and `residual` are null where the site is off.
+    // Gradient [P] and loss of a lane; `embedding` and `residual` are null where the site is off. With `whole_tokens`
+    // they drop entries of the per-token matrices [v][d], else of the vectors of every occurrence.
     T gradient(const T *parameters, T *gradient_out, const int64_t *inputs, const int64_t *targets, const Knobs<T> &knobs,
-               const Dropout *embedding, const Dropout *residual) {
+               const Dropout *embedding, const Dropout *residual, bool whole_tokens) {
         unpack(parameters, knobs);
         const std::size_t count = v * d + d + 2 * d * k + 2 * u * d + d * v;
         std::memset(gradient_out, 0, count * sizeof(T));
         open(gradient_out);
         loss_ = V<T>{};
-        if (embedding)
+        if (whole_tokens) {
+            if (embedding) thin_embedding(*embedding);
+            per_token(inputs, targets, nullptr, residual);
+            if (embedding) thin(E_g, *embedding, knobs.embedding_scale);
+        } else if (embedding) {
             per_occurrence(inputs, targets, *embedding, residual);
-        else
-            per_token(inputs, targets, residual);
+        } else {
+            per_token(inputs, targets, residual, nullptr);
+        }
         close();
         return sum<T>(loss_) / (T(N) * s);
     }
 
   private:
     const int N, s, v, d, k, u, dp, vp, row_d, row_v;
-    Buffer<T> small_buffer, rows_buffer;
+    Buffer<T> small_buffer, rows_buffer, embedding_buffer;
     Buffer<V<T>> block_buffer, sums_buffer;
     Knobs<T> knobs_;
     const T *E, *g, *Wq, *Wk, *Wv, *Wo, *U;
@@ -448,7 +454,7 @@ template <typename T> class Minimal {
     }
 
     // Without embedding dropout queries, keys, rows and direct logits depend on tokens only: tables (paper 003, eq. 3).
-    void per_token(const int64_t *inputs, const int64_t *targets, const Dropout *residual) {
+    void per_token(const int64_t *inputs, const int64_t *targets, const Dropout *residual, const Dropout *thinned_rows) {
         const int columns = residual ? d : v;  // what attention mixes: rows before, or after the unembedding
         const int stride = residual ? dp : vp, line_stride = residual ? row_d : row_v;
         const int sm = padded(s * columns, W<T>), sv = padded(s * v, W<T>), ss = s * s;
@@ -466,6 +472,7 @@ template <typename T> class Minimal {
         transposed(key_T, key, v, k, k);
         add_product(A, v, q, k, 1, key_T, v, v, k, v);
         add_product(T_t, d, N_t, d, 1, R, d, v, d, d);
+        if (thinned_rows) thin(T_t, *thinned_rows, 1);
         T *line = rows_buffer.get(W<T> * (row_d + row_v) + 2 * v * (dp + vp) + 2 * v * vp);
         T *table = line + W<T> * (row_d + row_v), *table_g = table + v * stride;
         T *direct = table_g + v * stride, *direct_g = direct + v * vp;
@@ -524,6 +531,7 @@ template <typename T> class Minimal {
             add_product(T_g, d, table_g, stride, 1, flip, d, v, v, d);
             add_product(U_g, v, T_t, 1, d, table_g, stride, d, v, v);
         }
+        if (thinned_rows) thin(T_g, *thinned_rows, 1);
         add_product(Q_g, k, N_t, 1, d, q_g, k, d, v, k);
         add_product(K_g, k, N_t, 1, d, key_g, k, d, v, k);
         add_product(R_g, d, N_t, 1, d, T_g, d, d, v, d);
@@ -540,6 +548,16 @@ template <typename T> class Minimal {
         }
     }
 
+    // Entries of a per-token matrix [v][d], scaled or dropped.
+    void thin(T *matrix, const Dropout &site, T scale) {
+        for (int c = 0; c < v * d; c++) matrix[c] = site.bytes[c] >= site.threshold ? matrix[c] * scale : T(0);
+    }
+    void thin_embedding(const Dropout &site) {
+        T *own = embedding_buffer.get(v * d);
+        std::memcpy(own, E, v * d * sizeof(T));
+        thin(own, site, knobs_.embedding_scale);
+        E = own;
+    }
     void normalise_tokens() {
         for (int t = 0; t < v; t++) {
             T squares = 0;
@@ -556,24 +574,27 @@ void all_lanes(const Shape &shape, int lanes, const T *parameters, T *gradient, 
     Minimal<T> model(shape);
     Dropout drawn[2];
     const std::size_t size = std::size_t(shape.batch) * shape.length;
+    const bool whole_tokens = sites & 4;
+    const std::size_t elements = (whole_tokens ? shape.tokens : size) * shape.width;
     const std::size_t P = std::size_t(shape.width) * (2 * shape.tokens + 1 + 2 * shape.key_width + 2 * shape.value_width);
     for (int lane = 0; lane < lanes; lane++) {
         const Dropout *site[2] = {nullptr, nullptr};
         for (int which = 0; which < 2; which++)
             if (sites >> which & 1) {
-                drawn[which].draw(uint64_t(states[2 * lane + which]), thresholds[2 * lane + which], size * shape.width);
+                drawn[which].draw(uint64_t(states[2 * lane + which]), thresholds[2 * lane + which], elements);
                 site[which] = &drawn[which];
             }
         const T *k = knobs + 4 * lane;
         loss[lane] = model.gradient(parameters + lane * P, gradient + lane * P, inputs + lane * size,
-                                    targets + lane * size, Knobs<T>{k[0], k[1], k[2], k[3]}, site[0], site[1]);
+                                    targets + lane * size, Knobs<T>{k[0], k[1], k[2], k[3]}, site[0], site[1], whole_tokens);
     }
 }
 
 } // namespace
 
 // Per lane: `knobs` [L][4] logit scale, norm epsilon, 1 / (1 - rate) of the embedding and of the residual site;
-// `states` and `thresholds` [L][2] of the two sites' random bytes; `sites` has bit 0 for embedding, bit 1 for residual.
+// `states` and `thresholds` [L][2] of the two sites' random bytes; `sites` has bit 0 for embedding, bit 1 for residual,
+// bit 2 for dropout of whole tokens' entries.
 #define GRAFT_MINIMAL(NAME, T)                                                                                          \
     extern "C" void NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,      \
                          const T *parameters, T *gradient, T *loss, const int64_t *inputs, const int64_t *targets,     \

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from workers.models import FusedGradient
     from workers.models.minimal import Minimal
 
+_SITES, _WHOLE_TOKENS = (1, 2), 4
+"""Bits of the argument that says which dropout sites are on, and whether they drop entries of per-token matrices."""
 _FUNCTIONS = {torch.float32: "minimal_float32", torch.float64: "minimal_float64"}
 
 
@@ -40,7 +42,9 @@ class _Gradient:
     def __init__(self, compiled: ctypes.CDLL, model: Minimal, tokens: int, dtype: torch.dtype) -> None:
         self._function = getattr(compiled, _FUNCTIONS[dtype])
         self._sizes = tokens, model.width, model.key_width, model.value_width
-        self._on = bool(model.embedding_dropout), bool(model.residual_dropout)
+        on = model.embedding_dropout, model.residual_dropout
+        self._sites = sum(bit for bit, rate in zip(_SITES, on, strict=True) if rate)
+        self._sites += _WHOLE_TOKENS if model.dropout_unit == "token" else 0
 
     def __call__(
         self, model: Minimal, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
@@ -59,7 +63,7 @@ class _Gradient:
         self._function(
             *map(ctypes.c_int, (sequences, length, *self._sizes, lanes)),
             *map(address, (parameters, gradient, loss, inputs, targets, knobs, states, thresholds)),
-            ctypes.c_int(self._on[0] + 2 * self._on[1]),
+            ctypes.c_int(self._sites),
         )
         return gradient, loss
 
