@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_plugins(
-    family: Annotated[str, typer.Argument(help="tasks, models, scorers, optimizers, schedules, averaging, ...")],
+    family: Annotated[str, typer.Argument(help="tasks, models, scorers, activations, positions, optimizers, ...")],
     form: Format = "table",
 ) -> None:
     """List the plug-ins of a family with a sentence on each, its fields, their rules and defaults.

@@ -6,6 +6,7 @@ modules beside it; adding a file adds a member, and no list is edited anywhere.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 import json
@@ -16,7 +17,7 @@ from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from spaces.errors import PluginError
-from spaces.fields import REQUIRED, Rule
+from spaces.fields import REQUIRED, Rule, padded_size
 
 Family = TypeVar("Family")
 
@@ -27,6 +28,16 @@ class HasFacts(Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """Name -> value."""
+        ...
+
+
+@runtime_checkable
+class MayPad(Protocol):
+    """A plug-in that can tell whether its fields allow exact padding of its sizes, as a model its scorer."""
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether zeros may be added to its tensors without a change of what it computes."""
         ...
 
 
@@ -127,7 +138,8 @@ def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
 def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:
     """The same plug-in with its knobs replaced by `values[path]`, for example by per-lane tensors; unchecked.
 
-    A switch that is off stays the plain number 0, so that a plug-in can tell.
+    A switch that is off stays the plain number 0, so that a plug-in can tell. A padded size stays the plain padded
+    number, which sets shapes; `actual` then gives the value that was bound.
     """
     bound = object.__new__(type(plugin))
     for field, rule in rules(type(plugin)).items():
@@ -136,8 +148,44 @@ def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:
             value = bind(value, values, here)
         elif rule.kind == "knob" and (value or not rule.switch):
             value = values[here]
+        elif rule.padded and here in values:
+            object.__setattr__(bound, _ACTUAL + field, values[here])
         object.__setattr__(bound, field, value)
     return bound
+
+
+_ACTUAL = "_actual_"
+
+
+def actual(plugin: object, field: str) -> Any:
+    """A size without padding: the trial's own value, of a bound plug-in a tensor; the plain number if nothing is padded."""
+    return vars(plugin).get(_ACTUAL + field, getattr(plugin, field))
+
+
+def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
+    """Dotted path and value of every size that may be padded, nested parts included."""
+    for field, rule in rules(type(plugin)).items():
+        here = f"{path}.{field}" if path else field
+        if rule.family:
+            yield from paddable_sizes(getattr(plugin, field), here)
+        elif rule.padded:
+            yield here, getattr(plugin, field)
+
+
+def padded(plugin: Family) -> Family:
+    """The same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
+    fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
+    parts = {field: padded(part) for field, (rule, part) in fields.items() if rule.family}
+    sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
+    return replaced(plugin, {**parts, **sizes})
+
+
+def replaced(plugin: Family, values: Mapping[str, Any]) -> Family:
+    """The same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
+    changed = copy.copy(plugin)
+    for field, value in values.items():
+        object.__setattr__(changed, field, value)
+    return changed
 
 
 def structure_of(plugin: object) -> dict[str, Any]:

@@ -19,3 +19,30 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     shifted = logits - logits.amax(-1, keepdim=True).detach()
     picked = (shifted * one_hot(targets, logits.shape[-1], logits.dtype)).sum(-1)
     return shifted.exp().sum(-1).log() - picked
+
+
+IMPOSSIBLE = -1e30
+"""A logit of probability 0. Finite, as 0 times it is 0."""
+
+
+def cut(values: Tensor, size: int | Tensor, filler: float) -> Tensor:
+    """Values [..., n] with `filler` from entry `size` on; a plain number says that nothing is padded."""
+    if isinstance(size, int):
+        return values
+    return values.masked_fill(torch.arange(values.shape[-1], device=values.device) >= size, filler)
+
+
+def mean_of(values: Tensor, size: int | Tensor) -> Tensor:
+    """Mean over the first `size` of the last axis; a plain number says that nothing is padded."""
+    if isinstance(size, int):
+        return values.mean(-1)
+    return cut(values, size, 0.0).sum(-1) / size.to(values.dtype)
+
+
+def power(base: Tensor, exponent: Tensor | float) -> Tensor:
+    """The power base ** exponent, for base > 0.
+
+    torch's own power rounds the last entries of a tensor differently from those that fill its vector registers, so that
+    a lane's bits would depend on its place in the pack.
+    """
+    return (exponent * base.log()).exp()

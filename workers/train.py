@@ -7,7 +7,7 @@ Legend: P parameters in one flat vector.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from spaces import plugins
+from spaces.errors import PluginError
 from spaces.settings import Training
 from workers.averaging import Averaging, Shadow
 from workers.models import Model
@@ -48,14 +49,27 @@ class Recipe:
             training=Training(**config["training"]),
         )
         recipe.model.check(recipe.task)
+        if recipe.training.pad_shapes and not recipe.model.may_pad:
+            raise PluginError(
+                f"training.pad_shapes: true, but the model {plugins.name_of(recipe.model)} cannot be padded as it is: "
+                "minimal can, with a scorer that depends on the scaled logits alone; set it to false"
+            )
         return recipe
 
     def knobs(self) -> dict[str, float]:
-        """Dotted path -> value of every knob."""
+        """Dotted path -> value of every knob; where trials of other sizes train beside it, of every padded size too."""
         found: dict[str, float] = {}
         for section in SECTIONS:
             found.update(plugins.knobs(getattr(self, section), section))
+            if self.training.pad_shapes:
+                found.update(plugins.paddable_sizes(getattr(self, section), section))
         return found
+
+    def padded(self) -> Recipe:
+        """The recipe that trials of this structure share: with padded sizes, if the trial's are."""
+        if not self.training.pad_shapes:
+            return self
+        return Recipe(**{section: plugins.padded(getattr(self, section)) for section in SECTIONS})
 
     def bind(self, knobs: Mapping[str, Any]) -> Recipe:
         """The same recipe with its knobs replaced, for example by scalars under vmap."""
@@ -86,6 +100,11 @@ class Layout:
 
     parameters: Mapping[str, Parameter]
 
+    @classmethod
+    def of(cls, recipe: Recipe) -> Layout:
+        """Of the recipe's model on its task."""
+        return cls(recipe.model.parameters(recipe.task))
+
     @property
     def total(self) -> int:
         return sum(math.prod(p.shape) for p in self.parameters.values())
@@ -100,6 +119,19 @@ class Layout:
         """The flat vector of named tensors."""
         return torch.cat([named[name].reshape(-1) for name in self.parameters])
 
+    def padded(self, own: Layout, flat: Tensor) -> Tensor:
+        """[P] of this layout from those of `own`, whose tensors are nowhere larger; what is added is zero."""
+        shapes = {name: parameter.shape for name, parameter in self.parameters.items()}
+        named = {name: flat.new_zeros(shape) for name, shape in shapes.items()}
+        for name, tensor in own.split(flat).items():
+            named[name][_corner(tensor.shape)] = tensor
+        return self.join(named)
+
+    def cropped(self, own: Layout, flat: Tensor) -> dict[str, Tensor]:
+        """By name the part of [P] that `own`, whose tensors are nowhere larger, has."""
+        named = self.split(flat)
+        return {name: named[name][_corner(parameter.shape)] for name, parameter in own.parameters.items()}
+
     def decays(self, dtype: torch.dtype) -> Tensor:
         """[P] 1 where weight decay applies."""
         pieces = [torch.full((math.prod(p.shape),), float(p.decay), dtype=dtype) for p in self.parameters.values()]
@@ -111,6 +143,10 @@ class Layout:
         sizes = [math.prod(p.shape) for p in self.parameters.values()]
         pieces = zip(self.parameters.values(), uniform.split(sizes, dim=-1), strict=True)
         return torch.cat([parameter.start.values(piece) for parameter, piece in pieces], dim=-1)
+
+
+def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(extent) for extent in shape)
 
 
 def begin(recipe: Recipe, parameters: Tensor) -> State:
@@ -157,9 +193,9 @@ def updated(recipe: Recipe, decays: Tensor, state: State, gradient: Tensor, loss
 def judged(recipe: Recipe, layout: Layout, state: State, batch: Batch) -> dict[str, dict[str, Tensor]]:
     """Variant -> metric -> one value [N] per validation sequence."""
     averages = recipe.averaging.evaluated(state.shadow, state.parameters, state.step)
-    variants = {"raw": state.parameters, **averages}
+    variants, model = {"raw": state.parameters, **averages}, recipe.model.for_validation()
     metrics: dict[str, dict[str, Tensor]] = {}
     for variant, flat in variants.items():
-        logits = recipe.model.logits(layout.split(flat), batch["inputs"], {})
+        logits = model.logits(layout.split(flat), batch["inputs"], {})
         metrics[variant] = recipe.task.metrics(logits, batch)
     return metrics

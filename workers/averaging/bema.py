@@ -10,6 +10,7 @@ from torch import Tensor
 from spaces.fields import knob
 from workers.averaging import Averaging, Shadow
 from workers.averaging.ema import moved
+from workers.tensors import power
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,5 +31,5 @@ class Bema(Averaging):
         return {**shadow, "ema": moved(shadow["ema"], parameters, self.rho, self.kappa, step)}
 
     def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Mapping[str, Tensor]:
-        weight = (self.rho + step.double()) ** -self.eta
+        weight = power(self.rho + step.double(), -self.eta)
         return {"bema": weight.to(parameters.dtype) * (parameters - shadow["initial"]) + shadow["ema"]}

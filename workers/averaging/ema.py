@@ -9,6 +9,7 @@ from torch import Tensor
 
 from spaces.fields import knob
 from workers.averaging import Averaging, Shadow
+from workers.tensors import power
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,5 +34,5 @@ class Ema(Averaging):
 
 def moved(ema: Tensor, parameters: Tensor, rho: float, kappa: float, step: Tensor) -> Tensor:
     """One update of the average; the weight (rho + n)^-kappa is computed in float64."""
-    weight = (rho + step.double()) ** -kappa
+    weight = power(rho + step.double(), -kappa)
     return ema + weight.to(ema.dtype) * (parameters - ema)

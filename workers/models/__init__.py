@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from spaces import plugins
 from workers.parameters import Parameter, Parameters
 from workers.randomness import Streams
+from workers.scorers import Scorer
 from workers.tasks import Batch, Task
 
 HIGHEST_RATE = 0.99
@@ -24,23 +26,30 @@ class Site:
 
     shape: tuple[int, ...]
     rate: float | Tensor
+    actual: tuple[int | Tensor, ...] = ()
+    """The shape without padding, by which the trial draws its mask; empty where nothing is padded."""
 
 
 class FusedGradient(Protocol):
     """Loss and gradient of L lanes at once: an exact rewrite of what torch makes of a model and its task's loss."""
 
     def __call__(
-        self, model: Any, parameters: Tensor, batch: Batch, streams: Sequence[Streams], /
+        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams], /
     ) -> tuple[Tensor, Tensor]:
         """Gradient [L, P] and loss [L] at parameters [L, P], on a training batch [L, N, ...].
 
-        `model`: the model with its knobs as [L]; `streams`: one per dropout site, in use or not, in their order.
+        `model` and `task`: with their knobs and actual sizes as [L]; `streams`: one per dropout site, in use or not, in their order.
         """
         ...
 
 
 class Model(ABC):
     """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether zeros may be added to its tensors, and to its task's, without a change of what it computes."""
+        return False
 
     @abstractmethod
     def check(self, task: Task) -> None:
@@ -57,6 +66,12 @@ class Model(ABC):
     @abstractmethod
     def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         """Next-token logits [N, s, v] for `inputs` [N, s]; `keep`: a bool mask per site in use (none: evaluate)."""
+
+    def for_validation(self) -> Model:
+        """The model that validation uses, with the same parameters: some scorers are others there."""
+        parts = {field: getattr(self, field) for field in plugins.rules(type(self))}
+        scorers = {field: part.for_validation() for field, part in parts.items() if isinstance(part, Scorer)}
+        return plugins.replaced(self, scorers)
 
     def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
         """A faster way to the gradient of this model on this task and device; None: torch's own."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import final
 
+import torch
 from torch import Tensor
 
 from workers.parameters import Parameter, Parameters
@@ -35,21 +37,48 @@ class Scorer(ABC):
         at least one key. `learned`: the values of `parameters`, [h, ...] each.
         """
 
+    def for_validation(self) -> Scorer:
+        """The scorer that validation uses in its place, with the same learned parameters; most are the same."""
+        return self
+
 
 class LogitScorer(Scorer):
     """A scorer that depends on the scaled logits alone; positions may add to these and a model may cap them."""
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        return self.of_logits(scaled_logits(query, key), visible, learned)
+        return self.of_logits(scaled_logits(wide(query), wide(key)), visible, learned).to(query.dtype)
+
+    @final
+    def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """Weights [..., h, q, k] from `logits` [..., h, q, k]; the rest as in `weights`.
+
+        Half precision is computed in float32, where sums over many keys and small differences survive.
+        """
+        return self.scored(wide(logits), visible, learned).to(logits.dtype)
 
     @abstractmethod
-    def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        """Weights [..., h, q, k] from `logits` [..., h, q, k]; the rest as in `weights`."""
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """What `of_logits` returns, of logits in float32 or float64."""
 
 
 def scaled_logits(query: Tensor, key: Tensor) -> Tensor:
     """Dot products of queries and keys over sqrt(c), [..., h, q, k]. Source: Vaswani et al. 2017, equation 1."""
     return query @ key.mT / math.sqrt(query.shape[-1])
+
+
+def wide(values: Tensor) -> Tensor:
+    """Half precision as float32; float32 and float64 as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def per_head(learned: Tensor) -> Tensor:
+    """[h] as [h, 1, 1], to meet logits [..., h, q, k]."""
+    return learned[..., None, None]
+
+
+def visible_keys(visible: Tensor, like: Tensor) -> Tensor:
+    """[q, 1] how many keys each query sees, in the precision of `like`."""
+    return visible.sum(-1, keepdim=True).to(like.dtype)
 
 
 def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:

@@ -17,5 +17,5 @@ class Softmax(LogitScorer):
 
     temperature: float = knob(1.0, low=0, open_low=True)
 
-    def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits / self.temperature, visible)

@@ -1,0 +1,176 @@
+"""The same search by Graft and by its peers, one after another in one run, results stored by each.
+
+    python -m benchmarks.peers [--task set_complement] [--trials 256] [--steps 1000] [--dropout table1|on|off]
+                               [--peers ray,loop,graft] [--peer-trials N]
+
+All train the same model on the same task with draws from the same space, validate at the same steps on as many
+sequences, raw and BEMA, and keep all results. End to end is the wall time of the whole command: start-up of Python, of
+workers, of Ray, and storage. Steady state goes from the start of the first trial to the end of the last, by the times
+that each peer stored; the recording of Graft's packs counts. Prints a table, and one line of JSON.
+
+The draws differ between peers, so that the median objectives agree only as those of random searches do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from benchmarks.machine import processor
+from benchmarks.options import words_of
+from benchmarks.peers.catalogue import PROBLEMS
+from benchmarks.peers.graft_peer import Graft
+from benchmarks.peers.loop_peer import Loop
+from benchmarks.peers.plan import Peer, Plan
+from benchmarks.peers.ray_peer import RayTune
+
+ROOT = Path(__file__).parents[2]
+PEERS: Mapping[str, Peer] = {"ray": RayTune(), "loop": Loop(), "graft": Graft()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a peer took for its trials."""
+
+    trials: int
+    model_steps: int
+    seconds: float
+    """Wall time of the whole command."""
+    steady_seconds: float
+    """From the start of the first trial to the end of the last."""
+    median_objective: float
+
+    @property
+    def end_to_end(self) -> float:
+        """Model-steps per second of the whole command."""
+        return self.model_steps / self.seconds
+
+    @property
+    def steady(self) -> float:
+        """Model-steps per second while trials ran."""
+        return self.model_steps / self.steady_seconds
+
+
+def measured(peer: Peer, plan: Plan) -> Result:
+    """Run a peer in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="peer-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        seconds = seconds_of(peer.command(plan, folder), folder)
+        trials = peer.results(folder)
+    if len(trials) != plan.trials:
+        raise SystemExit(f"{type(peer).__name__}: {len(trials)} of {plan.trials} trials were found stored")
+    return Result(
+        trials=len(trials),
+        model_steps=sum(trial.steps for trial in trials),
+        seconds=seconds,
+        steady_seconds=max(trial.finished for trial in trials) - min(trial.started for trial in trials),
+        median_objective=statistics.median(trial.objective for trial in trials if trial.objective is not None),
+    )
+
+
+def seconds_of(command: list[str], folder: Path) -> float:
+    """Run a command to its end, with one thread per process; whatever happens, nothing of it runs on."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    start = time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        status = process.wait()
+        seconds = time.perf_counter() - start
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if status:
+        raise SystemExit(f"ended with status {status}: {shlex.join(command)}")
+    return seconds
+
+
+def table(results: Mapping[str, Result]) -> str:
+    """One line per peer."""
+    lines = [f"{'':<8}{'trials':>8}{'seconds':>10}{'end to end':>14}{'steady':>12}{'median objective':>20}"]
+    lines += [
+        f"{name:<8}{result.trials:>8}{result.seconds:>10.1f}{result.end_to_end:>12,.0f}/s{result.steady:>10,.0f}/s"
+        f"{result.median_objective:>20.4f}"
+        for name, result in results.items()
+    ]
+    return "\n".join(lines)
+
+
+def ratios(results: Mapping[str, Result]) -> dict[str, dict[str, float]]:
+    """Graft's rates over each peer's."""
+    if "graft" not in results:
+        return {}
+    graft = results["graft"]
+    return {
+        name: {
+            "end_to_end": round(graft.end_to_end / peer.end_to_end, 2),
+            "steady": round(graft.steady / peer.steady, 2),
+        }
+        for name, peer in results.items()
+        if name != "graft"
+    }
+
+
+def summary(plan: Plan, results: Mapping[str, Result]) -> str:
+    """The line of JSON."""
+    rates = {
+        name: {"end_to_end": round(result.end_to_end, 1), "steady": round(result.steady, 1), **asdict(result)}
+        for name, result in results.items()
+    }
+    machine = {
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "torch": torch.__version__,
+        "processor": processor(),
+    }
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    whole = {"date": date, "machine": machine, "plan": asdict(plan), "model_steps_per_second": rates}
+    return json.dumps({**whole, "graft_over": ratios(results)})
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--task", choices=PROBLEMS, default=Plan.task)
+    parser.add_argument("--trials", type=int, default=Plan.trials)
+    parser.add_argument("--steps", type=int, default=Plan.steps, help="training steps of each trial")
+    parser.add_argument("--dropout", choices=("table1", "on", "off"), default=Plan.dropout)
+    parser.add_argument("--processes", type=int, default=Plan.processes, help="processes of a peer, workers of Graft")
+    parser.add_argument("--peers", type=words_of(PEERS), default=list(PEERS), help="which, in which order")
+    parser.add_argument("--peer-trials", type=int, help="trials of the peers of Graft, where all take too long")
+    return parser.parse_args()
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    given = arguments()
+    plan = Plan(
+        task=given.task, trials=given.trials, steps=given.steps, dropout=given.dropout, processes=given.processes
+    )
+    fewer = replace(plan, trials=given.peer_trials or plan.trials)
+    if fewer != plan:
+        print(f"peers run {fewer.trials} of the {plan.trials} trials; compare rates, not seconds")
+    results: dict[str, Result] = {}
+    for name in given.peers:
+        results[name] = measured(PEERS[name], plan if name == "graft" else fewer)
+    print(table(results))
+    for name, ratio in ratios(results).items():
+        print(f"graft over {name}: {ratio['end_to_end']}x end to end, {ratio['steady']}x steady")
+    print(summary(plan, results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""Activations: every member against torch.nn.functional, numpy or a formula, its gradients, and splines in full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from spaces import plugins
+from spaces.errors import PluginError
+from workers.activations import Activation
+from workers.activations._spline import interpolated, positions, symmetrised
+from workers.activations.chebyshev import Chebyshev
+from workers.activations.gaussian_wavelet import GaussianWavelet
+from workers.activations.gelu import Gelu
+from workers.activations.polynomial import Polynomial
+from workers.activations.sinc import Sinc
+from workers.activations.spline import Spline
+from workers.parameters import Parameters
+from workers.tracing import Traced
+
+NAMES = plugins.names(Activation)
+functional = nn.functional
+
+
+def build(name: str, **fields: object) -> Activation:
+    return plugins.build(Activation, {"name": name, **fields})
+
+
+def learned_by(activation: Activation, seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {name: p.shape for name, p in activation.parameters().items()}
+    return {n: torch.randn(*s, generator=generator, dtype=torch.float64) for n, s in shapes.items()}
+
+
+def values_for(activation: Activation, *shape: int, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 3 * torch.randn(*shape, 4 * activation.inputs, generator=generator, dtype=torch.float64)
+
+
+def halves(gate: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Parameters], Tensor]:
+    return lambda x, _: gate(x[..., :4]) * x[..., 4:]
+
+
+def by_numpy(x: Tensor, knots: Tensor, low: float = -20, high: float = 20) -> Tensor:
+    return torch.tensor(np.interp(x.numpy(), np.linspace(low, high, len(knots)), knots.numpy()))
+
+
+def series_of(fit: Callable[..., np.polynomial.Polynomial], x: Tensor, there: np.ndarray, knots: Tensor) -> Tensor:
+    series = fit(there, by_numpy(torch.tensor(there), knots).numpy(), 18, domain=[-20, 20])
+    return torch.tensor(series(x.clamp(-20, 20).numpy()))
+
+
+EVENLY = np.linspace(-20, 20, 121)
+NODES = 20 * np.polynomial.chebyshev.chebpts1(121)
+
+ORACLES: Mapping[str, Callable[[Tensor, Parameters], Tensor]] = {
+    "identity": lambda x, _: x,
+    "relu": lambda x, _: functional.relu(x),
+    "relu_squared": lambda x, _: functional.relu(x) ** 2,
+    "gelu": lambda x, _: functional.gelu(x),
+    "tanh": lambda x, _: torch.tensor(np.tanh(x.numpy())),
+    "sinc": lambda x, _: torch.tensor(np.sinc(x.numpy() / np.pi)),
+    "gaussian_wavelet": lambda x, _: torch.tensor(np.cos(x.numpy()) * np.exp(-(x.numpy() ** 2))),
+    "glu": lambda x, _: functional.glu(x.roll(4, -1)),
+    "reglu": halves(functional.relu),
+    "geglu": halves(functional.gelu),
+    "swiglu": halves(functional.silu),
+    "spline": lambda x, learned: by_numpy(x, learned["knots"]),
+    "polynomial": lambda x, learned: series_of(np.polynomial.Polynomial.fit, x, EVENLY, learned["knots"]),
+    "chebyshev": lambda x, learned: series_of(np.polynomial.Chebyshev.fit, x, NODES, learned["knots"]),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_those_of_an_independent_implementation(name: str) -> None:
+    activation = build(name)
+    values, learned = values_for(activation, 50), learned_by(activation)
+    tolerance = 1e-8 if name in ("polynomial", "chebyshev") else 1e-12
+    expected = ORACLES[name](values, learned)
+    torch.testing.assert_close(activation.apply(values, learned), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_finite_differences(name: str) -> None:
+    activation = build(name, **({"degree": 5} if name in ("polynomial", "chebyshev") else {}))
+    values, learned = values_for(activation, 3), learned_by(activation)
+    names = list(learned)
+
+    def apply(values: Tensor, *pieces: Tensor) -> Tensor:
+        return activation.apply(values, dict(zip(names, pieces, strict=True)))
+
+    inputs = [tensor.requires_grad_() for tensor in (values, *learned.values())]
+    assert torch.autograd.gradcheck(apply, inputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_channel_is_computed_by_itself_and_the_width_is_as_declared(name: str) -> None:
+    activation = build(name)
+    values, learned = values_for(activation, 2, 3), learned_by(activation)
+    whole = activation.apply(values, learned)
+    assert whole.shape == (2, 3, 4)
+    second = activation.apply(values[..., 1::4], learned)
+    torch.testing.assert_close(whole[..., 1:2], second, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lanes_with_knobs_of_their_own_equal_each_alone_to_the_bit(name: str) -> None:
+    activation = build(name)
+    scales = [0.5, 1.0, 1.25]
+    own = {path: [value * scale for scale in scales] for path, value in plugins.knobs(activation)}
+    knobs = {path: torch.tensor(values, dtype=torch.float64) for path, values in own.items()}
+    values = torch.stack([values_for(activation, 3, seed=lane).float() for lane in range(3)])
+    learned = [{n: t.float() for n, t in learned_by(activation, lane).items()} for lane in range(3)]
+    stacked = {n: torch.stack([one[n] for one in learned]) for n in learned[0]}
+
+    def gradients(values: Tensor, learned: Parameters, knobs: Parameters) -> tuple[Tensor, Parameters]:
+        bound = plugins.bind(activation, knobs)
+        return grad(lambda v, p: bound.apply(v, p).square().sum(), argnums=(0, 1))(values, learned)
+
+    together = Traced(("activation", name), vmap(gradients))
+    found = together(values, stacked, knobs)
+    for lane in range(3):
+        twice = torch.tensor([lane, lane])
+        alone = together(
+            values[twice], {n: t[twice] for n, t in stacked.items()}, {n: t[twice] for n, t in knobs.items()}
+        )
+        assert found[0].dtype == torch.float32
+        assert torch.equal(found[0][lane], alone[0][0])
+        for part, tensor in found[1].items():
+            assert torch.equal(tensor[lane], alone[1][part][0])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("polynomial", "chebyshev")])
+def test_large_inputs_give_no_nan_in_value_or_gradient(name: str) -> None:
+    activation = build(name)
+    learned = learned_by(activation)
+    for dtype in (torch.float32, torch.bfloat16):
+        values = torch.tensor([-1e4, -50.0, 0.0, 0.0, 1e4, 50.0, 3.0, -2.0], dtype=dtype, requires_grad=True)
+        result = activation.apply(values, {n: t.to(dtype) for n, t in learned.items()})
+        assert result.dtype == dtype
+        result.sum().backward()
+        assert values.grad is not None
+        assert result.isfinite().all()
+        assert values.grad.isfinite().all()
+
+
+def test_gelu_has_a_tanh_form() -> None:
+    x = torch.linspace(-4, 4, 50, dtype=torch.float64)
+    torch.testing.assert_close(Gelu(form="tanh").apply(x, {}), functional.gelu(x, approximate="tanh"))
+    assert not torch.equal(Gelu(form="tanh").apply(x, {}), Gelu().apply(x, {}))
+
+
+def test_frequency_and_sharpness_stretch_the_waves() -> None:
+    x = torch.linspace(-3, 3, 41, dtype=torch.float64)
+    torch.testing.assert_close(Sinc(frequency=2.5).apply(x, {}), torch.sinc(2.5 * x / math.pi))
+    wave = GaussianWavelet(frequency=4.0, sharpness=0.5).apply(x, {})
+    torch.testing.assert_close(wave, torch.exp(-x.square() / 4) * torch.cos(4 * x))
+
+
+def test_the_derivative_of_sinc_keeps_its_digits_near_zero() -> None:
+    """sin'(x)/x - sin(x)/x^2 would lose them all: near 0 the derivative is -x/3 + x^3/30."""
+    x = torch.tensor([0.0, 1e-6, 1e-3, 0.04, 0.06], requires_grad=True)
+    (slope,) = torch.autograd.grad(Sinc().apply(x, {}).sum(), x)
+    torch.testing.assert_close(slope, (-x / 3 + x**3 / 30).detach(), rtol=1e-4, atol=0)
+
+
+# -- splines ---------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    knots=st.lists(st.floats(-50, 50), min_size=2, max_size=40),
+    low=st.floats(-30, 29),
+    length=st.floats(0.1, 60),
+    points=st.lists(st.floats(-100, 100), min_size=1, max_size=30),
+)
+def test_a_spline_is_what_numpy_interpolates(
+    knots: list[float], low: float, length: float, points: list[float]
+) -> None:
+    there, high = torch.tensor(points, dtype=torch.float64), low + length
+    values = torch.tensor(knots, dtype=torch.float64)
+    expected = by_numpy(there, values, low, high)
+    torch.testing.assert_close(interpolated(there, values, low, high), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 121, 361])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-4), (torch.float64, 1e-12)])
+def test_a_spline_goes_through_its_knots(count: int, dtype: torch.dtype, tolerance: float) -> None:
+    """In float32 to the rounding of the position: an input near 20 is itself known to 2e-6, of a cell of 1/9."""
+    knots = torch.randn(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    there = torch.tensor(np.linspace(-20, 20, count))
+    found = interpolated(there.to(dtype), knots.to(dtype), -20.0, 20.0)
+    torch.testing.assert_close(found.double(), knots, rtol=0, atol=tolerance)
+
+
+def test_a_spline_in_float32_differs_from_numpy_by_rounding_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    knots = torch.randn(361, generator=generator)
+    points = 8 * torch.randn(20_000, generator=generator)
+    expected = by_numpy(points.double(), knots.double())
+    torch.testing.assert_close(interpolated(points, knots, -20.0, 20.0).double(), expected, rtol=0, atol=2e-4)
+
+
+def test_a_spline_of_half_precision_points_is_as_exact_as_they_are() -> None:
+    knots = torch.randn(361, generator=torch.Generator().manual_seed(0))
+    points = (8 * torch.randn(2000, generator=torch.Generator().manual_seed(1))).bfloat16()
+    expected = by_numpy(points.double(), knots.double()).bfloat16()
+    torch.testing.assert_close(interpolated(points, knots, -20.0, 20.0), expected, rtol=0.01, atol=2e-3)
+
+
+def test_a_spline_starts_as_gelu_or_zero_on_evenly_spaced_knots() -> None:
+    uniform = torch.full((2, 361), 0.5, dtype=torch.float64)
+    start = Spline(knots=361).parameters()["knots"].start.values(uniform)
+    grid = torch.tensor(np.linspace(-20, 20, 361))
+    torch.testing.assert_close(start, functional.gelu(grid).expand(2, -1), rtol=0, atol=1e-12)
+    assert not Spline(start="zero").parameters()["knots"].start.values(uniform).any()
+    assert torch.equal(positions(361, -20, 20)[[0, 180, 360]], torch.tensor([-20.0, 0.0, 20.0]).double())
+
+
+def test_a_spline_of_gelu_is_gelu_up_to_the_curvature_of_a_cell() -> None:
+    """|error| <= spacing^2 / 8 * max |f''|, and GELU's second derivative is at most 0.8 (at 0)."""
+    spline = Spline()
+    knots = spline.parameters()["knots"].start.values(torch.full((121,), 0.5, dtype=torch.float64))
+    points = torch.linspace(-25, 19.9, 5000, dtype=torch.float64)
+    distance = (spline.apply(points, {"knots": knots}) - functional.gelu(points)).abs()
+    assert 0.8 / 72 * 0.5 < float(distance.max()) <= 0.8 / 72
+
+
+def test_a_range_upside_down_is_refused_with_both_ends() -> None:
+    with pytest.raises(PluginError, match=r"low: 3 must be below model\.activation\.high 2"):
+        Spline(low=3.0, high=2.0)
+    with pytest.raises(PluginError, match=r"low: 3 must be below model\.activation\.high 2"):
+        Chebyshev(low=3.0, high=2.0)
+
+
+# -- polynomials -----------------------------------------------------------------------------------------------------
+
+
+def test_approximations_refuse_what_cannot_be_fitted() -> None:
+    with pytest.raises(PluginError, match=r"points: 10 must be above model\.activation\.degree 10"):
+        Polynomial(degree=10, points=10)
+    with pytest.raises(PluginError, match="a gated activation is no function of one number"):
+        Polynomial(of=build("swiglu"))
+
+
+def test_chebyshev_interpolation_is_numpys_and_its_error_falls_with_the_degree() -> None:
+    errors = []
+    for degree in (4, 8, 16, 32):
+        series = Chebyshev(degree=degree, points=degree + 1, of=build("tanh"), low=-3.0, high=5.0)
+        oracle = np.polynomial.Chebyshev.interpolate(np.tanh, degree, domain=[-3, 5])
+        np.testing.assert_allclose(series.coefficients(torch.zeros(1).double(), {}).numpy(), oracle.coef, atol=1e-13)
+        grid = np.linspace(-3, 5, 10_001)
+        distance = oracle(grid) - np.tanh(grid)
+        assert series.error({}) == pytest.approx((np.sqrt(np.mean(distance**2)), np.abs(distance).max()), rel=1e-6)
+        errors.append(series.error({})[1])
+    assert all(later < sooner / 3 for sooner, later in pairwise(errors))
+
+
+@pytest.mark.parametrize("kind", [Polynomial, Chebyshev])
+def test_a_polynomial_of_low_degree_is_reproduced(kind: type[Polynomial] | type[Chebyshev]) -> None:
+    fitted = kind(degree=6, of=build("identity"), low=-2.0, high=3.0)
+    x = torch.linspace(-2, 3, 30, dtype=torch.float64)
+    torch.testing.assert_close(fitted.apply(x, {}), x, rtol=0, atol=1e-12)
+    assert fitted.error({})[1] < 1e-12
+
+
+def test_beyond_the_range_a_polynomial_keeps_its_end_or_is_zero() -> None:
+    x = torch.tensor([-9.0, -1.0, 2.0, 9.0], dtype=torch.float64)
+    constant = Chebyshev(degree=3, of=build("identity"), low=-1.0, high=2.0)
+    torch.testing.assert_close(constant.apply(x, {}), x.clamp(-1, 2))
+    zero = Chebyshev(degree=3, of=build("identity"), low=-1.0, high=2.0, beyond="zero")
+    torch.testing.assert_close(zero.apply(x, {}), torch.tensor([0.0, -1.0, 2.0, 0.0], dtype=torch.float64))
+
+
+def test_chebyshev_keeps_more_digits_than_powers_in_single_precision() -> None:
+    knots = {"knots": torch.sin(torch.linspace(-6, 6, 121))}
+    series, powers = (kind(degree=18, low=-15.0, high=15.0).error(knots)[1] for kind in (Chebyshev, Polynomial))
+    exact = Chebyshev(degree=18, low=-15.0, high=15.0).error({"knots": knots["knots"].double()})[1]
+    assert series < exact + 1e-5
+    assert powers > series
+
+
+# -- symmetry --------------------------------------------------------------------------------------------------------
+
+
+def by_hand(knots: np.ndarray) -> tuple[float, np.ndarray]:
+    """The best correlation and the average, by loops over the three images and every shift."""
+    n, best, average = len(knots), -math.inf, knots
+    for image in (knots[::-1], -knots, -knots[::-1]):
+        for shift in range(-(n - 1), n):
+            moved = [image[i - shift] if 0 <= i - shift < n else 0.0 for i in range(n)]
+            if np.dot(knots, moved) > best + 1e-9:
+                best = float(np.dot(knots, moved))
+                average = (knots + [image[min(max(i - shift, 0), n - 1)] for i in range(n)]) / 2
+    return best / float(knots @ knots), average
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_symmetrised_spline_is_that_of_a_search_by_hand(seed: int) -> None:
+    knots = np.random.default_rng(seed).normal(size=15)
+    found = symmetrised(torch.tensor(knots))
+    correlation, average = by_hand(knots)
+    assert found.correlation == pytest.approx(correlation)
+    np.testing.assert_allclose(found.knots.numpy(), average, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "axis", "sign"), [(lambda x: np.exp(-((x - 1) ** 2)), "x", 1), (lambda x: np.sin(x), "xy", -1)]
+)
+def test_what_is_symmetric_about_a_point_stays_and_says_how(
+    function: Callable[[np.ndarray], np.ndarray], axis: str, sign: int
+) -> None:
+    knots = torch.tensor(function(np.linspace(-5, 5, 101)))
+    found = symmetrised(knots)
+    assert found.axis == axis
+    assert found.correlation == pytest.approx(1, abs=1e-6)
+    torch.testing.assert_close(found.knots, knots, rtol=0, atol=1e-6)
+    moved = found.knots.roll(-found.shift // 2) if sign == 1 else found.knots
+    torch.testing.assert_close(moved, sign * moved.flip(0), rtol=0, atol=1e-6)

@@ -1,0 +1,399 @@
+"""The contract of every scorer, and each one against an independent formula."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import entmax as oracle
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from spaces import plugins
+from spaces.errors import PluginError
+from tests.trials import config, trial
+from workers.pack import Pack
+from workers.scorers import LogitScorer, Scorer, scaled_logits
+from workers.temperature import refit
+
+NORMALISED = {
+    "adaptive_temperature", "average", "cosformer", "entmax", "entmax_learned", "length_scaled_softmax",
+    "linearised_softmax", "mixed", "norm_softmax", "softmax", "softmax_evaluation", "softmax_learned", "sparsemax",
+    "spline_kernel", "ssa", "ssa_fixed",
+}  # fmt: skip
+"""Rows sum to 1; those of the others need not."""
+FREE = {"linear", "polynomial", "relu", "sa_softmax", "sigmoid", "square", "tanh"}
+VARIANTS: list[dict[str, Any]] = [
+    *({"name": name} for name in plugins.names(Scorer)),
+    {"name": "softmax", "temperature": 0.3},
+    {"name": "entmax", "alpha": 1.0},
+    {"name": "entmax", "alpha": 2.0},
+    {"name": "entmax", "alpha": 3.0},
+    {"name": "adaptive_temperature", "phase": "always"},
+    {"name": "polynomial", "power": 1, "keys": "all"},
+    {"name": "mixed", "first": {"name": "mixed", "first": {"name": "tanh"}, "second": {"name": "ssa"}}},
+]
+HEADS, QUERIES, CHANNELS = 4, 5, 3
+
+every_scorer = pytest.mark.parametrize("configuration", VARIANTS, ids=str)
+
+
+def built(configuration: Mapping[str, Any]) -> Scorer:
+    return plugins.build(Scorer, configuration)
+
+
+def learned_of(scorer: Scorer, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    """Starting values of what the scorer learns, a little apart from one another."""
+    shapes = scorer.parameters(HEADS)
+    values = {name: p.start.values(torch.full((1, math.prod(p.shape)), 0.5).double()) for name, p in shapes.items()}
+    noise = torch.Generator().manual_seed(3)
+    return {
+        name: (value + 0.1 * torch.rand(value.shape, generator=noise)).view(shapes[name].shape).to(dtype)
+        for name, value in values.items()
+    }
+
+
+def queries_and_keys(dtype: torch.dtype = torch.float64, scale: float = 1.5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    drawn = torch.randn(2, 2, HEADS, QUERIES, CHANNELS, generator=generator, dtype=torch.float64) * scale
+    return drawn[0].to(dtype), drawn[1].to(dtype)
+
+
+def causal() -> Tensor:
+    return torch.ones(QUERIES, QUERIES, dtype=torch.bool).tril()
+
+
+def full() -> Tensor:
+    return torch.ones(QUERIES, QUERIES, dtype=torch.bool)
+
+
+def test_each_scorer_is_known_to_sum_to_one_or_not() -> None:
+    assert set(plugins.names(Scorer)) == NORMALISED | FREE
+
+
+@every_scorer
+@pytest.mark.parametrize("visible", [causal(), full()], ids=["causal", "full"])
+def test_invisible_keys_weigh_nothing_and_normalised_rows_sum_to_one(
+    configuration: dict[str, Any], visible: Tensor
+) -> None:
+    scorer = built(configuration)
+    weights = scorer.weights(*queries_and_keys(), visible, learned_of(scorer))
+    assert weights.shape == (2, HEADS, QUERIES, QUERIES)
+    assert not weights.masked_fill(visible, 0).any()
+    if configuration["name"] in NORMALISED and "first" not in configuration:
+        rows = weights.sum(-1)
+        positive = torch.ones_like(rows, dtype=torch.bool)
+        if configuration["name"] == "cosformer":  # rows of queries or keys that are nowhere positive are zero
+            positive = rows > 1e-6
+            assert positive.float().mean() > 0.5
+        torch.testing.assert_close(rows[positive], torch.ones_like(rows[positive]), rtol=1e-9, atol=1e-9)
+
+
+@every_scorer
+@pytest.mark.parametrize("visible", [causal(), full()], ids=["causal", "full"])
+def test_gradients_are_those_of_finite_differences(configuration: dict[str, Any], visible: Tensor) -> None:
+    scorer = built(configuration)
+    names, values = list(learned_of(scorer)), list(learned_of(scorer).values())
+    query, key = (part[:1, :, :, :].clone().requires_grad_() for part in queries_and_keys(scale=0.9))
+
+    def weights(query: Tensor, key: Tensor, *learned: Tensor) -> Tensor:
+        return scorer.weights(query, key, visible, dict(zip(names, learned, strict=True)))
+
+    inputs = (query, key, *(value.requires_grad_() for value in values))
+    assert torch.autograd.gradcheck(weights, inputs, eps=1e-7, atol=2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "knob", "value"),
+    [
+        ("softmax", "temperature", 0.7), ("entmax", "alpha", 1.3), ("entmax", "alpha", 1.9), ("ssa_fixed", "b", 0.8),
+        ("ssa_fixed", "n", 1.7), ("linear", "temperature", 2.0), ("linearised_softmax", "temperature", 2.0),
+        ("length_scaled_softmax", "scale", 0.6),
+    ],
+)  # fmt: skip
+def test_gradients_of_knobs_are_those_of_finite_differences(name: str, knob: str, value: float) -> None:
+    scorer, (query, key) = built({"name": name}), queries_and_keys(scale=0.9)
+
+    def weights(tensor: Tensor) -> Tensor:
+        return plugins.replaced(scorer, {knob: tensor}).weights(query, key, causal(), {})
+
+    assert torch.autograd.gradcheck(weights, (torch.tensor(value).double().requires_grad_(),), eps=1e-7, atol=2e-5)
+
+
+@every_scorer
+def test_reordering_the_keys_reorders_the_weights(configuration: dict[str, Any]) -> None:
+    if configuration["name"] == "cosformer":
+        pytest.skip("cosFormer looks at distances")
+    scorer, (query, key), order = built(configuration), queries_and_keys(), torch.tensor([3, 0, 4, 1, 2])
+    learned = learned_of(scorer)
+    before = scorer.weights(query, key, full(), learned)
+    after = scorer.weights(query, key[..., order, :], full(), learned)
+    torch.testing.assert_close(after, before[..., order], rtol=1e-9, atol=1e-12)
+
+
+@every_scorer
+def test_the_past_is_blind_to_the_future(configuration: dict[str, Any]) -> None:
+    scorer, (query, key) = built(configuration), queries_and_keys()
+    changed = key.clone()
+    changed[..., -1, :] += 5
+    one, other = (scorer.weights(query, k, causal(), learned_of(scorer)) for k in (key, changed))
+    assert torch.equal(one[..., :-1, :], other[..., :-1, :])
+
+
+@every_scorer
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [0.0, 1.0, 100.0])
+def test_no_logit_of_any_precision_makes_a_nan(configuration: dict[str, Any], dtype: torch.dtype, scale: float) -> None:
+    """Zero logits, large ones (up to some 10,000), one visible key; values and all gradients."""
+    scorer = built(configuration)
+    query, key = (part.requires_grad_() for part in queries_and_keys(dtype, scale))
+    learned = {name: value.requires_grad_() for name, value in learned_of(scorer, dtype).items()}
+    weights = scorer.weights(query, key, causal(), learned)
+    assert weights.dtype == dtype
+    assert not weights.isnan().any()
+    if not weights.requires_grad:  # uniform attention
+        return
+    gradients = torch.autograd.grad(weights.float().clamp(-1e3, 1e3).sum(), (query, key, *learned.values()))
+    assert not any(gradient.isnan().any() for gradient in gradients)
+
+
+@every_scorer
+def test_lanes_together_are_lanes_alone(configuration: dict[str, Any]) -> None:
+    """Each lane with its own knobs, stacked by vmap."""
+    scorer, (query, key) = built(configuration), queries_and_keys()
+    knobs = {path: torch.tensor([1.0, 0.9]).double() * value for path, value in plugins.knobs(scorer)}
+    knobs = {path: values.clamp(min=1.0) if path.endswith(("alpha", "n")) else values for path, values in knobs.items()}
+    learned = learned_of(scorer)
+
+    def weights(knobs: dict[str, Tensor], query: Tensor, key: Tensor) -> Tensor:
+        return plugins.bind(scorer, knobs).weights(query, key, causal(), learned)
+
+    together = vmap(weights)(knobs, query, key) if knobs else vmap(lambda q, k: weights({}, q, k))(query, key)
+    for lane in range(2):
+        alone = weights({path: values[lane] for path, values in knobs.items()}, query[lane], key[lane])
+        torch.testing.assert_close(together[lane], alone, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", plugins.names(Scorer))
+def test_a_pack_trains_it_as_it_trains_alone(name: str) -> None:
+    settings = config(steps=4, every=4, batch=8, validation_batch=16, dtype="float32", model={"scorer": {"name": name}})
+    settings["model"]["residual_dropout"] = 0.2
+    trials = [trial(number, settings) for number in range(3)]
+    together = Pack(trials[0], width=3)
+    together.place(trials)
+    in_pack = {report.number: report.metrics for report in together.train(10)}
+    alone = Pack(trials[1], width=2)
+    alone.place([trials[1]])
+    (report,) = alone.train(10)
+    assert report.state == "finished"
+    assert report.metrics == in_pack[1]
+
+
+# -- oracles ---------------------------------------------------------------------------------------------------------
+
+
+def logits(scale: float = 1.0) -> Tensor:
+    return scaled_logits(*queries_and_keys(scale=scale))
+
+
+def of_logits(configuration: dict[str, Any], z: Tensor, visible: Tensor) -> Tensor:
+    scorer = built(configuration)
+    assert isinstance(scorer, LogitScorer)
+    start = {name: p.start.values(torch.zeros(1, HEADS).double())[0] for name, p in scorer.parameters(HEADS).items()}
+    return scorer.of_logits(z, visible, start)
+
+
+def row_by_row(function: Any, z: Tensor) -> Tensor:
+    """A numpy function of each causal row's visible logits, zeros elsewhere."""
+    out = np.zeros(z.shape)
+    for index in np.ndindex(*z.shape[:-1]):
+        seen = index[-1] + 1
+        out[(*index, slice(None, seen))] = function(z[index].numpy()[:seen])
+    return torch.from_numpy(out)
+
+
+ROWS: dict[str, tuple[dict[str, Any], Any]] = {
+    "softmax": ({"temperature": 0.4}, lambda z: scipy.special.softmax(z / 0.4)),
+    "softmax_learned": ({"temperature": 0.4}, lambda z: scipy.special.softmax(z / 0.4)),
+    "softmax_evaluation": ({"temperature": 0.4}, scipy.special.softmax),
+    "length_scaled_softmax": ({}, lambda z: scipy.special.softmax(z * np.log(len(z)))),
+    "average": ({}, lambda z: np.full(len(z), 1 / len(z))),
+    "sigmoid": ({}, lambda z: scipy.special.expit(z - np.log(len(z)))),
+    "ssa": ({}, lambda z: (p := (1 + abs(z)) ** (np.sign(z) * 1.5)) / p.sum()),
+    "ssa_fixed": ({"b": 0.7, "n": 2.0}, lambda z: (p := (1 + 0.7 * abs(z)) ** (np.sign(z) * 2)) / p.sum()),
+    "sa_softmax": (
+        {},
+        lambda z: scipy.special.softmax(z) * (z - min(z.min(), 0)) / (max(z.max(), 0) - min(z.min(), 0)),
+    ),
+    "polynomial": ({}, lambda z: z**3 / np.sqrt(len(z))),
+    "relu": ({}, lambda z: np.maximum(z, 0) / len(z)),
+    "tanh": ({}, lambda z: np.tanh(z) / len(z)),
+    "square": ({}, lambda z: z * z / len(z)),
+    "linear": ({"temperature": 2.0}, lambda z: z / len(z) / 2),
+    "linearised_softmax": ({"temperature": 2.0}, lambda z: (1 + (z - z.mean()) / 2) / len(z)),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_those_of_the_written_formula(name: str) -> None:
+    fields, formula = ROWS[name]
+    found = of_logits({"name": name, **fields}, logits(), causal())
+    torch.testing.assert_close(found, row_by_row(formula, logits()), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1.05, 1.25, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
+def test_entmax_is_the_entmax_packages(alpha: float, scale: float) -> None:
+    z = logits(scale).requires_grad_()
+    found, expected = (
+        of_logits({"name": "entmax", "alpha": alpha}, z, full()),
+        oracle.entmax_bisect(z, alpha, n_iter=80),
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+    probe = torch.randn(z.shape, generator=torch.Generator().manual_seed(2)).double()
+    one, other = (torch.autograd.grad((weights * probe).sum(), z)[0] for weights in (found, expected))
+    torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_sparsemax_and_entmax15_are_the_packages_with_their_zeros() -> None:
+    z = logits(2.0)
+    sparse = of_logits({"name": "sparsemax"}, z, full())
+    torch.testing.assert_close(sparse, oracle.sparsemax(z, dim=-1), rtol=1e-9, atol=1e-10)
+    assert (sparse == 0).float().mean() > 0.2
+    assert torch.equal(sparse == 0, oracle.sparsemax(z, dim=-1) == 0)
+    torch.testing.assert_close(
+        of_logits({"name": "entmax"}, z, full()), oracle.entmax15(z, dim=-1), rtol=1e-8, atol=1e-9
+    )
+    known = of_logits({"name": "sparsemax"}, torch.tensor([[[0, 0.5, 1, -0.2]]]).double(), torch.ones(1, 4).bool())
+    torch.testing.assert_close(known, torch.tensor([[[0, 0.25, 0.75, 0]]]).double())
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1 + 1e-9, 1 + 1e-7])
+def test_entmax_meets_softmax_as_alpha_falls_to_one(alpha: float) -> None:
+    z = logits(2.0).requires_grad_()
+    found = of_logits({"name": "entmax", "alpha": alpha}, z, causal())
+    expected = of_logits({"name": "softmax"}, z, causal())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    gradients = [torch.autograd.grad(weights.square().sum(), z)[0] for weights in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+
+
+def test_norm_softmax_divides_unscaled_logits_by_the_smaller_of_root_width_and_spread() -> None:
+    query, key = queries_and_keys(scale=0.8)
+    raw = (query @ key.mT).numpy()
+    found = built({"name": "norm_softmax"}).weights(query, key, causal(), {})
+
+    def row(s: Any) -> Any:
+        spread = s.std()
+        return scipy.special.softmax(s / min(math.sqrt(CHANNELS), spread)) if len(s) > 1 else np.ones(1)
+
+    torch.testing.assert_close(found, row_by_row(row, torch.from_numpy(raw)), rtol=1e-7, atol=1e-9)
+
+
+def test_linearised_softmax_is_softmaxs_first_order_expansion() -> None:
+    zero = torch.zeros(QUERIES, dtype=torch.float64)
+    slope: Any = torch.autograd.functional.jacobian(lambda z: torch.softmax(z, -1), zero)
+    z = logits()
+    expected = 1 / QUERIES + z @ slope.mT
+    torch.testing.assert_close(of_logits({"name": "linearised_softmax"}, z, full()), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_adaptive_temperature_is_figure_4s_in_validation_and_softmax_in_training() -> None:
+    scorer = built({"name": "adaptive_temperature"})
+    generator = torch.Generator().manual_seed(0)
+    z = (
+        torch.randn(HEADS, QUERIES, 40, generator=generator).double()
+        * torch.tensor([0.1, 1.0, 3.0, 30.0])[:, None, None]
+    )
+    everything = torch.ones(QUERIES, 40, dtype=torch.bool)
+    assert isinstance(scorer, LogitScorer)
+    sharp = scorer.for_validation()
+    assert isinstance(sharp, LogitScorer)
+    torch.testing.assert_close(scorer.of_logits(z, everything, {}), torch.softmax(z, -1), rtol=1e-10, atol=1e-12)
+    betas: list[float] = []
+    for row, found in zip(z.view(-1, 40).numpy(), sharp.of_logits(z, everything, {}).view(-1, 40).numpy(), strict=True):
+        entropy = scipy.stats.entropy(scipy.special.softmax(row))
+        beta = max(float(np.polyval([-0.037, 0.481, -2.3, 4.917, -1.791], entropy)), 1.0) if entropy > 0.5 else 1.0
+        betas.append(beta)
+        np.testing.assert_allclose(found, scipy.special.softmax(row * beta), rtol=1e-5, atol=1e-8)
+    assert max(betas) > 2
+    assert min(betas) == 1
+
+
+def test_cosformer_is_the_dense_formula() -> None:
+    query, key = queries_and_keys()
+    found = built({"name": "cosformer"}).weights(query, key, causal(), {})
+    expected = torch.zeros_like(found)
+    for n, h, i in np.ndindex(2, HEADS, QUERIES):
+        row = [
+            float(query[n, h, i].relu() @ key[n, h, j].relu()) * math.cos(math.pi / 2 * (i - j) / QUERIES)
+            for j in range(i + 1)
+        ]
+        expected[n, h, i, : i + 1] = torch.tensor(row, dtype=torch.float64) / max(sum(row), 1e-6)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    cosines = [1, 0.9659, 0.8660, 0.7071, 0.5, 0.2588]
+    ones = torch.ones(6, 1).double()
+    weights = built({"name": "cosformer"}).weights(ones, ones, torch.ones(6, 6, dtype=torch.bool), {})[0]
+    torch.testing.assert_close(weights, torch.tensor(cosines).double() / sum(cosines), rtol=1e-3, atol=1e-4)
+
+
+def test_the_spline_kernel_is_phi_of_queries_times_phi_of_keys() -> None:
+    query, key = queries_and_keys()
+    scorer = built({"name": "spline_kernel", "phi": {"name": "relu"}})
+    kernel = torch.einsum("nhqc,nhkc->nhqk", query.clamp(min=0), key.clamp(min=0)) * causal()
+    expected = kernel / kernel.sum(-1, keepdim=True).clamp(min=1e-6)
+    torch.testing.assert_close(scorer.weights(query, key, causal(), {}), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_mixed_heads_are_their_scorers() -> None:
+    nested = {"name": "mixed", "first": {"name": "mixed", "first": {"name": "tanh"}}, "second": {"name": "square"}}
+    z = logits()
+    found = of_logits({**nested, "first_heads": 3}, z, causal())
+    for heads, name in [(slice(0, 2), "tanh"), (slice(2, 3), "average"), (slice(3, 4), "square")]:
+        assert torch.equal(found[:, heads], of_logits({"name": name}, z, causal())[:, heads])
+    half = of_logits({"name": "mixed"}, z, causal())
+    assert torch.equal(half[:, 2:], of_logits({"name": "average"}, z, causal())[:, 2:])
+
+
+def test_mixed_heads_refuse_a_scorer_of_queries_and_keys() -> None:
+    with pytest.raises(PluginError, match="'cosformer' reads queries and keys; mixed takes scorers of logits"):
+        built({"name": "mixed", "second": {"name": "cosformer"}})
+
+
+def test_temperature_at_inference_is_the_validations_alone() -> None:
+    scorer, z = built({"name": "softmax_evaluation", "temperature": 3.0}), logits()
+    validation = scorer.for_validation()
+    assert isinstance(scorer, LogitScorer)
+    assert isinstance(validation, LogitScorer)
+    torch.testing.assert_close(validation.of_logits(z, full(), {}), torch.softmax(z / 3, -1), rtol=1e-10, atol=1e-12)
+    mixed = built({"name": "mixed", "second": {"name": "softmax_evaluation", "temperature": 3.0}}).for_validation()
+    assert isinstance(mixed, LogitScorer)
+    torch.testing.assert_close(mixed.of_logits(z, full(), {})[:, 2:], torch.softmax(z / 3, -1)[:, 2:])
+
+
+def test_refitting_the_adaptive_temperature_finds_the_best_temperatures() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(400, 12, generator=generator).double() * torch.linspace(0.5, 4, 400)[:, None].double()
+    target = torch.randint(12, (400,), generator=generator)
+    entropies, betas = [], []
+    for row, right in zip(z.numpy(), target.tolist(), strict=True):
+        if row.argmax() != right:
+            grid = np.arange(1, 101) / 10
+            best = max(grid, key=lambda temperature: scipy.special.softmax(row / temperature)[right])
+            entropies.append(scipy.stats.entropy(scipy.special.softmax(row)))
+            betas.append(1 / best)
+    expected = np.polyfit(entropies, betas, 4)
+    found = refit(z, target)
+    np.testing.assert_allclose([found[f"a{power}"] for power in (4, 3, 2, 1, 0)], expected, rtol=1e-6)
+
+
+def test_refitting_needs_queries_that_miss() -> None:
+    z = torch.eye(6).double()
+    with pytest.raises(ValueError, match="0 of 6 queries miss their target"):
+        refit(z, torch.arange(6))

@@ -1,0 +1,17 @@
+"""The gated Gaussian error linear unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from workers.activations import Gated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geglu(Gated):
+    """GELU(a) * b, GELU in its exact form. Source: Shazeer 2020, equation 5."""
+
+    def gate(self, values: Tensor) -> Tensor:
+        return nn.functional.gelu(values)

@@ -1,0 +1,17 @@
+"""The gated SiLU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from workers.activations import Gated
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swiglu(Gated):
+    """a sigmoid(a) * b. Source: Shazeer 2020, equation 5, with beta = 1."""
+
+    def gate(self, values: Tensor) -> Tensor:
+        return nn.functional.silu(values)

@@ -1,0 +1,31 @@
+"""Attention by alpha-entmax with alpha learned per head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spaces.fields import knob
+from workers.parameters import Constant, Parameter, Parameters
+from workers.scorers import LogitScorer, per_head
+from workers.scorers._entmax import entmax
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedEntmax(LogitScorer):
+    """alpha-entmax with alpha = 1 + sigmoid(learned) in (1, 2) per head, starting at `alpha`.
+
+    Source: Correia, Niculae and Martins 2019, "Adaptively Sparse Transformers", section 3.
+    """
+
+    alpha: float = knob(1.5, low=1, high=2, open_low=True, open_high=True)
+
+    def parameters(self, heads: int) -> Mapping[str, Parameter]:
+        start = Constant(value=math.log((self.alpha - 1) / (2 - self.alpha)))
+        return {"alpha": Parameter(shape=(heads,), start=start, decay=False)}
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        return entmax(logits, visible, 1 + per_head(learned["alpha"]).sigmoid())

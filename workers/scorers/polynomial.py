@@ -1,0 +1,28 @@
+"""Polynomial attention: a power of the logits instead of an exponential."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spaces.fields import option, size
+from workers.parameters import Parameters
+from workers.scorers import LogitScorer, visible_keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polynomial(LogitScorer):
+    """Weights z^power / sqrt(N); P1 and P3 of the source have powers 1 and 3. May be negative; rows do not sum to 1.
+
+    N is the number of keys that the query sees (`visible`), or of all keys there are (`all`): the source and paper 002
+    write the length of the sequence, which leaves causal attention open. Source: Saratchandran et al. 2024,
+    "Rethinking Softmax: Self-Attention with Polynomial Activations", section 4.
+    """
+
+    power: int = size(3, low=1, high=5)
+    keys: str = option("visible", ("visible", "all"))
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        counted = visible if self.keys == "visible" else visible.new_ones(visible.shape)
+        return (logits**self.power / visible_keys(counted, logits).sqrt()).masked_fill(~visible, 0.0)
