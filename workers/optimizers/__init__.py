@@ -37,6 +37,11 @@ class Optimizer(ABC):
         """One step: parameters [P], clipped gradient [P], rate and step n (from 0) scalars, decays [P] of 0 and 1."""
 
 
+def exact(knob: float | Tensor) -> Tensor:
+    """A knob as float64, which it is inside the engine; torch would make a plain number float32."""
+    return torch.as_tensor(knob, dtype=torch.float64)
+
+
 def clipped(gradient: Tensor, norm: Tensor) -> Tensor:
     """The gradient [P] scaled to a Euclidean norm of at most `norm`, with torch.nn.utils.clip_grad_norm_'s 1e-6."""
     length = torch.linalg.vector_norm(gradient)

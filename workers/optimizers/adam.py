@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import knob
-from workers.optimizers import Moments, Optimizer
+from workers.optimizers import Moments, Optimizer, exact
 from workers.optimizers.adamw import AdamW
 
 
@@ -30,6 +30,6 @@ class Adam(Optimizer):
     def update(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
     ) -> tuple[Tensor, Moments]:
-        decay = torch.as_tensor(self.weight_decay).to(parameters.dtype)
+        decay = exact(self.weight_decay).to(parameters.dtype)
         plain = AdamW(beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, weight_decay=0.0)
         return plain.update(parameters, gradient + decay * decays * parameters, moments, rate, step, decays)

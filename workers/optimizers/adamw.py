@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import knob
-from workers.optimizers import Moments, Optimizer
+from workers.optimizers import Moments, Optimizer, exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +31,11 @@ class AdamW(Optimizer):
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
     ) -> tuple[Tensor, Moments]:
         kind = parameters.dtype
-        beta1, beta2 = torch.as_tensor(self.beta1), torch.as_tensor(self.beta2)
-        epsilon = torch.as_tensor(self.epsilon).to(kind)
+        beta1, beta2, epsilon = (exact(value) for value in (self.beta1, self.beta2, self.epsilon))
         first = moments["first"] + (1 - beta1).to(kind) * (gradient - moments["first"])
         second = moments["second"] * beta2.to(kind) + (1 - beta2).to(kind) * (gradient * gradient)
-        scale = second.sqrt() / _correction(beta2, step).sqrt().to(kind) + epsilon
-        decayed = parameters * (1 - (rate * self.weight_decay).to(kind) * decays)
+        scale = second.sqrt() / _correction(beta2, step).sqrt().to(kind) + epsilon.to(kind)
+        decayed = parameters * (1 - (rate * exact(self.weight_decay)).to(kind) * decays)
         step_size = (rate / _correction(beta1, step)).to(kind)
         return decayed - step_size * (first / scale), {"first": first, "second": second}
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import flag, knob
-from workers.optimizers import Moments, Optimizer
+from workers.optimizers import Moments, Optimizer, exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class StochasticGradientDescent(Optimizer):
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
     ) -> tuple[Tensor, Moments]:
         kind = parameters.dtype
-        momentum, decay = (torch.as_tensor(value).to(kind) for value in (self.momentum, self.weight_decay))
+        momentum, decay = (exact(value).to(kind) for value in (self.momentum, self.weight_decay))
         gradient = gradient + decay * decays * parameters
         buffer = momentum * moments["buffer"] + gradient
         direction = gradient + momentum * buffer if self.nesterov else buffer
