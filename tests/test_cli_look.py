@@ -430,7 +430,10 @@ def test_space_list_names_the_packaged_spaces(search: Search) -> None:
     assert all(listed.values())
 
 
-FAMILIES = ("tasks", "models", "scorers", "optimizers", "schedules", "averaging", "samplers", "stopping")
+FAMILIES = (
+    *("tasks", "models", "scorers", "activations", "positions"),
+    *("optimizers", "schedules", "averaging", "samplers", "stopping"),
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -446,8 +449,8 @@ def test_list_says_each_fields_rule_and_default(search: Search) -> None:
     }
     assert fields["beta2"] == ("a number in [0, 1)", "0.999")
     assert fields["schedule"] == (f"schedule: one of {', '.join(names(Schedule))}", "linear")
-    lengths = [row for row in search("list", "tasks", "--format", "json").json if row["field"] == "length"]
-    assert lengths[0]["default"] == "required"
+    (vocabulary,) = (row for row in search("list", "tasks", "--format", "json").json if row["field"] == "vocabulary")
+    assert vocabulary["default"] == "required"
     lines = search("list", "schedules").text.splitlines()
     assert lines[0].startswith("constant: ")
     assert any(line.split()[:4] == ["warmup", "an", "integer", ">="] for line in lines)
