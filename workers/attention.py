@@ -1,0 +1,80 @@
+"""Causal softmax attention by torch's fused kernel, with a rule for stacked lanes, which torch's own operation lacks.
+
+Legend: N sequences, h heads, s positions, c channels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_Dims = tuple[int | None, ...]
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+def fused_causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """softmax(query . key / sqrt(c)) value over the keys up to each query; all [N, h, s, c], float32 or float64, CPU.
+
+    No [s, s] matrix is held: blocks of keys are met one after another (Dao et al. 2022). Each sequence and head is
+    computed by itself, so that a lane's bits do not depend on its neighbours.
+    """
+    return _Attention.apply(query, key, value)[0]
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        close = map(_with_close_channels, (query, key, value))
+        mixed, logsumexp = _forward(*close, 0.0, True, scale=1 / math.sqrt(query.shape[-1]))
+        return mixed, logsumexp
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs, *output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return _Gradient.apply(gradients[0], *ctx.saved_tensors)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
+        mixed, logsumexp = _Attention.apply(*_folded(info.batch_size, in_dims, tensors))
+        return (_unfolded(info.batch_size, mixed), _unfolded(info.batch_size, logsumexp)), (0, 0)
+
+
+class _Gradient(torch.autograd.Function):
+    @staticmethod
+    def forward(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, mixed: Tensor, logsumexp: Tensor) -> Any:
+        close = map(_with_close_channels, (gradient, query, key, value, mixed))
+        return _backward(*close, logsumexp, 0.0, True, scale=1 / math.sqrt(query.shape[-1]))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
+        parts = _Gradient.apply(*_folded(info.batch_size, in_dims, tensors))
+        return tuple(_unfolded(info.batch_size, part) for part in parts), (0, 0, 0)
+
+
+def _with_close_channels(tensor: Tensor) -> Tensor:
+    """The kernel reads a head's channels one after another, whatever the stride says."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _folded(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """Lanes as more sequences: [L, N, ...] becomes [L N, ...]."""
+    return [
+        (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)
+        for tensor, dim in zip(tensors, dims, strict=True)
+    ]
+
+
+def _unfolded(lanes: int, tensor: Tensor) -> Tensor:
+    return tensor.unflatten(0, (lanes, tensor.shape[0] // lanes))
