@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
@@ -28,7 +29,10 @@ METRICS_PER_VALIDATION = 7
 
 
 def show_estimate(space: Space, placement: Placement) -> None:
-    """Print what a launch of this space would be; trains a few sampled packs for about a second each."""
+    """Print what a launch of this space would be; trains a few sampled packs for about a second each.
+
+    Where the study is long enough to pay for it, pack widths are tried for one of them, for a few seconds more.
+    """
     search = space.search
     groups = math.ceil(search.trials / search.group)
     sampled = _sample(space, groups)
@@ -44,7 +48,10 @@ def show_estimate(space: Space, placement: Placement) -> None:
     typer.echo(
         f"database    {rows:,} metric rows a trial ({search.history}), {_size(_bytes(space, sampled, rows))} in all"
     )
-    rates = _rates(sampled, placement)
+    plans = _plans(_spread(sampled), placement, total_steps)
+    for reason in dict.fromkeys(plan.reason for plan in plans):
+        typer.echo(f"width       {reason}")
+    rates = [plan.rate for plan in plans]
     slow, fast = min(rates), max(rates)
     typer.echo(
         f"rate        {slow:,.0f} to {fast:,.0f} model-steps/s on one device, measured on {len(rates)} sampled packs"
@@ -90,15 +97,55 @@ def _size(size: float) -> str:
     return f"{size:.3g} TB"
 
 
-def _rates(sampled: Sequence[Sequence[Trial]], placement: Placement) -> list[float]:
-    """Model-steps per second of this machine's device, for a few structures."""
+def _spread(sampled: Sequence[Sequence[Trial]]) -> list[Trial]:
+    """Trials of a few different structures, from early and late groups."""
+    spread = [sampled[index * (len(sampled) - 1) // max(1, TIMED - 1)] for index in range(TIMED)]
+    trials = {trial.structure: trial for index, group in enumerate(spread) for trial in [group[index % len(group)]]}
+    return list(trials.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """How packs of one structure would be trained."""
+
+    width: int
+    reason: str
+    rate: float
+    """Model-steps per second of the whole device."""
+
+
+def _plans(trials: Sequence[Trial], placement: Placement, total_steps: float) -> list[_Plan]:
+    """What a launch would do with packs of these structures, of which the first may have its widths tried now."""
     from workers.pool.devices import default_width, default_workers
     from workers.pool.process import prepare
     from workers.pool.timing import model_steps_per_second
+    from workers.pool.widths import FoundWidths
 
     prepare()
     device = str(placement.device)
-    width, workers = placement.width or default_width(device), placement.workers or default_workers(device)
-    spread = [sampled[index * (len(sampled) - 1) // max(1, TIMED - 1)] for index in range(TIMED)]
-    trials = {trial.structure: trial for index, group in enumerate(spread) for trial in [group[index % len(group)]]}
-    return [workers * model_steps_per_second(trial, width=width, device=device) for trial in trials.values()]
+    workers = placement.workers or default_workers(device)
+
+    def plan(trial: Trial, width: int, reason: str) -> _Plan:
+        rate = workers * model_steps_per_second(trial, width=width, device=device)
+        return _Plan(width=width, reason=f"{width:,} lanes a pack, {reason}", rate=rate)
+
+    if placement.width:
+        return [plan(trial, placement.width, "as asked for with --pack") for trial in trials]
+    usual = default_width(device)
+    reason = "the default; others are tried as soon as 2 % of the time trained pays for it"
+    plans = [plan(trial, usual, reason) for trial in trials]
+    finder = FoundWidths(device=device)
+    finder.trained(total_steps / max(plan.rate for plan in plans))
+    finder.explore(trials[0])
+    found = [(trial, finder.found(trial), finder.rates(trial)) for trial in trials]
+    return [
+        plan(trial, width, _because(rates)) if width else usually
+        for (trial, width, rates), usually in zip(found, plans, strict=True)
+    ]
+
+
+def _because(rates: Mapping[int, float]) -> str:
+    curve = ", ".join(f"{rate:,.0f} with {width:,}" for width, rate in rates.items())
+    return (
+        f"the fewest within 5 % of the fastest tried; model-steps/s of one worker: {curve or 'no width fits in memory'}"
+    )

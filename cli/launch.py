@@ -19,7 +19,7 @@ from cli.placement import Placement
 from cli.wiring import RunningStudy, Standing, enrol, families, find_study
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
-from storage import open_reader, request_stop
+from storage import bring_up, open_reader, request_stop
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -35,7 +35,7 @@ Workers = Annotated[
 ]
 RayAddress = Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; inline only. Default: a GPU if there is one.")]
-Width = Annotated[int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: by device.")]
+Width = Annotated[int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: found while it trains.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -95,7 +95,9 @@ def resume(
     placement = Placement(
         executor=executor, workers=workers, ray_address=ray_address, device=device, width=pack
     ).resolved()
-    run(storage_url(storage), study, placement, "goes on")
+    url = storage_url(storage)
+    bring_up(url)
+    run(url, study, placement, "goes on")
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:

@@ -69,8 +69,8 @@ def show_trial(
     Example: search show set-complement 17
     """
     with open_reader(storage_url(storage)) as reader:
-        row = _trial(reader, study, number)
-        metrics = _metrics(reader, row["id"])
+        row = stored_trial(reader, study, number)
+        metrics = stored_metrics(reader, row["id"])
         objective = reader.study(study)["objective"]
     for name in ("params", "draws", "config"):
         row[name] = json.loads(row[name])
@@ -132,6 +132,7 @@ def _for_people(trials: pl.DataFrame) -> pl.DataFrame:
         "steps",
         "objective",
         *(pl.col(path).alias(name) for path, name in zip(paths, short, strict=True)),
+        *(["parent", "parent_step"] if trials["parent"].count() else []),
         *(["error"] if trials["error"].count() else []),
     )
 
@@ -141,7 +142,8 @@ def _preference(column: str) -> int:
     return next((place for place, prefix in enumerate(_PREFERRED) if path.startswith(prefix)), len(_PREFERRED))
 
 
-def _trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
+def stored_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
+    """A row of `trials`, whole; raises StudyError if the study has no such trial."""
     found = reader.trials(study, where=f"number = {number}")
     if found.is_empty():
         highest = reader.trials(study, sort="number DESC", top=1, columns=("number",))["number"].max()
@@ -150,7 +152,8 @@ def _trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
     return found.row(0, named=True)
 
 
-def _metrics(reader: Reader, trial: int) -> pl.DataFrame:
+def stored_metrics(reader: Reader, trial: int) -> pl.DataFrame:
+    """step, name, variant, condition and value of a trial's kept metrics, by its id; in the order of steps."""
     columns = "step, name, variant, condition, value"
     return reader.query(f"SELECT {columns} FROM metrics WHERE trial_id = {trial} ORDER BY {columns}")
 
@@ -158,6 +161,8 @@ def _metrics(reader: Reader, trial: int) -> pl.DataFrame:
 def _heading(study: str, row: Mapping[str, Any], objective: str) -> str:
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"
     lines = [f"trial {row['number']} of {study}: {row['state']} after {steps}, {group}, seed {row['seed']}"]
+    if row["parent"] is not None:
+        lines.append(f"goes on from trial {row['parent']} at step {row['parent_step']:,}")
     if row["objective"] is not None:
         lines.append(f"{objective} {row['objective']:.6g}")
     times = [f"{word} {row[at]:%Y-%m-%d %H:%M:%S} UTC" for word, at in _TIMES.items() if row[at] is not None]

@@ -20,7 +20,7 @@ class Placement:
     ray_address: str | None
     device: str | None
     width: int | None
-    """None: by device."""
+    """Most lanes of a pack. None: found while it trains."""
 
     def resolved(self) -> Placement:
         """`auto` decided, and everything checked; raises StudyError naming the value and the choices.
@@ -39,6 +39,13 @@ class Placement:
         if executor == "ray" and self.device is not None:
             raise StudyError(f"--device: {self.device!r} needs --executor inline; with ray, Ray places the workers")
         device = self.device or devices.default_device()
-        if not devices.known(device):
-            raise StudyError(f"--device: {device!r} is not on this machine; use cpu, or cuda where there is a GPU")
+        check_device(device)
         return replace(self, executor=executor, device=device)
+
+
+def check_device(device: str) -> None:
+    """Raise StudyError unless torch can use the device here."""
+    from workers.pool import devices
+
+    if not devices.known(device):
+        raise StudyError(f"--device: {device!r} is not on this machine; use cpu, or cuda where there is a GPU")

@@ -47,7 +47,7 @@ def study_report(
 
     with open_reader(storage_url(storage)) as reader:
         row = reader.study(study)
-        summary = summarise(row, _trials(reader, row), reader.metrics(study))
+        summary = summarise(row, _trials(reader, row), reader.metrics(study), lanes=reader.lane_steps(study))
     with writing(output):
         render(summary, output)
     typer.echo(str(output), err=True)

@@ -47,6 +47,15 @@ class Status:
     trials_per_minute: float | None
     steps_per_second: float | None
     """Of the running trials, since each was started."""
+    lane_steps: int
+    """Training steps that lanes of packs made, in all launches; those of trials that started anew included."""
+    lane_room: int
+    """What they would have been with no lane free."""
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of lane-steps that trained a trial; None before the first one is known."""
+        return self.lane_steps / self.lane_room if self.lane_room else None
 
     @property
     def ended(self) -> int:
@@ -91,6 +100,7 @@ def read_status(reader: Reader, name: str) -> Status:
     state = believed_state(reader, row)
     busy = state == "running"
     steps, per_minute = _work(reader, row["id"], now)
+    lane_steps, lane_room = reader.lane_steps(name)
     return Status(
         study=name,
         state=state,
@@ -104,6 +114,8 @@ def read_status(reader: Reader, name: str) -> Status:
         steps=steps,
         trials_per_minute=per_minute if busy else None,
         steps_per_second=_training_rate(running, now) if busy else None,
+        lane_steps=lane_steps,
+        lane_room=lane_room,
     )
 
 
@@ -174,7 +186,9 @@ def _refreshed(reader: Reader, study: str, seconds: float) -> Iterator[Status]:
 
 
 def _lines(now: Status) -> str:
-    return "\n".join(f"{label:<9} {text}" for label, text in _facts(now))
+    facts = _facts(now)
+    width = max(len(label) for label, _ in facts)
+    return "\n".join(f"{label:<{width}} {text}" for label, text in facts)
 
 
 def _facts(now: Status) -> list[tuple[str, str]]:
@@ -189,6 +203,8 @@ def _facts(now: Status) -> list[tuple[str, str]]:
         ("trials", f"{now.ended:,} of {now.planned:,} ended: {', '.join(counts)}"),
         ("steps", f"{now.steps:,}"),
     ]
+    if now.utilisation is not None:
+        facts.append(("lane utilisation", _share(now.utilisation, now.lane_steps, now.lane_room)))
     if now.best is not None:
         facts.append(("best", f"{now.objective} {now.best:.6g} (trial {now.best_number})"))
     if now.running:
@@ -199,6 +215,11 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     if now.eta_seconds is not None:
         facts.append(("ETA", duration(now.eta_seconds)))
     return facts
+
+
+def _share(utilisation: float, steps: int, room: int) -> str:
+    """`97.3 % (1,234,567 of 1,268,000 lane-steps)`"""
+    return f"{utilisation:.1%} ({steps:,} of {room:,} lane-steps)".replace("%", " %", 1)
 
 
 def _state(now: Status) -> str:
@@ -234,10 +255,13 @@ def _frame(now: Status) -> pl.DataFrame:
         "trials_per_minute": now.trials_per_minute,
         "steps_per_second": now.steps_per_second,
         "eta_seconds": now.eta_seconds,
+        "lane_steps": now.lane_steps,
+        "lane_room": now.lane_room,
+        "utilisation": now.utilisation,
     }
     return pl.DataFrame([row], schema_overrides=_NULLABLE)
 
 
 _NULLABLE = {"best": pl.Float64(), "best_number": pl.Int64()} | dict.fromkeys(
-    ("trials_per_minute", "steps_per_second", "eta_seconds"), pl.Float64()
+    ("trials_per_minute", "steps_per_second", "eta_seconds", "utilisation"), pl.Float64()
 )

@@ -104,11 +104,11 @@ class RunningStudy:
         row = find_study(url, name)
         space = parse(row["space"], f"the space of study {name}", families())
         self._objective = space.search.objective
-        self._planned = space.search.trials
         self._study: int = row["id"]
         self._store = open_store(url)
         self._heartbeats: dict[str, float] = {}
-        self._steps = self._room = 0
+        self._lane_steps: dict[str, tuple[int, int]] = {}
+        """Worker -> its steps and room, as `Offer` has them, since it started."""
         self._done = False
         try:
             self._store.claim(self._study, policy=space.search.history, objective=self._objective)
@@ -121,8 +121,8 @@ class RunningStudy:
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record, decide, answer; and note that the worker was heard of."""
         directives = self._controller.exchange(reports, offer)
-        self._steps += offer.steps
-        self._room += offer.room
+        steps, room = self._lane_steps.get(offer.worker, (0, 0))
+        self._lane_steps[offer.worker] = steps + offer.steps, room + offer.room
         self._done = self._done or (directives.done and not self._controller.progress().stopping)
         self._heartbeat(offer, "done" if directives.done else "running")
         return directives
@@ -138,20 +138,22 @@ class RunningStudy:
     def progress(self) -> Standing:
         """Where the study stands."""
         progress = self._controller.progress()
+        steps, room = (sum(counts) for counts in zip((0, 0), *self._lane_steps.values(), strict=True))
         return Standing(
-            planned=self._planned,
+            planned=progress.planned,
             counts=progress.counts,
             objective=str(self._objective),
             best=progress.best,
             best_number=progress.best_number,
-            model_steps=self._steps,
-            utilisation=self._steps / self._room if self._room else None,
+            model_steps=steps,
+            utilisation=steps / room if room else None,
             stopping=progress.stopping,
         )
 
     def close(self) -> None:
         """Write how the run ended, if the database still lets us, and release it."""
         with suppress(StorageError):
+            self._store.count_lane_steps(self._study, self._lane_steps)
             self._store.set_state(self._study, "finished" if self._done else "stopped")
         self._store.close()
 
@@ -160,4 +162,7 @@ class RunningStudy:
         if state == "running" and now < self._heartbeats.get(offer.worker, 0) + HEARTBEAT_SECONDS:
             return
         self._heartbeats[offer.worker] = now
-        self._store.heartbeat(self._study, offer.worker, host=offer.host, device=offer.device, state=state)
+        steps, room = self._lane_steps[offer.worker]
+        self._store.heartbeat(
+            self._study, offer.worker, host=offer.host, device=offer.device, state=state, steps=steps, room=room
+        )

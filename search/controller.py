@@ -7,14 +7,14 @@ nothing that a sampler, a stopping policy or a screen has seen can be lost.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, final
 
 from search.memory import Memory
 from search.objectives import better, objective_after
 from search.samplers import Strategy
-from search.stopping import Monitor
+from search.stopping import Breeder, Monitor
 from search.stopping._measures import RememberingMonitor
 from search.supply import Supply
 from spaces.errors import StudyError
@@ -30,7 +30,7 @@ class Progress:
     """Where a study stands, for a live display."""
 
     planned: int
-    """Trials of the whole study; a grid may have fewer."""
+    """Trials of the whole study, copies of a population made so far included; a grid may have fewer."""
     counts: Mapping[State, int]
     """Trials by state; one that has never been started is in none. `running` is the number of busy lanes."""
     best: float | None
@@ -73,14 +73,17 @@ class Controller:
         queued: Sequence[Trial] = (),
     ) -> None:
         """`ended` and `queued`: all that was ever started. The other numbers below `space.search.trials` are new."""
+        self._space = space
         self._objective: Objective = space.search.objective
         self._planned = space.search.trials
         self._strategy = strategy
         self._monitors = monitors
+        self._breeders = [monitor for monitor in monitors if isinstance(monitor, Breeder)]
         self._memory = memory
         self._lanes: dict[int, _Lane] = {}
         self._stops: defaultdict[str, set[int]] = defaultdict(set)
         """Trials that ended by our verdict, by the worker that has yet to hear of it."""
+        self._next_copy = max(self._planned, memory.created())
         self._supply = Supply(strategy, self._new_numbers({one.number for one in (*ended, *queued)}), queued)
         self._ended: Counter[State] = Counter(outcome.state for outcome in ended)
         self._best: tuple[float, int] | None = None
@@ -98,20 +101,24 @@ class Controller:
         and which trials are open; stopping policies that compare with ended trials see the reports of these again.
         """
         memory.requeue(None)
-        queued = [space.resolve(number, draws) for number, draws in memory.queued()]
+        queued = [space.restore(stages) for stages in memory.queued()]
         ended = memory.outcomes(None)
         opened = [
             Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
             for trial in queued
         ]
-        strategy = space.search.sampler.begin(space, [*ended, *opened])
+        drawn = [outcome for outcome in (*ended, *opened) if outcome.number < space.search.trials]
+        strategy = space.search.sampler.begin(space, drawn)
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
+        _check_together(monitors)
         groups = {outcome.number: outcome.group for outcome in ended}
         for monitor in monitors:
             if isinstance(monitor, RememberingMonitor) and space.search.history == "last":
                 raise StudyError("search.history: 'last' forgets what stopping policies compare with; use thin or full")
             if isinstance(monitor, RememberingMonitor) and ended:
                 monitor.recall(memory.reports(monitor.measure.name), groups)
+            if isinstance(monitor, Breeder):
+                monitor.recall(memory.copied())
         return cls(space, strategy, monitors, memory, ended=ended, queued=queued)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
@@ -121,6 +128,7 @@ class Controller:
         """
         accepted = self._accepted(reports, offer.worker)
         self._judge(accepted, self._record(accepted, offer.worker))
+        self._return_dropped(offer)
         if offer.structure is None and offer.lanes:
             # An empty device: what it should hold died with the worker that had its name before.
             self._return_lanes(offer.worker)
@@ -128,9 +136,10 @@ class Controller:
         if self._stopping:
             dropped = self._return_lanes(offer.worker) | self._stops.pop(offer.worker, set())
             return Directives(stop=tuple(sorted(dropped)), done=True)
-        start = self._start(offer)
+        start = self._start(offer, self._lanes_of(offer, reports), *self._breed(accepted, offer.worker))
         stop = tuple(sorted(self._stops.pop(offer.worker, ())))
-        return Directives(stop=stop, start=start, done=self._supply.empty and not self._lanes)
+        rounds = self._supply.waiting / max(1, len(self._lanes))
+        return Directives(stop=stop, start=start, done=self._supply.empty and not self._lanes, rounds=rounds)
 
     def request_stop(self) -> None:
         """Every worker that exchanges from now on is sent home; what it trains goes back in the queue."""
@@ -145,7 +154,7 @@ class Controller:
         """Where the study stands; costs nothing that grows with it."""
         best, number = self._best or (None, None)
         return Progress(
-            planned=self._planned,
+            planned=self._next_copy if self._breeders else self._planned,
             counts={**self._ended, "running": len(self._lanes), "queued": self._supply.queued},
             best=best,
             best_number=number,
@@ -210,9 +219,25 @@ class Controller:
         ]
         if pruned:
             self._memory.end(pruned)
-            for ending in pruned:
-                self._stops[self._lanes[ending.number].worker].add(ending.number)
-            self._close(pruned)
+            self._stop(pruned)
+
+    def _breed(self, reports: Sequence[Report], worker: str) -> tuple[list[Ending], list[Trial]]:
+        """Trials of the worker's pack that make room for copies of better ones, and the copies; nothing is done yet."""
+        if not self._breeders or not reports:
+            return [], []
+        [breeder] = self._breeders
+        running = {number: lane for number, lane in self._lanes.items() if lane.worker == worker}
+        losers, parents = breeder.select({report.number for report in reports} & running.keys(), running)
+        candidates = [(running[number].trial, running[number].step) for number in parents]
+        numbers = range(self._next_copy, self._next_copy + len(losers))
+        endings = [Ending(number=number, state="pruned", objective=running[number].objective) for number in losers]
+        return endings, [breeder.child(self._space, number, candidates) for number in numbers]
+
+    def _stop(self, endings: Sequence[Ending]) -> None:
+        """Have the workers told of verdicts that are written."""
+        for ending in endings:
+            self._stops[self._lanes[ending.number].worker].add(ending.number)
+        self._close(endings)
 
     def _close(self, endings: Sequence[Ending]) -> None:
         """Forget trials whose endings are written, but for what they teach."""
@@ -226,7 +251,8 @@ class Controller:
                 objective=ending.objective,
                 state=ending.state,
             )
-            outcomes.append(outcome)
+            if not trial.lineage:
+                outcomes.append(outcome)
             self._ended[ending.state] += 1
             self._note_best(outcome)
             for monitor in self._monitors:
@@ -245,20 +271,51 @@ class Controller:
         held = {number for number, lane in self._lanes.items() if lane.worker == worker}
         if held:
             self._memory.requeue(worker)
+        self._requeue(held)
+        return held
+
+    def _return_dropped(self, offer: Offer) -> None:
+        """Put the trials that a worker could not keep back in the queue."""
+        lanes = {number: self._lanes.get(number) for number in offer.dropped}
+        held = {number for number, lane in lanes.items() if lane and lane.worker == offer.worker}
+        if held:
+            self._memory.requeue(offer.worker, held)
+        self._requeue(held)
+
+    def _requeue(self, held: Collection[int]) -> None:
+        """Hand out again trials that are written as queued."""
         for number in sorted(held):
             self._supply.give_back([self._lanes.pop(number).trial])
             for monitor in self._monitors:
                 monitor.forget(number)
-        return held
 
-    def _start(self, offer: Offer) -> tuple[Trial, ...]:
-        """Trials for the free lanes, written as running."""
-        trials = self._supply.take(offer.structure, offer.lanes)
+    def _lanes_of(self, offer: Offer, reports: Sequence[Report]) -> int:
+        """Lanes to fill: the free ones, and those of trials that the worker is about to be told to stop."""
+        if offer.structure is None:
+            return offer.lanes
+        free = {report.number for report in reports if report.state != "running"}.union(offer.dropped)
+        return offer.lanes + len(self._stops[offer.worker] - free)
+
+    def _start(self, offer: Offer, lanes: int, endings: Sequence[Ending], copies: Sequence[Trial]) -> tuple[Trial, ...]:
+        """The copies that take the lanes of these endings, and trials for the other lanes; written as running."""
+        filling = self._supply.take(offer.structure, lanes)
+        trials = (*copies, *filling)
         if trials:
             try:
-                self._memory.start(trials, offer.worker)
+                self._memory.start(trials, offer.worker, endings)
             except Exception:
-                self._supply.give_back(trials)
+                self._supply.give_back(filling)
                 raise
-        self._lanes.update((trial.number, _Lane(trial, offer.worker)) for trial in trials)
-        return tuple(trials)
+        self._next_copy += len(copies)
+        self._stop(endings)
+        self._lanes.update((trial.number, _Lane(trial, offer.worker, step=trial.parent_step)) for trial in trials)
+        return trials
+
+
+def _check_together(monitors: Sequence[Monitor]) -> None:
+    """Raise StudyError for policies that cannot work side by side."""
+    others = [monitor for monitor in monitors if isinstance(monitor, Breeder | RememberingMonitor)]
+    if len(others) > 1 and any(isinstance(monitor, Breeder) for monitor in others):
+        raise StudyError(
+            "search.stopping: population stands alone or with patience; its copies start where others compare"
+        )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from spaces.records import Ending, Outcome, Report, Trial
+from spaces.records import Ending, Outcome, Report, Stage, Trial
 
 
 class Memory(Protocol):
     """The rows of one study, claimed by this process. A method returns when what it writes is committed."""
 
-    def start(self, trials: Sequence[Trial], worker: str, /) -> None:
-        """Write trials as running on `worker`: new ones, or queued ones."""
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = (), /) -> None:
+        """Write trials as running on `worker`, new or queued ones, and verdicts on those whose places they take.
+
+        All or nothing.
+        """
         ...
 
     def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending], /) -> object:
@@ -23,12 +26,15 @@ class Memory(Protocol):
         """Write the controller's own verdicts on running trials."""
         ...
 
-    def requeue(self, worker: str | None, /) -> object:
-        """Put the running trials of a worker (None: of all) back in the queue and delete their reports."""
+    def requeue(self, worker: str | None, among: Collection[int] | None = None, /) -> object:
+        """Put the running trials of a worker (None: of all) back in the queue and delete their reports.
+
+        `among`: only these of them.
+        """
         ...
 
-    def queued(self) -> Sequence[tuple[int, Mapping[str, float]]]:
-        """Number and draws of the trials that wait to be started again."""
+    def queued(self) -> Sequence[Sequence[Stage]]:
+        """The trials that wait to be started again, each with its line of descent: the first first, itself last."""
         ...
 
     def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:
@@ -37,6 +43,10 @@ class Memory(Protocol):
 
     def reports(self, metric: str, /) -> Sequence[Report]:
         """Stored reports of the trials that ended: the metrics of this name, steps ascending within a trial."""
+        ...
+
+    def copied(self) -> Mapping[int, int]:
+        """The trials whose state others took over -> the last step at which one did."""
         ...
 
     def created(self) -> int:

@@ -39,6 +39,10 @@ class StudySummary:
     created_at: datetime | None
     counts: Mapping[State, int]
     """Trials in each state that occurs, in the order of a trial's life."""
+    lane_steps: int
+    """Training steps that lanes of packs made."""
+    lane_room: int
+    """What they would have been with no lane free; 0 where it is not known."""
     best: pl.DataFrame
     """The best trials, best first: number, group_number, state, steps, objective."""
     varying: Mapping[str, tuple[Scalar | None, ...]]
@@ -61,11 +65,18 @@ class StudySummary:
     dropout: DropoutSummary
 
 
-def summarise(study: Mapping[str, Any], trials: pl.DataFrame, metrics: pl.DataFrame, top: int = 10) -> StudySummary:
+def summarise(
+    study: Mapping[str, Any],
+    trials: pl.DataFrame,
+    metrics: pl.DataFrame,
+    top: int = 10,
+    lanes: tuple[int, int] = (0, 0),
+) -> StudySummary:
     """The summary of one study.
 
     `study` is its row, `trials` and `metrics` its frames as `storage.frames` gives them: metrics in the order of steps.
     Of `config` only that of each group's first trial that has one is read; the others may be null. `top`: best trials.
+    `lanes`: the lane-steps made, and those that there was room for.
     """
     metric, *rest = str(study["objective"]).split("/", 2)
     condition = rest[1] if len(rest) > 1 else ""
@@ -84,6 +95,8 @@ def summarise(study: Mapping[str, Any], trials: pl.DataFrame, metrics: pl.DataFr
         planned=study["trials"],
         created_at=study["created_at"],
         counts=_counts(trials),
+        lane_steps=lanes[0],
+        lane_room=lanes[1],
         best=best.select("number", "group_number", "state", "steps", "objective"),
         varying=varying,
         shared=shared,

@@ -77,6 +77,11 @@ class Supply:
         return len(self._returned)
 
     @property
+    def waiting(self) -> int:
+        """Trials left to hand out; a grid may have fewer."""
+        return sum(map(len, self._numbers)) + len(self._returned) + len(self._held)
+
+    @property
     def empty(self) -> bool:
         """Whether there is nothing left to hand out."""
         return not (self._numbers or self._returned or self._held)

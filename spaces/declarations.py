@@ -34,6 +34,8 @@ class Declarations:
         """The named values read so far, in the order of their evaluation."""
         self.draws: list[Draw] = []
         self.rows: list[Row] = []
+        self.drawn_sizes: dict[str, Level] = {}
+        """Path -> level of every size that is drawn and may be padded."""
         self._in_leaf: Counter[str] = Counter()
 
     def draw(self, site: Site, kind: DrawKind, arguments: Sequence[str]) -> Draw:

@@ -39,6 +39,8 @@ def value(node: Node, rule: Rule, site: Site) -> Term:
     first = len(site.declarations.draws)
     inner = _number(node, rule, site) if rule.kind in ("knob", "size") else _literal(node, rule, site)
     site.declarations.describe(site, node.text, inner.level, first)
+    if rule.padded and inner.level is not Level.CONSTANT:
+        site.declarations.drawn_sizes[site.path] = inner.level
     structural = rule.kind != "knob" or rule.switch
     return folded(
         Term(

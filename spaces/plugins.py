@@ -158,7 +158,7 @@ _ACTUAL = "_actual_"
 
 
 def actual(plugin: object, field: str) -> Any:
-    """A size without padding: the trial's own value, of a bound plug-in a tensor; the plain number if nothing is padded."""
+    """A size without padding: the plain number, or of a bound plug-in with padding the trial's own as a tensor."""
     return vars(plugin).get(_ACTUAL + field, getattr(plugin, field))
 
 

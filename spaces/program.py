@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from spaces.errors import SpaceError
-from spaces.plugins import canonical_json, config_of, facts, rules, structure_of
+from spaces.plugins import canonical_json, config_of, facts, padded, rules, structure_of
 from spaces.settings import Training
 from spaces.terms import Level, Scope, Source, Term, still
 from spaces.words import number
@@ -31,19 +31,29 @@ class _Shared:
     """What the named values of a group determine for all of its trials."""
 
     params: dict[str, Any]
+    sections: dict[str, Any]
     config: dict[str, Any]
-    structures: dict[str, str]
-    """Section -> canonical JSON, for the sections of one structure in the whole group; completed by its first trial."""
+    structures: dict[tuple[str, bool], str]
+    """Section, whether padded -> canonical JSON, for the sections of one structure in the whole group; completed by its
+    trials."""
 
 
 class Program:
     """The terms of a space in the order of their evaluation.
 
     `group` and `trial` are the named values. Every one is computed for every trial, used or not: a draw that matters
-    only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging and training.
+    only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging and training;
+    `pads` decides from their objects whether the trial's sizes are padded.
     """
 
-    def __init__(self, group: Mapping[str, Term], trial: Mapping[str, Term], sections: Mapping[str, Term]) -> None:
+    def __init__(
+        self,
+        group: Mapping[str, Term],
+        trial: Mapping[str, Term],
+        sections: Mapping[str, Term],
+        pads: Callable[[Mapping[str, Any]], bool],
+    ) -> None:
+        self._pads = pads
         self._group = [(name, term.evaluate) for name, term in group.items()]
         self._trial = [(name, term.evaluate) for name, term in trial.items()]
         self._shared_sections = [(name, term.evaluate) for name, term in sections.items() if term.level < Level.TRIAL]
@@ -70,11 +80,15 @@ class Program:
         for name, evaluate in self._trial:
             scope.values[name] = evaluate(scope)
         own = {name: evaluate(scope) for name, evaluate in self._own_sections}
+        config = shared.config | {name: _config(section) for name, section in own.items()}
+        sections = shared.sections | own
+        pad = self._pads(sections)
+        config["training"] = {**config["training"], "pad_shapes": pad}
         return Resolved(
             draws=scope.draws,
             params=shared.params | scope.params | _facts(own),
-            config=shared.config | {name: _config(section) for name, section in own.items()},
-            structure=self._structure(shared, own),
+            config=config,
+            structure=self._structure(shared, sections, pad),
         )
 
     def _share(self, values: tuple[tuple[str, float], ...]) -> _Shared:
@@ -82,18 +96,19 @@ class Program:
         sections = {name: evaluate(scope) for name, evaluate in self._shared_sections}
         return _Shared(
             params=scope.params | _facts(sections),
+            sections=sections,
             config={name: _config(section) for name, section in sections.items()},
-            structures={name: canonical_json(_structure(section)) for name, section in sections.items()},
+            structures={},
         )
 
-    def _structure(self, shared: _Shared, own: Mapping[str, Any]) -> str:
+    def _structure(self, shared: _Shared, sections: Mapping[str, Any], pad: bool) -> str:
         """The canonical JSON of {section: structure}, put together from the sections' texts."""
-        texts = dict(shared.structures)
-        for name, section in own.items():
-            if name not in texts:
-                texts[name] = canonical_json(_structure(section))
-                if name not in self._restructured:
-                    shared.structures[name] = texts[name]
+        texts: dict[str, str] = {}
+        for name, section in sections.items():
+            text = shared.structures.get((name, pad)) or canonical_json(_structure(section, pad))
+            if name not in self._restructured:
+                shared.structures[name, pad] = text
+            texts[name] = text
         return "{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}"
 
 
@@ -108,7 +123,8 @@ def _config(section: object) -> dict[str, Any]:
     return config_of(section)
 
 
-def _structure(section: object) -> dict[str, Any]:
+def _structure(section: object, pad: bool) -> dict[str, Any]:
     if isinstance(section, Training):
-        return {field: getattr(section, field) for field, rule in rules(Training).items() if rule.kind != "knob"}
-    return structure_of(section)
+        shared = {field: getattr(section, field) for field, rule in rules(Training).items() if rule.kind != "knob"}
+        return {**shared, "pad_shapes": pad}
+    return structure_of(padded(section) if pad else section)

@@ -13,6 +13,7 @@ from spaces.declarations import Declarations, Site
 from spaces.fields import Rule
 from spaces.leaves import value
 from spaces.overrides import overridden, written
+from spaces.padding import as_written, rule_of
 from spaces.parts import Families, mapping, plugin, record
 from spaces.plugins import canonical_json
 from spaces.program import Program
@@ -66,18 +67,22 @@ class _Reading:
         """The whole space; `text` is what it was read from."""
         name = _study(self._sections["study"])
         group, trial = (self._values(block) for block in _BLOCKS)
-        program = Program(group, trial, {key: self._section(key) for key in self._order()})
+        sections = {key: self._section(key) for key in self._order()}
         site = Site(declarations=self._declarations, path="search", block=None)
-        draws = self._declarations.draws
+        search = search_settings(self._sections["search"], self._families, site)
+        written = "pad_shapes" in mapping(self._sections["training"], "training")
+        sizes, draws = self._declarations.drawn_sizes, self._declarations.draws
+        pads = as_written if written else rule_of(sizes.values(), search)
         return Space(
             name=name,
             text=text,
             hash=hashlib.sha256(canonical_json(_plain(self._root)).encode()).hexdigest(),
-            search=search_settings(self._sections["search"], self._families, site),
+            search=search,
             group_draws=tuple(draw for draw in draws if draw.scope == "group"),
             trial_draws=tuple(draw for draw in draws if draw.scope == "trial"),
             rows=tuple(self._declarations.rows),
-            program=program,
+            drawn_sizes=tuple(sizes),
+            program=Program(group, trial, sections, pads),
         )
 
     def _values(self, block: Block) -> Mapping[str, Term]:

@@ -16,9 +16,32 @@ Scalar = int | float | str | bool
 TERMINAL: frozenset[State] = frozenset({"finished", "pruned", "diverged", "failed"})
 
 
+class Ancestor(NamedTuple):
+    """What a trial's state was before the trial took it over."""
+
+    number: int
+    seed: int
+    config: Mapping[str, Any]
+    until: int
+    """The step at which the next of the line took over."""
+
+
+class Stage(NamedTuple):
+    """One trial of a line of descent, as it is stored."""
+
+    number: int
+    draws: Mapping[str, float]
+    start: int = 0
+    """The step at which it took over the state of the stage before; 0 for the first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One fully resolved configuration with a seed; everything a worker needs to train it alone."""
+    """One fully resolved configuration with a seed; everything a worker needs to train it alone.
+
+    A trial with a `lineage` goes on from the state that another trial had: parameters, moments, averages and step
+    counter. Training its ancestors one after the other, each until the next took over, gives that state again.
+    """
 
     number: int
     """Place in the study, 0 .. n-1."""
@@ -35,6 +58,18 @@ class Trial:
     """Resolved configuration, plug-ins as {"name": ..., field: value}, every default filled in; JSON values only."""
     structure: str
     """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
+    lineage: tuple[Ancestor, ...] = ()
+    """Whose state it goes on from, the first of the line first; empty for a trial that starts anew."""
+
+    @property
+    def parent(self) -> int | None:
+        """Number of the trial whose state this one took over."""
+        return self.lineage[-1].number if self.lineage else None
+
+    @property
+    def parent_step(self) -> int:
+        """The step at which it took it over: where its own training starts."""
+        return self.lineage[-1].until if self.lineage else 0
 
 
 class Metric(NamedTuple):
@@ -73,6 +108,8 @@ class Offer:
     """Training steps of all lanes together since the worker's last offer."""
     room: int = 0
     """Lanes that these steps would have been with none free, for lane utilisation."""
+    dropped: tuple[int, ...] = ()
+    """Trials that the worker was given and cannot keep, for want of memory: they go back in the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +120,8 @@ class Directives:
     start: tuple[Trial, ...] = ()
     done: bool = False
     """True when the study will never need this worker again."""
+    rounds: float = 0.0
+    """How many times over the trials that wait would fill all lanes at work; wide packs need a long queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

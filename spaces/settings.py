@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spaces.fields import knob, option, size
+from spaces.fields import flag, knob, option, size
 
 Direction = Literal["minimize", "maximize"]
 History = Literal["full", "thin", "last"]
@@ -25,6 +25,9 @@ class Training:
     validation_batch: int = size(1024)
     """Sequences per validation."""
     dtype: str = option("float32", ("float32", "float64"))
+    pad_shapes: bool = flag(False)
+    """Whether trials of different sizes share packs, exactly: their tensors are padded with zeros to sizes of a coarse
+    grid. Left out of a space, `spaces.padding` decides."""
 
 
 @dataclass(frozen=True, kw_only=True)

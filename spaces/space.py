@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from spaces.declarations import Row
 from spaces.errors import SpaceError
 from spaces.program import Program
-from spaces.records import Trial
+from spaces.records import Ancestor, Stage, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Search
 from spaces.terms import Draw, Source
@@ -34,6 +34,8 @@ class Space:
     trial_draws: tuple[Draw, ...]
     """The draws that each trial makes for itself, those under a condition included."""
     rows: tuple[Row, ...]
+    drawn_sizes: tuple[str, ...]
+    """Paths of the drawn sizes that may be padded: where they are, trials of one structure may differ in them."""
     program: Program
 
     def sample(self, number: int, source: Source) -> Trial:
@@ -66,6 +68,23 @@ class Space:
             return draws[draw.name]
 
         return self.sample(number, stored)
+
+    def child(self, parent: Trial, number: int, start: int, draws: Mapping[str, float]) -> Trial:
+        """The trial of these draws that goes on from the state that `parent` has after `start` steps.
+
+        It belongs to its parent's group. Raises SpaceError as `resolve` does.
+        """
+        past = Ancestor(parent.number, parent.seed, parent.config, until=start)
+        own = self.resolve(number, draws)
+        return replace(own, group=parent.group, lineage=(*parent.lineage, past))
+
+    def restore(self, stages: Sequence[Stage]) -> Trial:
+        """The last trial of a stored line of descent; a trial that started anew is a line of one stage."""
+        first, *later = stages
+        trial = self.resolve(first.number, first.draws)
+        for stage in later:
+            trial = self.child(trial, stage.number, stage.start, stage.draws)
+        return trial
 
     def check(self, samples: int = 200) -> None:
         """Try the lowest and the highest coordinates and `samples` random ones, always the same.

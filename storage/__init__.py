@@ -9,6 +9,6 @@ history.py               which reports stay
 
 from storage.frames import Reader, open_reader
 from storage.memory import StudyMemory
-from storage.store import Store, open_store, request_stop
+from storage.store import Store, bring_up, open_store, request_stop
 
-__all__ = ["Reader", "Store", "StudyMemory", "open_reader", "open_store", "request_stop"]
+__all__ = ["Reader", "Store", "StudyMemory", "bring_up", "open_reader", "open_store", "request_stop"]

@@ -15,7 +15,7 @@ from spaces.errors import StorageError, StudyError
 from spaces.records import State
 from storage import migrations, rows
 from storage.database import Database, Rows, find_database
-from storage.schema import NUMBERS_PER_STUDY, studies, trial_id, trials
+from storage.schema import NUMBERS_PER_STUDY, studies, trial_id, trials, workers
 
 Schema = Mapping[str, pl.DataType]
 
@@ -44,6 +44,7 @@ def _schema(table: Table) -> Schema:
 STUDIES: Schema = _schema(studies)
 TRIALS: Schema = _schema(trials)
 """`params`, `draws` and `config` are JSON texts."""
+WORKERS: Schema = _schema(workers)
 METRICS: Schema = {
     "number": pl.Int64(),
     "step": pl.Int64(),
@@ -146,6 +147,20 @@ class Reader:
         columns = f"trial_id - {first} AS number, step, name, variant, condition, value"
         frame = self._frame(f"SELECT {columns} FROM metrics WHERE {mine}{named}", METRICS)
         return frame.sort("number", "step", "name", "variant", "condition")
+
+    def workers(self, study: str) -> pl.DataFrame:
+        """The workers that trained for a study, in all its launches; columns WORKERS.
+
+        `steps` are training steps of a worker's lanes, `room` what they would have been with none free: the sums over
+        workers are the study's lane utilisation.
+        """
+        mine = f"study_id = {self.study(study)['id']}"
+        return self._frame(f"SELECT {', '.join(WORKERS)} FROM workers WHERE {mine} ORDER BY id", WORKERS)
+
+    def lane_steps(self, study: str) -> tuple[int, int]:
+        """Training steps of the study's lanes, and what they would have been with no lane free; of all launches."""
+        counts = self.workers(study)
+        return int(counts["steps"].sum()), int(counts["room"].sum())
 
     def query(self, sql: str) -> pl.DataFrame:
         """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from spaces.records import Ending, Outcome, Report, Trial
+from spaces.records import Ending, Outcome, Report, Stage, Trial
 from storage.store import Store
 
 
@@ -16,9 +16,9 @@ class StudyMemory:
     store: Store
     study_id: int
 
-    def start(self, trials: Sequence[Trial], worker: str) -> None:
-        """Write trials as running on `worker`."""
-        self.store.start(self.study_id, trials, worker)
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> None:
+        """Write trials as running on `worker`, and verdicts on those whose places they take."""
+        self.store.start(self.study_id, trials, worker, endings)
 
     def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending]) -> frozenset[int]:
         """Write a worker's reports and verdicts on its trials; the numbers it held."""
@@ -28,12 +28,12 @@ class StudyMemory:
         """Write the controller's own verdicts."""
         self.store.end(self.study_id, endings)
 
-    def requeue(self, worker: str | None) -> list[int]:
+    def requeue(self, worker: str | None, among: Collection[int] | None = None) -> list[int]:
         """Put running trials back in the queue; their numbers."""
-        return self.store.requeue(self.study_id, worker)
+        return self.store.requeue(self.study_id, worker, among)
 
-    def queued(self) -> list[tuple[int, dict[str, float]]]:
-        """Number and draws of the trials that wait."""
+    def queued(self) -> list[list[Stage]]:
+        """The lines of descent of the trials that wait."""
         return self.store.queued(self.study_id)
 
     def outcomes(self, limit: int | None) -> list[Outcome]:
@@ -43,6 +43,10 @@ class StudyMemory:
     def reports(self, metric: str) -> list[Report]:
         """The kept reports of trials that ended, with the metrics of this name."""
         return self.store.reports(self.study_id, metric)
+
+    def copied(self) -> dict[int, int]:
+        """The trials whose state others took over, and when the last one did."""
+        return self.store.copied(self.study_id)
 
     def created(self) -> int:
         """The number of the next new trial."""

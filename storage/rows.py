@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from spaces.records import TERMINAL, Ending, Metric, Outcome, Report, State, Trial
+from spaces.records import TERMINAL, Ending, Metric, Outcome, Report, Stage, State, Trial
 from storage.database import Database, Insert, MetricRow
-from storage.schema import Now, metrics, trial_id, trials, workers
+from storage.schema import Now, metrics, studies, trial_id, trials, workers
 
 _IN = 10_000
 """Values in one IN (...): below the limits of both databases."""
@@ -26,6 +26,11 @@ _END = (
     .where(trials.c.id == bindparam("trial"), trials.c.state == "running")
     .values(state=bindparam("verdict"), objective=bindparam("score"), error=bindparam("reason"), finished_at=Now())
 )
+_WORKED = (
+    update(workers)
+    .where(workers.c.study_id == bindparam("study"), workers.c.id == bindparam("worker"))
+    .values(steps=bindparam("trained"), room=bindparam("offered"))
+)
 _FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metrics.c.step == bindparam("at"))
 
 
@@ -37,6 +42,10 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         where=trials.c.state == "queued",
     )
     connection.execute(statement, [_trial_row(study_id, trial, worker) for trial in started])
+    copies = [trial.number + 1 for trial in started if trial.lineage]
+    if copies:
+        this = update(studies).where(studies.c.id == study_id, studies.c.trials < max(copies))
+        connection.execute(this.values(trials=max(copies)))
 
 
 def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
@@ -51,7 +60,9 @@ def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
         "model": model["name"],
         "scorer": model["scorer"]["name"] if "scorer" in model else None,
         "seed": trial.seed,
-        "steps": 0,
+        "parent": trial.parent,
+        "parent_step": trial.parent_step if trial.lineage else None,
+        "steps": trial.parent_step,
         "worker": worker,
         "fence": 1,
         "params": dict(trial.params),
@@ -108,22 +119,48 @@ def _ending_row(study_id: int, ending: Ending) -> dict[str, Any]:
     }
 
 
-def requeue(connection: Connection, study_id: int, worker: str | None) -> list[int]:
-    """Put running trials (None: of every worker) back to queued, without a trace of how far they were."""
+def requeue(
+    connection: Connection, study_id: int, worker: str | None, among: Collection[int] | None = None
+) -> list[int]:
+    """Put running trials (None: of every worker; all of them) back to queued, without a trace of how far they were."""
     running = [trials.c.study_id == study_id, trials.c.state == "running"]
     if worker is not None:
         running.append(trials.c.worker == worker)
+    if among is not None:
+        running.append(trials.c.number.in_(among))
     numbers = sorted(connection.scalars(select(trials.c.number).where(*running).with_for_update()))
     connection.execute(delete(metrics).where(metrics.c.trial_id.in_(select(trials.c.id).where(*running))))
     connection.execute(update(trials).where(*running).values(state="queued", worker=None, steps=0, started_at=None))
     return numbers
 
 
-def queued(connection: Connection, study_id: int) -> list[tuple[int, dict[str, float]]]:
-    """Number and draws of the trials that wait, in order of number."""
-    waiting = (trials.c.study_id == study_id, trials.c.state == "queued")
-    rows = connection.execute(select(trials.c.number, trials.c.draws).where(*waiting).order_by(trials.c.number))
-    return [(number, draws) for number, draws in rows]
+def queued(connection: Connection, study_id: int) -> list[list[Stage]]:
+    """The lines of descent of the trials that wait, in order of number."""
+    waiting = select(trials.c.number).where(trials.c.study_id == study_id, trials.c.state == "queued")
+    return lines(connection, study_id, list(connection.scalars(waiting.order_by(trials.c.number))))
+
+
+def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[Stage]]:
+    """The line of descent of each of these trials: first the trial that started anew, last the trial itself."""
+    c = trials.c
+    known: dict[int, tuple[Stage, int | None]] = {}
+    wanted = set(numbers)
+    while wanted:
+        asked = list(wanted)[:_IN]
+        these = c.id.in_([trial_id(study_id, number) for number in asked])
+        found = connection.execute(select(c.number, c.draws, c.parent_step, c.parent).where(these)).all()
+        known |= {number: (Stage(number, draws, start or 0), parent) for number, draws, start, parent in found}
+        wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
+    return [_line(known, number) for number in numbers]
+
+
+def _line(known: Mapping[int, tuple[Stage, int | None]], number: int) -> list[Stage]:
+    line: list[Stage] = []
+    stage, parent = known[number]
+    while parent is not None:
+        line.append(stage)
+        stage, parent = known[parent]
+    return [stage, *reversed(line)]
 
 
 def outcomes(connection: Connection, study_id: int, limit: int | None) -> list[Outcome]:
@@ -153,6 +190,13 @@ def reports(connection: Connection, study_id: int, metric: str) -> list[Report]:
     ]
 
 
+def copied(connection: Connection, study_id: int) -> dict[int, int]:
+    """The trials whose state others took over -> the last step at which one did."""
+    c = trials.c
+    parents = select(c.parent, func.max(c.parent_step)).where(c.study_id == study_id, c.parent.is_not(None))
+    return {number: step for number, step in connection.execute(parents.group_by(c.parent))}  # noqa: C416
+
+
 def created(connection: Connection, study_id: int) -> int:
     """The highest number of the study plus one; 0 for a study without trials."""
     return (
@@ -169,13 +213,21 @@ def counts(connection: Connection, study_id: int) -> dict[State, int]:
     return {state: count for state, count in rows}  # noqa: C416
 
 
-def heartbeat(
-    connection: Connection, insert: Insert, study_id: int, worker: str, host: str, device: str, state: str
-) -> None:
-    """Write that the worker was heard of now."""
-    seen = {"host": host, "device": device, "state": state, "heartbeat_at": Now()}
-    statement = insert.values(study_id=study_id, id=worker, fence=1, **seen)
-    connection.execute(statement.on_conflict_do_update(index_elements=[workers.c.study_id, workers.c.id], set_=seen))
+def heartbeat(connection: Connection, insert: Insert, study_id: int, worker: str, seen: Mapping[str, Any]) -> None:
+    """Write that the worker was heard of now, and what else is seen of it: columns of workers."""
+    heard = {**seen, "heartbeat_at": Now()}
+    statement = insert.values(study_id=study_id, id=worker, fence=1, **heard)
+    connection.execute(statement.on_conflict_do_update(index_elements=[workers.c.study_id, workers.c.id], set_=heard))
+
+
+def lane_steps(connection: Connection, study_id: int, counts: Mapping[str, tuple[int, int]]) -> None:
+    """Write worker -> (steps, room) for workers that were heard of before."""
+    rows = [
+        {"study": study_id, "worker": worker, "trained": steps, "offered": room}
+        for worker, (steps, room) in counts.items()
+    ]
+    if rows:
+        connection.execute(_WORKED, rows)
 
 
 def finite(value: float | None) -> float | None:

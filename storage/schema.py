@@ -4,7 +4,7 @@ studies        one row per launched space
 trials         one row per trial; id = study_id * 10^9 + number, so a trial's id needs no look-up and no sequence
 metrics        one row per number of a report, primary key (trial_id, step, name, variant, condition)
 architectures  frozen spline non-linearities found by stage one
-workers        who trains, and when it was last heard of
+workers        who trains, when it was last heard of, and how full its lanes were
 
 A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
@@ -29,11 +29,12 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0001"
+VERSION = "0003"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -104,6 +105,8 @@ trials = Table(
     Column("model", Text, nullable=False),
     Column("scorer", Text),
     Column("seed", BigInteger, nullable=False),
+    Column("parent", BigInteger),  # number of the trial whose state it took over, and the step at which it did
+    Column("parent_step", BigInteger),
     Column("steps", BigInteger, nullable=False),
     Column("objective", Double),
     Column("architecture_id", ForeignKey("architectures.id")),
@@ -147,6 +150,8 @@ workers = Table(
     Column("fence", BigInteger, nullable=False),
     Column("heartbeat_at", _Time, nullable=False),
     Column("lease_until", _Time),
+    Column("steps", BigInteger, nullable=False, server_default=text("0")),
+    Column("room", BigInteger, nullable=False, server_default=text("0")),
 )
 
 

@@ -7,7 +7,7 @@ a key that the caller knows, so that a call whose answer was lost can be made ag
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -16,7 +16,7 @@ from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
-from spaces.records import Ending, Outcome, Report, State, Trial
+from spaces.records import Ending, Outcome, Report, Stage, State, Trial
 from spaces.settings import History, Objective
 from storage import migrations, rows
 from storage.database import Database, find_database
@@ -136,8 +136,8 @@ class Store:
         with self._transaction() as connection:
             return self._database.stop_requested(connection, study_id)
 
-    def start(self, study_id: int, started: Sequence[Trial], worker: str) -> None:
-        """Write trials as running on `worker`: new ones, or ones that were put back in the queue.
+    def start(self, study_id: int, started: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> None:
+        """Write trials as running on `worker`, new or queued ones, and verdicts on those whose places they take.
 
         Raises StudyError, and writes nothing, if one of them has ended or runs elsewhere.
         """
@@ -149,7 +149,8 @@ class Store:
             refused = sorted(set(numbers) - rows.held(connection, study_id, worker, numbers))
             if refused:
                 raise StudyError(f"trials {refused[:5]} have ended or run elsewhere; {worker} cannot start them")
-        self._drop_pasts(study_id, numbers)
+            rows.end(connection, study_id, endings)
+        self._drop_pasts(study_id, (*numbers, *(ending.number for ending in endings)))
 
     def record(
         self, study_id: int, worker: str, reports: Sequence[Report], endings: Sequence[Ending] = ()
@@ -176,18 +177,19 @@ class Store:
             rows.end(connection, study_id, endings)
         self._drop_pasts(study_id, (ending.number for ending in endings))
 
-    def requeue(self, study_id: int, worker: str | None) -> list[int]:
-        """Put the running trials of a lost worker (None: of all, at resume) back in the queue; their numbers.
+    def requeue(self, study_id: int, worker: str | None, among: Collection[int] | None = None) -> list[int]:
+        """Put the running trials of a worker (None: of all, at resume) back in the queue; their numbers.
 
+        `among`: only these, which a worker could not keep; None: all that it had, since it is lost.
         They start again from step 0 and give the same numbers, so their metrics are deleted.
         """
         with self._transaction() as connection:
-            numbers = rows.requeue(connection, study_id, worker)
+            numbers = rows.requeue(connection, study_id, worker, among)
         self._drop_pasts(study_id, numbers)
         return numbers
 
-    def queued(self, study_id: int) -> list[tuple[int, dict[str, float]]]:
-        """Number and draws of the trials that wait to be started again, in order of number."""
+    def queued(self, study_id: int) -> list[list[Stage]]:
+        """The lines of descent of the trials that wait to be started again, in order of number; see `rows.lines`."""
         with self._transaction() as connection:
             return rows.queued(connection, study_id)
 
@@ -201,6 +203,11 @@ class Store:
         with self._transaction() as connection:
             return rows.reports(connection, study_id, metric)
 
+    def copied(self, study_id: int) -> dict[int, int]:
+        """The trials whose state others took over -> the last step at which one did."""
+        with self._transaction() as connection:
+            return rows.copied(connection, study_id)
+
     def created(self, study_id: int) -> int:
         """The number that the study's next new trial gets."""
         with self._transaction() as connection:
@@ -211,10 +218,21 @@ class Store:
         with self._transaction() as connection:
             return rows.counts(connection, study_id)
 
-    def heartbeat(self, study_id: int, worker: str, *, host: str, device: str, state: str) -> None:
-        """Write that the worker was heard of, by the database's clock."""
+    def heartbeat(
+        self, study_id: int, worker: str, *, host: str, device: str, state: str, steps: int = 0, room: int = 0
+    ) -> None:
+        """Write that the worker was heard of, by the database's clock.
+
+        `steps`: training steps of its lanes since it started; `room`: what they would have been with no lane free.
+        """
+        seen = {"host": host, "device": device, "state": state, "steps": steps, "room": room}
         with self._transaction() as connection:
-            rows.heartbeat(connection, self._database.insert(workers), study_id, worker, host, device, state)
+            rows.heartbeat(connection, self._database.insert(workers), study_id, worker, seen)
+
+    def count_lane_steps(self, study_id: int, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Write worker -> (steps, room), as of `heartbeat`, without having heard of the workers."""
+        with self._transaction() as connection:
+            rows.lane_steps(connection, study_id, counts)
 
     @contextmanager
     def _transaction(self) -> Generator[Connection]:
@@ -244,6 +262,18 @@ class Store:
     def _drop_pasts(self, study_id: int, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._pasts.pop((study_id, number), None)
+
+
+def bring_up(url: str) -> None:
+    """Bring a database of an older schema to this code's; any other one is only looked at.
+
+    Raises StorageError if there is none, StudyError if it is older and another process is writing it.
+    """
+    database = find_database(url)
+    with database.reader() as connection, database.errors_in_words(), connection.begin():
+        older = migrations.is_older(connection)
+    if older:
+        open_store(url).close()
 
 
 def request_stop(url: str, study: str) -> None:

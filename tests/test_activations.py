@@ -113,6 +113,23 @@ def test_each_channel_is_computed_by_itself_and_the_width_is_as_declared(name: s
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("channels", [6, 32])
+def test_an_entrys_bits_do_not_depend_on_where_in_a_tensor_it_lies(name: str, channels: int) -> None:
+    """What is left over when a tensor is cut into vector registers lies elsewhere at each width of a pack."""
+    activation = build(name)
+    generator = torch.Generator().manual_seed(0)
+    values = 3 * torch.randn(41, 3, channels * activation.inputs, generator=generator)
+    learned = {n: t.float() for n, t in learned_by(activation).items()}
+    slopes = vmap(grad(lambda v: activation.apply(v, learned).square().sum()))
+    whole = activation.apply(values, learned), slopes(values)
+    for first in range(0, 39, 3):
+        for width in (2, 3, 7):
+            lanes = values[first : first + width].clone()
+            assert torch.equal(activation.apply(lanes, learned), whole[0][first : first + width])
+            assert torch.equal(slopes(lanes), whole[1][first : first + width])
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_lanes_with_knobs_of_their_own_equal_each_alone_to_the_bit(name: str) -> None:
     activation = build(name)
     scales = [0.5, 1.0, 1.25]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -18,7 +18,7 @@ from search.objectives import objective_after
 from search.samplers import Strategy
 from search.stopping import Monitor
 from search.supply import RARE, Supply
-from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Trial
+from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Stage, Trial
 from spaces.settings import Objective
 from spaces.space import Space
 from tests.search_spaces import CONDITIONAL, PLAIN, space
@@ -54,8 +54,9 @@ class Rows(Memory):
             self.failures -= 1
             raise OSError("the database does not answer")
 
-    def start(self, trials: Sequence[Trial], worker: str) -> None:
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> None:
         self._fail_if_asked()
+        self.end(endings)
         for trial in trials:
             row = self.rows.get(trial.number)
             assert row is None or (row.state == "queued" and row.trial == trial), f"trial {trial.number} doubled"
@@ -81,15 +82,21 @@ class Rows(Memory):
             self.ended.append(ending.number)
             self.log.append(("end", ending.number))
 
-    def requeue(self, worker: str | None) -> list[int]:
-        numbers = [n for n, row in self.rows.items() if row.state == "running" and worker in (None, row.worker)]
+    def requeue(self, worker: str | None, among: Collection[int] | None = None) -> list[int]:
+        held = [n for n, row in self.rows.items() if row.state == "running" and worker in (None, row.worker)]
+        numbers = [n for n in held if among is None or n in among]
         for number in numbers:
             self.rows[number].state = "queued"
             self.rows[number].reports = []
         return numbers
 
-    def queued(self) -> list[tuple[int, Mapping[str, float]]]:
-        return [(n, row.trial.draws) for n, row in sorted(self.rows.items()) if row.state == "queued"]
+    def queued(self) -> list[list[Stage]]:
+        return [self.line(row.trial) for _, row in sorted(self.rows.items()) if row.state == "queued"]
+
+    def line(self, trial: Trial) -> list[Stage]:
+        """What is stored of a trial and its ancestors: parent and step, and the draws of each."""
+        before = [] if trial.parent is None else self.line(self.rows[trial.parent].trial)
+        return [*before, Stage(trial.number, trial.draws, trial.parent_step)]
 
     def outcomes(self, limit: int | None) -> list[Outcome]:
         assert limit is None
@@ -107,6 +114,10 @@ class Rows(Memory):
 
     def reports(self, metric: str) -> list[Report]:
         return [report for number in self.ended for report in self.rows[number].reports]
+
+    def copied(self) -> dict[int, int]:
+        trials = [row.trial for row in self.rows.values() if row.trial.parent is not None]
+        return {t.parent: t.parent_step for t in sorted(trials, key=lambda t: t.parent_step) if t.parent is not None}
 
     def created(self) -> int:
         return max(self.rows, default=-1) + 1

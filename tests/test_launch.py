@@ -110,10 +110,10 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["missing.yaml"], "missing.yaml: no such file, and 'missing.yaml' is no packaged space; choose one of quick/"),
+        (["missing.yaml"], "missing.yaml: no such file, and 'missing.yaml' is no packaged space; choose one of algorithmic/"),
         (["."], "this is a directory; name the space file in it"),
         (["broken.yaml"], "broken.yaml:2: broken YAML"),
-        ([SPACE, "--set", "model.scorer=nosuch"], "'nosuch' is no scorer; choose one of average, "),
+        ([SPACE, "--set", "model.scorer=nosuch"], "'nosuch' is no scorer; choose one of adaptive_temperature, average, "),
         ([SPACE, "--trials", "-1"], "search.trials: -1 must be an integer >= 1"),
         ([SPACE, "--trials", "0"], "search.trials: 0 must be an integer >= 1"),
         ([SPACE, "--steps", "0"], "training.steps: 0 must be an integer >= 1"),
@@ -170,7 +170,7 @@ def test_a_missing_ray_is_told_in_one_line(tmp_path: Path):
 def test_a_dry_run_tells_packs_time_and_size_and_touches_nothing(here: Run, tmp_path: Path, space: str, trials: str):
     words = [line.split(maxsplit=1) for line in here("launch", space, "--dry-run")]
     told = {word: text for word, text in words}  # noqa: C416
-    assert [*told] == ["study", "trials", "packs", "steps", "database", "rate", "time"]
+    assert [*told] == ["study", "trials", "packs", "steps", "database", "width", "rate", "time"]
     assert told["trials"].startswith(trials)
     assert "structure" in told["packs"]
     assert not list(tmp_path.iterdir())

@@ -98,7 +98,7 @@ def test_what_is_no_number_shows_in_the_loss(dropout: tuple[float, float], broke
     streams = Streams.of(seeds, Purpose.DROPOUT, 0)
     batch = recipe.task.training(streams, 16)
     assert function is not None
-    _, loss = function(recipe.model, parameters, batch, [streams, streams])
+    _, loss = function(recipe.model, recipe.task, parameters, batch, [streams, streams])
     assert loss.isfinite().tolist() == [True, False]
 
 

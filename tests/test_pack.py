@@ -12,6 +12,7 @@ import torch
 from spaces.records import Report, Trial
 from tests.trials import config, random_knobs, trial
 from workers.pack import Pack
+from workers.tensors import power
 
 TOLERANCE = 1e-10
 
@@ -147,3 +148,18 @@ def test_float32_packs_agree_with_trials_alone_over_a_short_run() -> None:
     for key, report in expected.items():
         for one, other in zip(seen[key].metrics, report.metrics, strict=True):
             assert one.value == other.value, "to the bit on one kind of device"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_bits_of_products_and_powers_do_not_depend_on_the_lane(dtype: torch.dtype) -> None:
+    numbers = torch.Generator().manual_seed(0)
+    for rows, inner, columns in [(5, 12, 7), (9, 12, 5), (9, 12, 9), (17, 32, 16)]:
+        left = torch.randn(11, rows, inner, dtype=dtype, generator=numbers)
+        right = torch.randn(11, inner, columns, dtype=dtype, generator=numbers)
+        whole = torch.bmm(left, right)
+        for lane in range(11):
+            assert torch.equal(torch.bmm(left[[lane, lane]], right[[lane, lane]])[0], whole[lane])
+    bases = 1 + 100 * torch.rand(1003, dtype=dtype, generator=numbers)
+    alone = torch.cat([power(base, -0.7) for base in bases.split(1)])
+    assert torch.equal(power(bases, -0.7), alone)
+    assert torch.allclose(alone, bases**-0.7)

@@ -92,7 +92,14 @@ def test_a_trial_is_fully_resolved() -> None:
         },
         "optimizer": {"name": "sgd", "learning_rate": 1e-3, "momentum": 0.0, "warmup": 3},
         "averaging": {"name": "ema", "power": 0.5},
-        "training": {"steps": 1000, "batch": 32, "validate_every": 1000, "validation_batch": 1024, "dtype": "float32"},
+        "training": {
+            "steps": 1000,
+            "batch": 32,
+            "validate_every": 1000,
+            "validation_batch": 1024,
+            "dtype": "float32",
+            "pad_shapes": False,
+        },
     }
     assert trial.params == {
         "task.length": 5,
@@ -129,7 +136,13 @@ def test_the_structure_is_what_a_pack_shares() -> None:
         },
         "optimizer": {"name": "sgd"},
         "averaging": {"name": "ema"},
-        "training": {"batch": 32, "validate_every": 1000, "validation_batch": 1024, "dtype": "float32"},
+        "training": {
+            "batch": 32,
+            "validate_every": 1000,
+            "validation_batch": 1024,
+            "dtype": "float32",
+            "pad_shapes": False,
+        },
     }
     assert json.loads(trial.structure) == expected
     assert trial.structure == plugins.canonical_json(expected)
@@ -561,7 +574,7 @@ def test_a_file_may_start_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_names_the_packaged_spaces() -> None:
-    with pytest.raises(SpaceError, match=r"no such file.* did you mean 'set_complement'\? choose one of quick/"):
+    with pytest.raises(SpaceError, match=r"no such file.* did you mean 'set_complement'\? choose one of algorithmic/"):
         spaces.load("set_complemen", FAMILIES)
 
 

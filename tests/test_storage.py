@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from spaces.errors import StudyError
-from spaces.records import Ending, Metric, Report
+from spaces.records import Ancestor, Ending, Metric, Report, Stage, Trial
 from storage import open_reader, open_store, request_stop
 from tests.databases import OBJECTIVE, claimed, make_report, make_trial, new_study, raw
 
@@ -193,7 +194,7 @@ def test_requeued_trials_start_from_nothing(url: str):
         store.record(study, "a", [make_report(0, 10), make_report(1, 10)], [finished(1)])
         store.record(study, "b", [make_report(2, 10)])
         assert store.requeue(study, "a") == [0]
-        assert store.queued(study) == [(0, dict(make_trial(0).draws))]
+        assert store.queued(study) == [[Stage(0, dict(make_trial(0).draws))]]
         assert raw(url, "SELECT DISTINCT trial_id FROM metrics ORDER BY 1") == [(study * 10**9 + n,) for n in (1, 2)]
         assert store.requeue(study, None) == [2]
         store.start(study, [make_trial(0)], "c")
@@ -202,6 +203,42 @@ def test_requeued_trials_start_from_nothing(url: str):
         (1, "finished", "a", 10, 1),
         (2, "queued", None, 0, 1),
     ]
+
+
+def copy_of(parent: Trial, number: int, step: int) -> Trial:
+    """Trial `number` as one that goes on from the state of another."""
+    past = Ancestor(parent.number, parent.seed, parent.config, step)
+    return replace(make_trial(number), lineage=(*parent.lineage, past))
+
+
+def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_with_its_line(url: str):
+    child = copy_of(make_trial(1), 120, 30)
+    grandchild = copy_of(child, 121, 50)
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        store.start(study, [child], "w", [Ending(number=0, state="pruned", objective=0.5)])
+        store.start(study, [grandchild, copy_of(make_trial(1), 122, 60)], "w", [finished(1)])
+        assert store.copied(study) == {1: 60, 120: 50}
+        rows = raw(url, "SELECT number, state, parent, parent_step, steps FROM trials ORDER BY number")
+        assert store.requeue(study, "w") == [120, 121, 122]
+        line = [Stage(number, dict(make_trial(number).draws), step) for number, step in ((1, 0), (120, 30), (121, 50))]
+        assert store.queued(study)[:2] == [line[:2], line]
+    assert rows == [
+        (0, "pruned", None, None, 0),
+        (1, "finished", None, None, 0),
+        (120, "running", 1, 30, 30),
+        (121, "running", 120, 50, 50),
+        (122, "running", 1, 60, 60),
+    ]
+    assert raw(url, "SELECT trials FROM studies") == [(123,)]
+
+
+def test_a_trial_keeps_its_place_where_the_one_that_should_take_it_cannot_start(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        with pytest.raises(StudyError, match="cannot start"):
+            store.start(study, [copy_of(make_trial(1), 0, 10)], "other", [finished(1)])
+    assert raw(url, "SELECT number, state FROM trials ORDER BY number") == [(0, "running"), (1, "running")]
 
 
 def test_studies_do_not_touch_one_another(url: str):

@@ -22,10 +22,11 @@ from sqlalchemy import create_engine
 
 import storage
 from spaces.errors import StorageError, StudyError
-from storage import open_reader, open_store
+from storage import bring_up, open_reader, open_store
+from storage.database import find_database
 from storage.schema import VERSION, VERSION_TABLE, metadata
 from storage.sqlite import filesystem_of
-from tests.databases import OBJECTIVE, Server, claimed, make_trial, raw
+from tests.databases import OBJECTIVE, Server, claimed, make_first_version, make_trial, raw
 
 ROOT = Path(storage.__file__).parents[1]
 
@@ -104,6 +105,46 @@ def test_a_reader_refuses_an_older_schema(url: str):
     open_store(url).close()
     raw(url, f"UPDATE {VERSION_TABLE} SET version_num = '0000'")
     with pytest.raises(StorageError, match="has schema 0000, this program reads"):
+        open_reader(url)
+
+
+def test_a_database_of_the_first_version_is_brought_up_with_its_rows(url: str):
+    make_first_version(url)
+    with pytest.raises(StorageError, match=f"has schema 0001, this program reads {VERSION}; `search resume` brings"):
+        open_reader(url)
+    bring_up(url)
+    with open_reader(url) as reader:
+        [worker] = reader.workers("old").iter_rows(named=True)
+        assert reader.study("old")["created_at"].second == 5
+        assert reader.holder("old") is None
+    assert (worker["id"], worker["device"], worker["fence"], worker["steps"], worker["room"]) == (
+        "w",
+        "cuda:0",
+        3,
+        0,
+        0,
+    )
+
+
+def test_an_old_database_is_not_brought_up_under_a_writer(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    make_first_version(url)
+    database = find_database(url)
+    with database.writer(), pytest.raises(StudyError, match="is being written by"):
+        bring_up(url)
+    database.close()
+    assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [("0001",)]
+
+
+def test_bringing_up_leaves_a_database_alone_that_is_up_or_not_there(url: str, tmp_path: Path):
+    with claimed(url):
+        bring_up(url)  # somebody is writing it
+    with pytest.raises(StorageError, match="there is no such database"):
+        bring_up(f"sqlite:///{tmp_path}/none.db")
+    assert not (tmp_path / "none.db").exists()
+    raw(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    bring_up(url)
+    with pytest.raises(StorageError, match="newer than"):
         open_reader(url)
 
 

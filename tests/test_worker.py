@@ -81,7 +81,10 @@ def test_steps_and_lane_room_are_accounted_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "needed", "expected"), [(8, 8, 8), (8, 5, 8), (8, 4, 4), (8, 9, 9), (8, 1, 1), (2, 2, 2)]
+    ("needed", "idle", "price", "expected"),
+    [(8, 9.0, 1.0, 8), (9, 0.0, 1.0, 9), (5, 0.9, 1.0, 8), (5, 1.0, 1.0, 5), (7, 0.0, 0.0, 7), (4, 0.0, 1.0, 4)],
 )
-def test_a_pack_keeps_its_width_while_most_lanes_train(width: int, needed: int, expected: int) -> None:
-    assert fitting(width, needed) == expected
+def test_a_pack_narrows_when_half_is_free_or_its_free_lanes_have_cost_as_much_as_a_new_width(
+    needed: int, idle: float, price: float, expected: int
+) -> None:
+    assert fitting(8, needed, idle, price) == expected

@@ -50,9 +50,10 @@ def config(
 
 def trial(number: int, configuration: dict[str, Any], seed: int | None = None) -> Trial:
     """A trial of this configuration; its structure as the space would derive it."""
-    recipe = Recipe.of(configuration)
+    recipe = Recipe.of(configuration).padded()
     shared = {part: plugins.structure_of(getattr(recipe, part)) for part in ("task", "model", "optimizer", "averaging")}
-    shared["training"] = [recipe.training.batch, recipe.training.validate_every, recipe.training.dtype]
+    training = recipe.training
+    shared["training"] = [training.batch, training.validate_every, training.dtype, training.pad_shapes]
     return Trial(
         number=number,
         group=0,

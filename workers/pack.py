@@ -6,19 +6,21 @@ Legend: L lanes, P parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import operator
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from spaces.records import Metric, Report, Trial
+from spaces import plugins
+from spaces.records import Ancestor, Metric, Report, Trial
 from workers.randomness import Purpose, Streams
 from workers.steps import step_of
-from workers.tasks import Batch
+from workers.tasks import Batch, Task
 from workers.tracing import Traced, tree_map
-from workers.train import Layout, Recipe, State, begin, judged
+from workers.train import Layout, Recipe, State, begin, judged, judging_key
 
 NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
@@ -30,12 +32,25 @@ class Lane:
 
     number: int
     steps: int
+    layout: Layout
+    """How the trial's parameters lie without padding."""
     step: int = 0
     reported_step: int = 0
+    ahead: list[tuple[int, Trial | Ancestor]] = field(default_factory=list[tuple[int, Trial | Ancestor]])
+    """While an ancestor of the trial trains here: who takes the lane over next, and at which step; itself last."""
 
     def until_report(self, every: int) -> int:
-        """Steps to the next validation: every `every` steps, and after the last one."""
+        """Steps to the next validation (every `every` steps, and after the last one), or to the next of its line."""
+        if self.ahead:
+            return self.ahead[0][0] - self.step
+        if self.due(every):
+            return 0  # memory ran out before it was validated
         return min(every - self.step % every, self.steps - self.step)
+
+    def due(self, every: int) -> bool:
+        """Whether it is to be validated where it stands."""
+        at_step = self.step % every == 0 or self.step == self.steps
+        return at_step and self.step > self.reported_step and not self.ahead
 
 
 class Pack:
@@ -50,17 +65,23 @@ class Pack:
         self.lanes: list[Lane | None] = [None] * max(width, NARROWEST)
         self._steps = self._room = 0
         self._device = torch.device(device)
-        self._recipe = Recipe.of(trial.config)
-        self._layout = Layout(self._recipe.model.parameters(self._recipe.task))
-        self._knobs = {path: self._filled(value) for path, value in self._recipe.knobs().items()}
+        recipe = Recipe.of(trial.config)
+        self._recipe = recipe.padded()
+        self._layout = Layout.of(self._recipe)
+        self._knobs = {path: self._filled(value) for path, value in recipe.knobs().items()}
         self._seeds = torch.full((self.width,), trial.seed, device=self._device)
         self._state = self._stacked_start(trial)
         self._step = step_of(self._recipe, self.structure, self._device)
-        self._judge = Traced(("judge", self.structure, device), vmap(self._judge_one))
+        self._judge = Traced(("judge", judging_key(self._recipe), device), vmap(self._judge_one))
 
     @property
     def width(self) -> int:
         return len(self.lanes)
+
+    @property
+    def width_seconds(self) -> float:
+        """What the last new width cost, in seconds."""
+        return self._step.width_seconds
 
     @property
     def running(self) -> dict[int, int]:
@@ -72,12 +93,25 @@ class Pack:
         return self.lanes.count(None)
 
     def place(self, trials: Iterable[Trial]) -> None:
-        """Start trials of this pack's structure, from their step 0, in free lanes."""
+        """Start trials of this pack's structure in free lanes.
+
+        A trial that goes on from another's state gets it from that one's lane, if it stands at that very step, and else
+        by training its ancestors first; the numbers are the same.
+        """
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
-            place, recipe = self.lanes.index(None), Recipe.of(trial.config)
-            self._write(place, trial, recipe)
-            self.lanes[place] = Lane(number=trial.number, steps=recipe.training.steps)
+            place, parent = self.lanes.index(None), self._lane_of_parent(trial)
+            own = Layout.of(Recipe.of(trial.config))
+            lane = Lane(number=trial.number, steps=trial.config["training"]["steps"], layout=own)
+            if parent is None:
+                starts = (0, *(ancestor.until for ancestor in trial.lineage))
+                (_, first), *lane.ahead = zip(starts, (*trial.lineage, trial), strict=True)
+                self._write(place, begin(self._take_over(place, first), self._initial(first)))
+            else:
+                self._write(place, tree_map(operator.itemgetter(parent), self._state))
+                self._take_over(place, trial)
+                lane.step = lane.reported_step = trial.parent_step
+            self.lanes[place] = lane
 
     def release(self, numbers: Iterable[int]) -> None:
         """Free the lanes of these trials; numbers that are not here are ignored."""
@@ -94,30 +128,35 @@ class Pack:
         running = [place for place, lane in enumerate(self.lanes) if lane]
         assert len(running) <= width, "running trials must fit"
         places = torch.tensor((running + [0] * width)[:width], device=self._device)
-        self._state = tree_map(lambda t: t[places], self._state)
-        self._knobs = {path: values[places] for path, values in self._knobs.items()}
-        self._seeds = self._seeds[places]
+        state = tree_map(lambda t: t[places], self._state)  # memory may run out: all is new, or all as it was
+        knobs = {path: values[places] for path, values in self._knobs.items()}
+        self._state, self._knobs, self._seeds = state, knobs, self._seeds[places]
         kept = [self.lanes[place] for place in running]
         self.lanes = kept + [None] * (width - len(kept))
 
     def train(self, most: int) -> list[Report]:
         """Train every lane up to the next report of any lane, at most `most` steps; release the trials that end.
 
-        Returns the reports due at the step reached, and those of trials found to have diverged on the way.
+        Returns the reports due at the step reached, and those of trials found to have diverged on the way. An error, as
+        when memory runs out, leaves every lane after its last whole step; what was due then is due at the next call.
         """
         live = [lane for lane in self.lanes if lane]
         every = self._recipe.training.validate_every
         count = min([most, *(lane.until_report(every) for lane in live)])
-        for _ in range(count):
-            self._state = self._advance()
-        self._steps += count * len(live)
-        self._room += count * self.width
-        for lane in live:
-            lane.step += count
+        made = 0
+        try:
+            while made < count:
+                self._state = self._advance()
+                made += 1
+        finally:
+            self._steps += made * len(live)
+            self._room += made * self.width
+            for lane in live:
+                lane.step += made
         diverged = self._diverged()
-        self.release(report.number for report in diverged)
-        due = self._due()
-        self.release(report.number for report in due if report.state != "running")
+        due = self._due({report.number for report in diverged})
+        self.release(report.number for report in (*diverged, *due) if report.state != "running")
+        self._pass_on()
         return diverged + due
 
     def take_counts(self) -> tuple[int, int]:
@@ -127,12 +166,15 @@ class Pack:
         return counts
 
     def parameters(self, number: int) -> dict[str, Tensor]:
-        """The current parameters of a running trial, by name."""
-        return self._layout.split(self._state.parameters[self.running[number]])
+        """The current parameters of a running trial, by name; without padding."""
+        place = self.running[number]
+        return self._layout.cropped(self._own_layout(number), self._state.parameters[place])
 
     def set_parameters(self, number: int, named: Mapping[str, Tensor]) -> None:
         """Replace a running trial's parameters, for example by weights built by hand."""
-        self._state.parameters[self.running[number]] = self._layout.join(named).to(self._state.parameters)
+        place = self.running[number]
+        own = self._own_layout(number)
+        self._state.parameters[place] = self._layout.padded(own, own.join(named)).to(self._state.parameters)
 
     def evaluate(self, numbers: Iterable[int]) -> dict[int, tuple[Metric, ...]]:
         """Validate these running trials now."""
@@ -140,38 +182,63 @@ class Pack:
         places = {number: running[number] for number in numbers}
         return dict(zip(places, self._metrics(list(places.values())), strict=True))
 
+    def _own_layout(self, number: int) -> Layout:
+        lane = self.lanes[self.running[number]]
+        assert lane, "a running trial has a lane"
+        return lane.layout
+
     # -- lanes -------------------------------------------------------------------------------------------------------
 
     def _filled(self, value: float) -> Tensor:
         return torch.full((self.width,), float(value), dtype=torch.float64, device=self._device)
 
-    def _initial(self, trial: Trial, recipe: Recipe) -> Tensor:
+    def _initial(self, trial: Trial | Ancestor) -> Tensor:
         """[P] initial parameters; from the trial's own knobs and computed alone: they never depend on neighbours."""
-        layout = Layout(recipe.model.parameters(recipe.task))
-        drawn = layout.initial(torch.tensor([trial.seed]))[0]
+        layout = Layout.of(Recipe.of(trial.config))
+        drawn = self._layout.padded(layout, layout.initial(torch.tensor([trial.seed]))[0])
         return drawn.to(self._device, self._recipe.dtype)
 
     def _stacked_start(self, trial: Trial) -> State:
-        start = begin(self._recipe, self._initial(trial, self._recipe))
+        start = begin(self._recipe, self._initial(trial))
         return tree_map(lambda t: t.expand(self.width, *t.shape).clone(), start)
 
-    def _write(self, place: int, trial: Trial, recipe: Recipe) -> None:
+    def _lane_of_parent(self, trial: Trial) -> int | None:
+        place = self.running.get(trial.parent) if trial.parent is not None else None
+        lane = self.lanes[place] if place is not None else None
+        return place if lane and lane.step == trial.parent_step and not lane.ahead else None
+
+    def _take_over(self, place: int, trial: Trial | Ancestor) -> Recipe:
+        """From now on the lane trains with the knobs and the random numbers of this trial, whose recipe this is."""
+        recipe = Recipe.of(trial.config)
         for path, value in recipe.knobs().items():
             self._knobs[path][place] = value
         self._seeds[place] = trial.seed
-        start = begin(recipe, self._initial(trial, recipe))
+        self._state.loss_sum[place] = 0
+        return recipe
 
+    def _pass_on(self) -> None:
+        """Give lanes in which an ancestor has come to its end to the next of its line."""
+        for place, lane in enumerate(self.lanes):
+            if lane and lane.ahead and lane.ahead[0][0] == lane.step:
+                self._take_over(place, lane.ahead.pop(0)[1])
+                lane.reported_step = lane.step
+
+    def _write(self, place: int, fresh: State) -> None:
         def write(stacked: Tensor, fresh: Tensor) -> None:
             stacked[place] = fresh
 
-        tree_map(write, self._state, start)
+        tree_map(write, self._state, fresh)
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _advance(self) -> State:
         streams = Streams.of(self._seeds, Purpose.TRAINING_DATA, self._state.step)
-        batch = self._recipe.task.training(streams, self._recipe.training.batch)
+        batch = self._task(self._knobs).training(streams, self._recipe.training.batch)
         return self._step(self._knobs, self._seeds, self._state, batch)
+
+    def _task(self, knobs: Batch) -> Task:
+        """The task with each lane's own sizes."""
+        return plugins.bind(self._recipe.task, knobs, "task")
 
     def _judge_one(self, knobs: Batch, state: State, batch: Batch) -> dict[str, dict[str, Tensor]]:
         return judged(self._recipe.bind(knobs), self._layout, state, batch)
@@ -186,12 +253,12 @@ class Pack:
             if lane and step
         ]
 
-    def _due(self) -> list[Report]:
+    def _due(self, diverged: Collection[int]) -> list[Report]:
         every = self._recipe.training.validate_every
         due = [
             (place, lane)
             for place, lane in enumerate(self.lanes)
-            if lane and (lane.step % every == 0 or lane.step == lane.steps)
+            if lane and lane.number not in diverged and lane.due(every)
         ]
         if not due:
             return []
@@ -216,8 +283,8 @@ class Pack:
 
     def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:
         """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""
-        task, count = self._recipe.task, self._recipe.training.validation_batch
         knobs, state, seeds = self._gathered(places)
+        task, count = self._task(knobs), self._recipe.training.validation_batch
         plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
         sets = {"": task.validation(plain, count), **task.shifted(shifted, count)}
         columns = {
@@ -241,8 +308,6 @@ class Pack:
     def _gathered(self, places: list[int]) -> tuple[Batch, State, Tensor]:
         """Knobs, state and seeds of these lanes, padded to a power of two, so that few widths are recorded."""
         width = max(NARROWEST, 1 << (len(places) - 1).bit_length())
-        if width >= self.width:
-            places, width = places + [p for p in range(self.width) if p not in places], self.width
         index = torch.tensor((places + places[:1] * width)[:width], device=self._device)
         knobs = {path: values[index] for path, values in self._knobs.items()}
         return knobs, tree_map(lambda tensor: tensor[index], self._state), self._seeds[index]

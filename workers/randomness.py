@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from workers.native import address, library
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
+_LAST_WORD = (1 << 63) - 1
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
@@ -91,17 +93,54 @@ class Streams:
         """
         compiled = library() if self.state.device.type == "cpu" else None
         if compiled:
-            state, drawn = self.state.contiguous(), self.state.new_empty(self.lanes, rows, length)
-            compiled.permutations(address(state), *map(ctypes.c_int, (self.lanes, rows, size, length)), address(drawn))
-            return drawn
+            sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
+            return self._compiled_permutations(compiled, rows, sizes, lengths, length)
         keys = self.words(rows * size).view(self.lanes, rows, size)
         return keys.argsort(dim=-1)[..., :length]
+
+    def padded_permutations(self, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
+        """[L, rows, length] int64: of each lane what `permutations` of its own size and length gives, then -1.
+
+        `sizes` and `lengths` [L] are at most `size` and `length`.
+        """
+        compiled = library() if self.state.device.type == "cpu" else None
+        if compiled:
+            return self._compiled_permutations(compiled, rows, sizes.long(), lengths.long(), length)
+        sizes, lengths = sizes.long()[:, None, None], lengths.long()[:, None, None]
+        place = torch.arange(size, device=self.state.device)
+        index = torch.arange(rows, device=self.state.device)[:, None] * sizes + place
+        keys = mix(self.state[:, None, None] + (index + 1) * GOLDEN).masked_fill(place >= sizes, _LAST_WORD)
+        order = keys.argsort(dim=-1)[..., :length]
+        order = torch.nn.functional.pad(order, (0, length - order.shape[-1]))
+        return order.masked_fill(torch.arange(length, device=order.device) >= lengths, -1)
+
+    def _compiled_permutations(
+        self, compiled: ctypes.CDLL, rows: int, sizes: Tensor, lengths: Tensor, length: int
+    ) -> Tensor:
+        drawn = self.state.new_empty(self.lanes, rows, length)
+        tensors = self.state.contiguous(), sizes.contiguous(), lengths.contiguous(), drawn
+        compiled.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *map(address, tensors))
+        return drawn
 
 
 def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
     """[L, *shape] bool: False where dropout drops, with probability exactly `rates` [L] float64."""
     state, threshold = drop_bytes(streams, rates)
     return Streams(state=state).bytes(*shape) >= threshold.view(-1, *[1] * len(shape))
+
+
+def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own: Sequence[int | Tensor]) -> Tensor:
+    """[L, *shape] bool: each lane's `keep_mask` of its own shape, and anything in the padding.
+
+    `own`: the extents, each a number for all lanes or [L].
+    """
+    state, threshold = drop_bytes(streams, rates)
+    index = state.new_zeros(state.shape)
+    for extent, size in zip(shape, own, strict=True):
+        sizes = size.long().view(-1, *[1] * (index.dim() - 1)) if isinstance(size, Tensor) else size
+        index = (index * sizes)[..., None] + torch.arange(extent, device=state.device)
+    drawn = Streams(state=state).bytes(math.prod(shape)).gather(1, index.flatten(1)).view(-1, *shape)
+    return drawn >= threshold.view(-1, *[1] * len(shape))
 
 
 def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:

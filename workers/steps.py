@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from workers.models import FusedGradient, Site
-from workers.randomness import Purpose, Streams, keep_mask
+from workers.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.tasks import Batch
 from workers.tracing import Traced
-from workers.train import Layout, Recipe, State, advance, updated
+from workers.train import Layout, Recipe, State, advance, update_key, updated
 
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
@@ -25,6 +25,11 @@ Knobs = dict[str, Tensor]
 
 class Step(Protocol):
     """A training step of L lanes, each on its own batch and from its own streams."""
+
+    @property
+    def width_seconds(self) -> float:
+        """What the last new number of lanes cost; 0 while none is known to have cost anything."""
+        ...
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
         """The state after the step; the argument is left as it was."""
@@ -34,7 +39,7 @@ class Step(Protocol):
 def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step:
     """The fastest step for trials of this structure on this device."""
     fused = recipe.model.fused(recipe.task, recipe.dtype, device)
-    return FusedStep(recipe, structure, device, fused) if fused else TracedStep(recipe, structure, device)
+    return FusedStep(recipe, device, fused) if fused else TracedStep(recipe, structure, device)
 
 
 class TracedStep:
@@ -42,9 +47,13 @@ class TracedStep:
 
     def __init__(self, recipe: Recipe, structure: str, device: torch.device) -> None:
         self._recipe = recipe
-        self._layout = Layout(recipe.model.parameters(recipe.task))
+        self._layout = Layout.of(recipe)
         self._decays = self._layout.decays(recipe.dtype).to(device)
         self._step = Traced(("step", structure, str(device)), vmap(self._one))
+
+    @property
+    def width_seconds(self) -> float:
+        return self._step.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
         return self._step(knobs, state, batch, self._masks(knobs, seeds, state, batch))
@@ -56,7 +65,7 @@ class TracedStep:
         sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
         streams = _streams(seeds, state, len(sites))
         return {
-            name: keep_mask(stream, torch.as_tensor(stacked[name].rate), *site.shape)
+            name: _mask(stream, stacked[name])
             for stream, (name, site) in zip(streams, sites.items(), strict=True)
             if site.rate
         }
@@ -65,16 +74,20 @@ class TracedStep:
 class FusedStep:
     """Loss and gradient by the model's own code, lane by lane; clipping, optimizer and average traced."""
 
-    def __init__(self, recipe: Recipe, structure: str, device: torch.device, fused: FusedGradient) -> None:
+    def __init__(self, recipe: Recipe, device: torch.device, fused: FusedGradient) -> None:
         self._recipe = recipe
         self._gradient = fused
-        self._decays = Layout(recipe.model.parameters(recipe.task)).decays(recipe.dtype).to(device)
-        self._update = Traced(("update", structure, str(device)), vmap(self._one))
+        self._decays = Layout.of(recipe).decays(recipe.dtype).to(device)
+        self._update = Traced(("update", update_key(recipe), str(device)), vmap(self._one))
+
+    @property
+    def width_seconds(self) -> float:
+        return self._update.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        model = self._recipe.bind(knobs).model
+        recipe = self._recipe.bind(knobs)
         streams = _streams(seeds, state, len(_sites(self._recipe, batch)))
-        gradient, loss = self._gradient(model, state.parameters, batch, streams)
+        gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters, batch, streams)
         return self._update(knobs, state, gradient, loss)
 
     def _one(self, knobs: Knobs, state: State, gradient: Tensor, loss: Tensor) -> State:
@@ -83,6 +96,14 @@ class FusedStep:
 
 def _sites(recipe: Recipe, batch: Batch) -> dict[str, Site]:
     return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]))
+
+
+def _mask(streams: Streams, site: Site) -> Tensor:
+    """[L, ...] what a site keeps; its rate [L]."""
+    rates = torch.as_tensor(site.rate)
+    if site.actual:
+        return padded_keep_mask(streams, rates, site.shape, site.actual)
+    return keep_mask(streams, rates, *site.shape)
 
 
 def _streams(seeds: Tensor, state: State, sites: int) -> Sequence[Streams]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -46,3 +48,28 @@ def power(base: Tensor, exponent: Tensor | float) -> Tensor:
     a lane's bits would depend on its place in the pack.
     """
     return (exponent * base.log()).exp()
+
+
+def logistic(values: Tensor) -> Tensor:
+    """1 / (1 + e^-x), as exact for large negative x, with the same bits wherever in a tensor an entry lies."""
+    if fills_registers(values):
+        return values.sigmoid()
+    positive = values >= 0
+    small = torch.where(positive, -values, values).exp()  # slope -1 at zero, where |x| would have none
+    return torch.where(positive, 1, small) / (1 + small)
+
+
+def gelu(values: Tensor) -> Tensor:
+    """X Phi(x), Phi the normal distribution function, with the same bits wherever in a tensor an entry lies."""
+    if fills_registers(values):
+        return torch.nn.functional.gelu(values)
+    return 0.5 * values * (1 + torch.erf(values * math.sqrt(0.5)))
+
+
+def fills_registers(values: Tensor) -> bool:
+    """Whether rows end where two of the widest vector registers do.
+
+    What is left over torch computes one by one, in some operations (sigmoid, gelu, powers) with other rounding, so that
+    a lane's bits would depend on its place in the pack.
+    """
+    return values.shape[-1] % 32 == 0

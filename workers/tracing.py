@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable, Hashable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ _ONE_TRACE = threading.Lock()
 
 tree_map = pytree.tree_map
 """Apply a function to every tensor of nested dicts and tuples of equal form."""
+tree_leaves = pytree.tree_leaves
+"""The tensors of nested dicts and tuples."""
 
 
 class Traced:
@@ -36,6 +39,8 @@ class Traced:
         self._key = key
         self._function = function
         self._mine: dict[Hashable, _Recording] = {}
+        self.seconds = 0.0
+        """How long its last recording took; 0 as long as others' served."""
 
     def __call__(self, *arguments: Any) -> Any:
         leaves, form = pytree.tree_flatten(arguments)
@@ -46,10 +51,17 @@ class Traced:
 
     def _recording(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
         with _ONE_TRACE:
-            recording = _RECORDINGS.pop(key, None) or self._record(leaves, form)
+            recording = _RECORDINGS.pop(key, None) or self._timed_record(leaves, form)
             _RECORDINGS[key] = self._mine[key] = recording
             while len(_RECORDINGS) > _KEPT:
                 del _RECORDINGS[next(iter(_RECORDINGS))]
+        return recording
+
+    def _timed_record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
+        _load_tracer()
+        start = time.perf_counter()
+        recording = self._record(leaves, form)
+        self.seconds = time.perf_counter() - start
         return recording
 
     def _record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
@@ -68,11 +80,17 @@ class Traced:
         return _Recording(functools.partial(type(module).forward, constants), forms[0])
 
 
+@functools.cache
+def _load_tracer() -> None:
+    """The first trace of a process loads a large part of torch, which is no cost of what is recorded then."""
+    make_fx(torch.neg)(torch.zeros(1))
+
+
 class _Recording(NamedTuple):
     replay: Callable[..., list[Tensor]]
     form: pytree.TreeSpec
 
 
 _RECORDINGS: dict[Hashable, _Recording] = {}
-_KEPT = 64
+_KEPT = 128
 """Recordings remembered for functions to come, the last used; one is a few hundred kilobytes."""

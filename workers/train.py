@@ -190,6 +190,19 @@ def updated(recipe: Recipe, decays: Tensor, state: State, gradient: Tensor, loss
     )
 
 
+def update_key(recipe: Recipe) -> str:
+    """What `updated` does but for numbers: recipes of equal keys share its recordings."""
+    layout = [(parameter.shape, parameter.decay) for parameter in Layout.of(recipe).parameters.values()]
+    parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging)]
+    return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
+
+
+def judging_key(recipe: Recipe) -> str:
+    """What `judged` does but for numbers: recipes of equal keys share its recordings."""
+    parts = [plugins.structure_of(part) for part in (recipe.task, recipe.model.for_validation(), recipe.averaging)]
+    return plugins.canonical_json([*parts, recipe.training.dtype, [*recipe.knobs()]])
+
+
 def judged(recipe: Recipe, layout: Layout, state: State, batch: Batch) -> dict[str, dict[str, Tensor]]:
     """Variant -> metric -> one value [N] per validation sequence."""
     averages = recipe.averaging.evaluated(state.shadow, state.parameters, state.step)

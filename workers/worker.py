@@ -2,7 +2,8 @@
 
 The loop is the same wherever it runs. A lane freed by completion, divergence or a stopping policy is filled with the
 next trial of the same structure while its neighbours go on; when a structure has no trials left, the pack narrows with
-its last lanes, and then the worker asks for another structure.
+its last lanes, and then the worker asks for another structure. When memory runs out, the half of the lanes that is
+furthest goes on, and the controller is told of the others, which go back in the queue.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from spaces.records import Directives, Offer, Report
-from workers.pack import Pack
+from spaces.records import Directives, Offer, Report, Trial
+from workers.memory import Shortage, attempt
+from workers.pack import NARROWEST, Pack
 
 Exchange = Callable[[Sequence[Report], Offer], Directives]
 """Reports in, directives out; returns only when the reports are recorded."""
@@ -22,6 +25,21 @@ EXCHANGE_SECONDS = 2.0
 """A worker speaks to the controller at least this often, so that a stop is heard."""
 CHECK_STEPS = 50
 """Steps between looks at the clock and at diverged lanes."""
+
+LEAST_ROUNDS = 4
+"""Packs are not wider than they begin when fewer trials wait: one worker would hold what others could be training."""
+
+
+class Finder(Protocol):
+    """Finds how many lanes serve a structure best."""
+
+    def found(self, trial: Trial) -> int | None:
+        """Most lanes of a pack of this trial's structure; None while that is not known."""
+        ...
+
+    def trained(self, seconds: float) -> None:
+        """So long was trained: what may be spent on finding grows with it."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -32,10 +50,26 @@ class Worker:
     exchange: Exchange
     device: str = "cpu"
     width: int
-    """Most lanes of a pack."""
+    """Lanes of a pack to begin with, and by how many it may widen at once: the workers of a queue share it evenly."""
+    finder: Finder | None = None
+    """Says how wide packs may become while many trials wait; None: not wider than they begin."""
     idle: Callable[[], None] = field(default=lambda: time.sleep(0.2))
     """Called when there is nothing to train yet, because others still run what might come back."""
     pack: Pack | None = None
+    _most: int = field(init=False)
+    """Most lanes of the pack."""
+    _sample: Trial = field(init=False)
+    """A trial of the pack's structure."""
+    _limits: dict[str, int] = field(init=False, default_factory=dict[str, int])
+    """Structure -> lanes that are left of it since memory ran out."""
+    _idle: float = field(init=False, default=0.0)
+    """Seconds that free lanes have cost since the pack has its width."""
+    _rounds: float = field(init=False, default=0.0)
+    """How often the trials that wait would fill all lanes at work."""
+    _dropped: list[int] = field(init=False, default_factory=list[int])
+
+    def __post_init__(self) -> None:
+        self._most = self.width
 
     def run(self) -> None:
         """Exchange and train until done."""
@@ -45,15 +79,17 @@ class Worker:
             directives = self.exchange(reports, offer)
             if directives.done:
                 return
-            self._apply(directives)
-            reports = self._train() if self.pack else []
-            if self.pack is None and offer.structure is None:
+            self._dropped, self._rounds = [], directives.rounds
+            reports = self._apply(directives) or self._train()
+            if self.pack is None and offer.structure is None and not reports:
                 self.idle()
 
     def _offer(self) -> Offer:
-        structure, lanes, steps, room = None, self.width, 0, 0
+        structure, lanes, steps, room = None, min(self.width, self._most), 0, 0
         if self.pack:
-            structure, lanes = self.pack.structure, self.width - len(self.pack.running)
+            self._most = self._wanted(self._sample)
+            widened = min(self._most, self.pack.width + self.width)
+            structure, lanes = self.pack.structure, max(0, widened - len(self.pack.running))
             steps, room = self.pack.take_counts()
         return Offer(
             worker=self.name,
@@ -63,32 +99,110 @@ class Worker:
             device=self.device,
             steps=steps,
             room=room,
+            dropped=tuple(self._dropped),
         )
 
-    def _apply(self, directives: Directives) -> None:
+    def _wanted(self, trial: Trial) -> int:
+        """Most lanes of a pack of this trial's structure."""
+        found = (self.finder.found(trial) if self.finder else None) or self.width
+        if self._rounds < LEAST_ROUNDS:
+            found = min(found, self.width)
+        return min(found, self._limits.get(trial.structure, found))
+
+    def _apply(self, directives: Directives) -> list[Report]:
+        """Do as told; reports of trials that fit in no pack."""
         if self.pack is None:
-            if directives.start:
-                self.pack = Pack(directives.start[0], width=len(directives.start), device=self.device)
-                self.pack.place(directives.start)
-            return
+            return self._begin(directives.start) if directives.start else []
         self.pack.release(directives.stop)
-        self.pack.resize(fitting(self.pack.width, len(self.pack.running) + len(directives.start)))
-        self.pack.place(directives.start)
+        self._fill(self.pack, directives.start)
         if not self.pack.running:
             self.pack = None
+        return []
+
+    def _begin(self, trials: Sequence[Trial]) -> list[Report]:
+        """Make a pack of as many of the trials as memory has room for."""
+        self._sample, self._idle = trials[0], 0.0
+        self._most = self._wanted(trials[0])
+        lanes = min(self._most, len(trials))
+        made = self._packed(trials[:lanes])
+        while isinstance(made, Shortage) and lanes > NARROWEST:
+            lanes = self._fit(lanes)
+            made = self._packed(trials[:lanes])
+        self._dropped += [trial.number for trial in trials[lanes:]]
+        if isinstance(made, Shortage):
+            return [_failed(trial.number, trial.parent_step, made) for trial in trials[:lanes]]
+        self.pack = made
+        return []
+
+    def _packed(self, trials: Sequence[Trial]) -> Pack | Shortage:
+        def make() -> Pack:
+            pack = Pack(trials[0], width=len(trials), device=self.device)
+            pack.place(trials)
+            return pack
+
+        return attempt(make, self.device)
+
+    def _fill(self, pack: Pack, trials: Sequence[Trial]) -> None:
+        """Place more trials in the pack; those for which it cannot grow are dropped."""
+
+        def place() -> None:
+            width = fitting(pack.width, len(pack.running) + len(trials), self._idle, pack.width_seconds)
+            if width != pack.width:
+                self._idle = 0.0
+            pack.resize(width)
+            pack.place(trials)
+
+        if attempt(place, self.device):
+            running = pack.running
+            self._most = self._limits[pack.structure] = pack.width
+            self._dropped += [trial.number for trial in trials if trial.number not in running]
 
     def _train(self) -> list[Report]:
-        assert self.pack is not None
-        deadline = time.monotonic() + EXCHANGE_SECONDS
-        reports: list[Report] = []
-        while not reports and time.monotonic() < deadline:
-            reports = self.pack.train(CHECK_STEPS)
+        start, reports = time.monotonic(), list[Report]()
+        free = self.pack.free / self.pack.width if self.pack else 0.0
+        while self.pack and not reports and time.monotonic() < start + EXCHANGE_SECONDS:
+            reports = self._steps(self.pack)
+        self._idle += free * (time.monotonic() - start)
+        if self.finder:
+            self.finder.trained(time.monotonic() - start)
         return reports
 
+    def _steps(self, pack: Pack) -> list[Report]:
+        trained = attempt(lambda: pack.train(CHECK_STEPS), self.device)
+        return self._halve(pack, trained) if isinstance(trained, Shortage) else trained
 
-def fitting(width: int, needed: int) -> int:
-    """The width for `needed` lanes: wider when they do not fit, narrower when half of them would be idle.
+    def _halve(self, pack: Pack, shortage: Shortage) -> list[Report]:
+        """Go on with the half of the lanes that is furthest; those of a pack as narrow as can be have failed."""
+        steps = {lane.number: lane.step for lane in pack.lanes if lane}
+        if pack.width == NARROWEST:
+            self.pack = None
+            return [_failed(number, step, shortage) for number, step in steps.items()]
+        width = self._fit(pack.width)
+        others = sorted(steps, key=lambda number: -steps[number])[width:]
+        self._dropped += others
+        pack.release(others)
+        if attempt(lambda: pack.resize(width), self.device):  # not even that: the next pack starts from nothing
+            self._dropped += pack.running
+            self.pack = None
+        return []
 
-    Every new width costs a recording, so that the width stays as long as most lanes train.
+    def _fit(self, width: int) -> int:
+        """Half of a width that memory had no room for, noted for this structure."""
+        self._most = self._limits[self._sample.structure] = max(NARROWEST, width // 2)
+        return self._most
+
+
+def _failed(number: int, step: int, shortage: Shortage) -> Report:
+    error = f"out of memory in a pack of {NARROWEST} lanes: {shortage.reason}"
+    return Report(number=number, step=step, metrics=(), state="failed", error=error)
+
+
+def fitting(width: int, needed: int, idle: float, price: float) -> int:
+    """The width for `needed` lanes: wider when they do not fit, narrower when half would be free or it has paid off.
+
+    `idle` is what free lanes have cost since the pack has this width, `price` what another width costs, in seconds. As
+    nobody knows how long the pack will go on, it waits until the one reaches the other, and so never pays more than
+    twice the least that could have been paid (the ski-rental rule; Karlin et al., "Competitive Snoopy Caching", 1988).
+    Halving costs few widths, and no search ends with most of its lanes free.
     """
-    return needed if needed > width or 2 * needed <= width else width
+    return needed if needed > width or 2 * needed <= width or idle >= price else width

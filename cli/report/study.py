@@ -63,12 +63,19 @@ def _opening(summary: StudySummary) -> Iterable[Block]:
     total = sum(summary.counts.values())
     yield Paragraph(
         text=f"The study is {summary.state}{started}. Its objective is to {summary.direction} {summary.objective}; "
-        f"{number(total)} of {number(summary.planned)} planned trials exist."
+        f"{number(total)} of {number(summary.planned)} planned trials exist.{_lanes(summary)}"
     )
     yield from (Paragraph(text=sentence) for sentence in _findings(summary))
     if total:
         rows = [[state, number(count), f"{100 * count / total:.1f} %"] for state, count in summary.counts.items()]
         yield Table(caption="Trials by state", header=["State", "Trials", "Share"], rows=rows)
+
+
+def _lanes(summary: StudySummary) -> str:
+    if not summary.lane_room:
+        return ""
+    steps, room = number(summary.lane_steps), number(summary.lane_room)
+    return f" Lane utilisation is {100 * summary.lane_steps / summary.lane_room:.1f} % ({steps} of {room} lane-steps)."
 
 
 def _findings(summary: StudySummary) -> Iterable[str]:

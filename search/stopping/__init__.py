@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from spaces.records import Report
+from spaces.records import Report, Trial
 from spaces.settings import Objective
+
+if TYPE_CHECKING:
+    from spaces.space import Space
 
 
 class Monitor(ABC):
@@ -22,6 +26,37 @@ class Monitor(ABC):
     @abstractmethod
     def forget(self, number: int) -> None:
         """The trial ended or was requeued: drop what is kept about it alone (results at rungs stay)."""
+
+
+class Selection(NamedTuple):
+    """Trials of one pack that are to make room, and those that may be copied; both are running."""
+
+    losers: Sequence[int] = ()
+    parents: Sequence[int] = ()
+    """Empty only if there are no losers."""
+
+
+class Breeder(Monitor):
+    """A policy that ends trials to start changed copies of better ones in their place."""
+
+    @abstractmethod
+    def recall(self, copied: Mapping[int, int]) -> None:
+        """After a restart: the trials that were copied -> the last step at which they were.
+
+        They train again up to there, and are not replaced before.
+        """
+
+    @abstractmethod
+    def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
+        """Who is replaced now; asked after `observe`, and asked again with the same answer if nothing came of it.
+
+        `running` is all of one worker's pack; `standing` are those of it whose last report is also where they are:
+        only these can be copied, so that a copy starts at a step that is on record.
+        """
+
+    @abstractmethod
+    def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
+        """The new trial of this number: it goes on from one of these trials at the step that stands with it."""
 
 
 class Stopping(ABC):

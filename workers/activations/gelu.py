@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from spaces.fields import option
 from workers.activations import Activation
 from workers.parameters import Parameters
+from workers.tensors import fills_registers, gelu
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,4 +23,9 @@ class Gelu(Activation):
     form: str = option("exact", ("exact", "tanh"))
 
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
-        return nn.functional.gelu(values, approximate="none" if self.form == "exact" else "tanh")
+        if self.form == "exact":
+            return gelu(values)
+        if fills_registers(values):
+            return nn.functional.gelu(values, approximate="tanh")
+        inner = math.sqrt(2 / math.pi) * (values + 0.044715 * values * values * values)
+        return 0.5 * values * (1 + inner.tanh())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from workers.activations import Gated
+from workers.tensors import logistic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,4 +15,4 @@ class Glu(Gated):
     """sigmoid(a) * b. Source: Dauphin et al. 2017; Shazeer 2020, equation 4."""
 
     def gate(self, values: Tensor) -> Tensor:
-        return values.sigmoid()
+        return logistic(values)

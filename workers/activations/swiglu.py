@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from workers.activations import Gated
+from workers.tensors import logistic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,4 +15,4 @@ class Swiglu(Gated):
     """a sigmoid(a) * b. Source: Shazeer 2020, equation 5, with beta = 1."""
 
     def gate(self, values: Tensor) -> Tensor:
-        return nn.functional.silu(values)
+        return values * logistic(values)

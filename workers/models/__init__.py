@@ -38,7 +38,8 @@ class FusedGradient(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Gradient [L, P] and loss [L] at parameters [L, P], on a training batch [L, N, ...].
 
-        `model` and `task`: with their knobs and actual sizes as [L]; `streams`: one per dropout site, in use or not, in their order.
+        `model` and `task`: with their knobs and actual sizes as [L]; `streams`: one per dropout site, in use or not, in
+        their order.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import knob, option, part, size
+from spaces.plugins import actual, replaced
 from workers.models import HIGHEST_RATE, FusedGradient, Model, Site, dropped, scale_of
 from workers.native import minimal as minimal_native
 from workers.parameters import Constant, Parameter, Parameters, under, within
@@ -32,17 +34,25 @@ class Minimal(Model):
     Without embedding dropout per occurrence everything depends on tokens only, so that queries, keys and displacements
     are computed once per token instead of once per occurrence: v x v tables, exactly the same function.
 
+    Padding with zeros changes nothing: what is added gets no gradient and stays zero, the norm divides by the actual
+    width, the logits by the root of the actual key width.
+
     Legend: N sequences, s positions, v tokens, d width.
     """
 
-    width: int = size()
-    key_width: int = size()
-    value_width: int = size()
+    width: int = size(padded=8)
+    key_width: int = size(padded=32)
+    value_width: int = size(padded=32)
     scorer: Scorer = part(Scorer, "softmax")
     norm_epsilon: float = knob(1e-6, low=0)
     embedding_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     residual_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     dropout_unit: str = option("occurrence", ("occurrence", "token"))
+
+    @property
+    def may_pad(self) -> bool:
+        """With a scorer of logits: others see how wide queries and keys are."""
+        return isinstance(self.scorer, LogitScorer)
 
     def check(self, task: Task) -> None:
         """Any task over tokens fits: there are no positions and so no longest input."""
@@ -61,8 +71,11 @@ class Minimal(Model):
 
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
         rates = {"embedding": self.embedding_dropout, "residual": self.residual_dropout}
-        rows = (task.tokens,) if self.dropout_unit == "token" else (batch, length)
-        return {name: Site(shape=(*rows, self.width), rate=rate) for name, rate in rates.items()}
+        per_token, width = self.dropout_unit == "token", actual(self, "width")
+        shape = (*((task.tokens,) if per_token else (batch, length)), self.width)
+        own = (*((task.actual_tokens,) if per_token else (batch, task.actual_context)), width)
+        own = own if isinstance(width, Tensor) else ()
+        return {name: Site(shape=shape, rate=rate, actual=own) for name, rate in rates.items()}
 
     def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         embedding, unembedding = parameters["embedding"], parameters["unembedding"]
@@ -86,6 +99,9 @@ class Minimal(Model):
             rows = dropped(rows, keep["residual"]) if "residual" in keep else rows
             displacement = (weights @ tokens) @ (rows @ unembedding)
         return tokens @ (embedding @ unembedding) + displacement
+
+    def for_validation(self) -> Model:
+        return replaced(super().for_validation(), {"embedding_dropout": 0.0, "residual_dropout": 0.0})
 
     def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
         return minimal_native.fused(self, task, dtype, device)
@@ -113,11 +129,18 @@ class Minimal(Model):
 
     def _normed(self, vectors: Tensor) -> Tensor:
         """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
-        return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + self.norm_epsilon)
+        width = actual(self, "width")
+        if isinstance(width, int):
+            return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + self.norm_epsilon)
+        squares = vectors.square().sum(-1, keepdim=True) / width.to(vectors.dtype) + self.norm_epsilon
+        return vectors * torch.rsqrt(squares.masked_fill(squares == 0, 1.0))  # tokens that are padding, with epsilon 0
 
     def _queries_keys(self, normed: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
-        gain = parameters["norm"][:, None]
-        return normed @ (gain * parameters["query"]), normed @ (gain * parameters["key"])
+        gain, key_width = parameters["norm"][:, None], actual(self, "key_width")
+        key = normed @ (gain * parameters["key"])
+        if not isinstance(key_width, int):  # the scorer divides by the root of the padded key width
+            gain = gain * (math.sqrt(self.key_width) / key_width.sqrt()).to(gain.dtype)
+        return normed @ (gain * parameters["query"]), key
 
     def _row_matrix(self, parameters: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
         """[d, d] that makes a normed embedding the row that attention mixes; with the scale of the dropout on rows."""

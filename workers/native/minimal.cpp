@@ -194,13 +194,41 @@ struct Dropout {
 };
 
 struct Shape {
-    int batch, length, tokens, width, key_width, value_width;
+    int length, tokens, width, key_width, value_width;
+    bool operator==(const Shape &other) const { return !std::memcmp(this, &other, sizeof(Shape)); }
 };
+
+// The matrices of a lane's parameters, in their order.
+struct Matrix {
+    std::size_t rows, columns;
+};
+std::array<Matrix, 7> matrices(const Shape &shape) {
+    const std::size_t v = shape.tokens, d = shape.width, k = shape.key_width, u = shape.value_width;
+    return {{{v, d}, {1, d}, {d, k}, {d, k}, {d, u}, {u, d}, {d, v}}};
+}
+std::size_t total(const Shape &shape) {
+    std::size_t count = 0;
+    for (const Matrix &one : matrices(shape)) count += one.rows * one.columns;
+    return count;
+}
+// Parameters of shape `own`, from those of the padded shape `all`; and back, where the padding is left as it is.
+template <typename T> void crop(T *to, const T *from, const Shape &own, const Shape &all) {
+    const auto small = matrices(own), large = matrices(all);
+    for (std::size_t m = 0; m < small.size(); from += large[m].rows * large[m].columns, m++)
+        for (std::size_t i = 0; i < small[m].rows; i++, to += small[m].columns)
+            std::memcpy(to, from + i * large[m].columns, small[m].columns * sizeof(T));
+}
+template <typename T> void place(T *to, const T *from, const Shape &own, const Shape &all) {
+    const auto small = matrices(own), large = matrices(all);
+    for (std::size_t m = 0; m < small.size(); to += large[m].rows * large[m].columns, m++)
+        for (std::size_t i = 0; i < small[m].rows; i++, from += small[m].columns)
+            std::memcpy(to + i * large[m].columns, from, small[m].columns * sizeof(T));
+}
 
 template <typename T> struct Buffer {
     std::vector<char> memory;
     T *get(std::size_t count) {
-        memory.resize(count * sizeof(T) + 2 * BYTES);
+        if (memory.size() < count * sizeof(T) + 2 * BYTES) memory.resize(count * sizeof(T) + 2 * BYTES);
         return reinterpret_cast<T *>((reinterpret_cast<uintptr_t>(memory.data()) + BYTES - 1) / BYTES * BYTES);
     }
 };
@@ -212,10 +240,13 @@ template <typename T> struct Knobs {
 
 template <typename T> class Minimal {
   public:
-    explicit Minimal(const Shape &shape)
-        : N(shape.batch), s(shape.length), v(shape.tokens), d(shape.width), k(shape.key_width), u(shape.value_width),
-          dp(padded(d, W<T>)), vp(padded(v, W<T>)), row_d(padded(s * d, W<T>) + dp), row_v(padded(s * v, W<T>) + vp),
-          tokens_(s), targets_(s) {}
+    // Sequences are `line` tokens apart.
+    Minimal(int batch, int line) : N(batch), stride_(line), tokens_(line), targets_(line) {}
+
+    void take(const Shape &shape) {
+        s = shape.length, v = shape.tokens, d = shape.width, k = shape.key_width, u = shape.value_width;
+        dp = padded(d, W<T>), vp = padded(v, W<T>), row_d = padded(s * d, W<T>) + dp, row_v = padded(s * v, W<T>) + vp;
+    }
 
     // Gradient [P] and loss of a lane; `embedding` and `residual` are null where the site is off. With `whole_tokens`
     // they drop entries of the per-token matrices [v][d], else of the vectors of every occurrence.
@@ -240,7 +271,8 @@ template <typename T> class Minimal {
     }
 
   private:
-    const int N, s, v, d, k, u, dp, vp, row_d, row_v;
+    const int N, stride_;
+    int s = 0, v = 0, d = 0, k = 0, u = 0, dp = 0, vp = 0, row_d = 0, row_v = 0;
     Buffer<T> small_buffer, rows_buffer, embedding_buffer;
     Buffer<V<T>> block_buffer, sums_buffer;
     Knobs<T> knobs_;
@@ -297,8 +329,8 @@ template <typename T> class Minimal {
             const int sequence = first + n < N ? first + n : N - 1;
             weight_[n] = first + n < N ? 1 : 0;
             for (int i = 0; i < s; i++) {
-                tokens_[i][n] = int(inputs[sequence * s + i]);
-                targets_[i][n] = int(targets[sequence * s + i]);
+                tokens_[i][n] = int(inputs[sequence * stride_ + i]);
+                targets_[i][n] = int(targets[sequence * stride_ + i]);
             }
         }
     }
@@ -568,39 +600,67 @@ template <typename T> class Minimal {
     }
 };
 
-template <typename T>
-void all_lanes(const Shape &shape, int lanes, const T *parameters, T *gradient, T *loss, const int64_t *inputs,
-               const int64_t *targets, const T *knobs, const int64_t *states, const uint8_t *thresholds, int sites) {
-    Minimal<T> model(shape);
-    Dropout drawn[2];
-    const std::size_t size = std::size_t(shape.batch) * shape.length;
-    const bool whole_tokens = sites & 4;
-    const std::size_t elements = (whole_tokens ? shape.tokens : size) * shape.width;
-    const std::size_t P = std::size_t(shape.width) * (2 * shape.tokens + 1 + 2 * shape.key_width + 2 * shape.value_width);
-    for (int lane = 0; lane < lanes; lane++) {
+// One lane, whose parameters may be padded: it is computed at its own sizes.
+template <typename T> class Lane {
+  public:
+    Lane(int batch, const Shape &all, bool whole_tokens) : model_(batch, all.length), all_(all), N(batch), whole_tokens_(whole_tokens) {}
+
+    T gradient(const Shape &own, const T *parameters, T *gradient_out, const int64_t *inputs, const int64_t *targets,
+               const T *knobs, const int64_t *states, const uint8_t *thresholds, int sites) {
         const Dropout *site[2] = {nullptr, nullptr};
         for (int which = 0; which < 2; which++)
             if (sites >> which & 1) {
-                drawn[which].draw(uint64_t(states[2 * lane + which]), thresholds[2 * lane + which], elements);
-                site[which] = &drawn[which];
+                const std::size_t rows = whole_tokens_ ? own.tokens : std::size_t(N) * own.length;
+                drawn_[which].draw(uint64_t(states[which]), thresholds[which], rows * own.width);
+                site[which] = &drawn_[which];
             }
-        const T *k = knobs + 4 * lane;
-        loss[lane] = model.gradient(parameters + lane * P, gradient + lane * P, inputs + lane * size,
-                                    targets + lane * size, Knobs<T>{k[0], k[1], k[2], k[3]}, site[0], site[1], whole_tokens);
+        model_.take(own);
+        const Knobs<T> taken{knobs[0], knobs[1], knobs[2], knobs[3]};
+        if (own == all_) return model_.gradient(parameters, gradient_out, inputs, targets, taken, site[0], site[1], whole_tokens_);
+        T *cropped = parameters_.get(total(own)), *small = gradient_.get(total(own));
+        crop(cropped, parameters, own, all_);
+        const T loss = model_.gradient(cropped, small, inputs, targets, taken, site[0], site[1], whole_tokens_);
+        std::memset(gradient_out, 0, total(all_) * sizeof(T));
+        place(gradient_out, small, own, all_);
+        return loss;
+    }
+
+  private:
+    Minimal<T> model_;
+    const Shape all_;
+    const int N;
+    const bool whole_tokens_;
+    Dropout drawn_[2];
+    Buffer<T> parameters_, gradient_;
+};
+
+template <typename T>
+void all_lanes(int batch, const Shape &all, int lanes, const int64_t *sizes, const T *parameters, T *gradient, T *loss,
+               const int64_t *inputs, const int64_t *targets, const T *knobs, const int64_t *states,
+               const uint8_t *thresholds, int sites) {
+    Lane<T> one(batch, all, sites & 4);
+    const std::size_t P = total(all), line = std::size_t(batch) * all.length;
+    for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
+        const int64_t *n = sizes + 5 * lane;
+        const Shape own{int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])};
+        loss[lane] = one.gradient(own, parameters + lane * P, gradient + lane * P, inputs + lane * line, targets + lane * line,
+                                  knobs + 4 * lane, states + 2 * lane, thresholds + 2 * lane, sites);
     }
 }
 
 } // namespace
 
-// Per lane: `knobs` [L][4] logit scale, norm epsilon, 1 / (1 - rate) of the embedding and of the residual site;
+// Per lane: `sizes` [L][5] length, tokens, width, key width, value width, at most those that the arrays are laid out
+// by; `knobs` [L][4] logit scale, norm epsilon, 1 / (1 - rate) of the embedding and of the residual site;
 // `states` and `thresholds` [L][2] of the two sites' random bytes; `sites` has bit 0 for embedding, bit 1 for residual,
 // bit 2 for dropout of whole tokens' entries.
 #define GRAFT_MINIMAL(NAME, T)                                                                                          \
     extern "C" void NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,      \
-                         const T *parameters, T *gradient, T *loss, const int64_t *inputs, const int64_t *targets,     \
-                         const T *knobs, const int64_t *states, const uint8_t *thresholds, int sites) {                \
-        all_lanes<T>(Shape{batch, length, tokens, width, key_width, value_width}, lanes, parameters, gradient, loss,   \
-                     inputs, targets, knobs, states, thresholds, sites);                                               \
+                         const int64_t *sizes, const T *parameters, T *gradient, T *loss, const int64_t *inputs,       \
+                         const int64_t *targets, const T *knobs, const int64_t *states, const uint8_t *thresholds,     \
+                         int sites) {                                                                                  \
+        all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, sizes, parameters, gradient,  \
+                     loss, inputs, targets, knobs, states, thresholds, sites);                                         \
     }
 GRAFT_MINIMAL(minimal_float32, float)
 GRAFT_MINIMAL(minimal_float64, double)

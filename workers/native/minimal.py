@@ -7,13 +7,13 @@ The same function as `workers.models.minimal` differentiated by torch, to 1e-10 
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from spaces.plugins import actual
 from workers.native import address, library
 from workers.randomness import Streams, drop_bytes
 from workers.scorers.average import Average
@@ -33,21 +33,24 @@ def fused(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) 
     """The compiled gradient; None where this model, task or device has none."""
     covered = isinstance(model.scorer, Softmax | Average) and isinstance(task, NextToken) and device.type == "cpu"
     compiled = library() if covered else None
-    return _Gradient(compiled, model, task.tokens, dtype) if compiled else None
+    return _Gradient(compiled, model, task, dtype) if compiled else None
 
 
 class _Gradient:
-    """One shape of the model; `model` says by its rates which dropout sites are on."""
+    """One shape of the model; `model` says by its rates which dropout sites are on.
 
-    def __init__(self, compiled: ctypes.CDLL, model: Minimal, tokens: int, dtype: torch.dtype) -> None:
+    A lane whose actual sizes are smaller is computed at these, from a copy of its parameters without the padding.
+    """
+
+    def __init__(self, compiled: ctypes.CDLL, model: Minimal, task: Task, dtype: torch.dtype) -> None:
         self._function = getattr(compiled, _FUNCTIONS[dtype])
-        self._sizes = tokens, model.width, model.key_width, model.value_width
+        self._sizes = task.tokens, model.width, model.key_width, model.value_width
         on = model.embedding_dropout, model.residual_dropout
         self._sites = sum(bit for bit, rate in zip(_SITES, on, strict=True) if rate)
         self._sites += _WHOLE_TOKENS if model.dropout_unit == "token" else 0
 
     def __call__(
-        self, model: Minimal, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+        self, model: Minimal, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
         inputs, targets = batch["inputs"].contiguous(), batch["targets"].contiguous()
         lanes, sequences, length = inputs.shape
@@ -58,14 +61,22 @@ class _Gradient:
         drawn = [drop_bytes(stream, rate) for stream, rate in zip(streams, rates, strict=True)]
         states = torch.stack([state for state, _ in drawn], -1)
         thresholds = torch.stack([threshold for _, threshold in drawn], -1)
-        parameters = parameters.contiguous()
+        sizes, parameters = self._actual_sizes(model, task, lanes, length), parameters.contiguous()
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
         self._function(
             *map(ctypes.c_int, (sequences, length, *self._sizes, lanes)),
-            *map(address, (parameters, gradient, loss, inputs, targets, knobs, states, thresholds)),
+            *map(address, (sizes, parameters, gradient, loss, inputs, targets, knobs, states, thresholds)),
             ctypes.c_int(self._sites),
         )
         return gradient, loss
+
+    def _actual_sizes(self, model: Minimal, task: Task, lanes: int, length: int) -> Tensor:
+        """[L, 5] int64."""
+        widths = [actual(model, field) for field in ("width", "key_width", "value_width")]
+        sizes = [task.actual_context, task.actual_tokens, *widths]
+        if isinstance(widths[0], int):
+            return torch.tensor([length, *self._sizes]).expand(lanes, -1).contiguous()
+        return torch.stack([_per_lane(size, lanes) for size in sizes], -1).long()
 
 
 def _per_lane(knob: float | Tensor, lanes: int) -> Tensor:
@@ -78,4 +89,4 @@ def _logit_scale(model: Minimal, lanes: int) -> Tensor:
     if isinstance(model.scorer, Average):
         return torch.zeros(lanes, dtype=torch.float64)
     assert isinstance(model.scorer, Softmax)
-    return 1 / (_per_lane(model.scorer.temperature, lanes) * math.sqrt(model.key_width))
+    return 1 / (_per_lane(model.scorer.temperature, lanes) * _per_lane(actual(model, "key_width"), lanes).sqrt())

@@ -32,17 +32,22 @@ void order_many(const int64_t *keys, int size, int length, int64_t *out, std::ve
 
 } // namespace
 
-// `out` [L][rows][length]: in each row the first entries of a permutation of 0 .. size-1, from words [rows][size] of
-// the lane's stream, compared as signed numbers.
-extern "C" void permutations(const int64_t *states, int lanes, int rows, int size, int length, int64_t *out) {
-    std::vector<int64_t> keys(size + 8, std::numeric_limits<int64_t>::max()), order;
-    for (int lane = 0; lane < lanes; lane++)
+// `out` [L][rows][room]: in each row the first lengths[lane] entries of a permutation of 0 .. sizes[lane]-1, from words
+// [rows][size] of the lane's stream, compared as signed numbers; then -1.
+extern "C" void permutations(int lanes, int rows, int room, const int64_t *states, const int64_t *sizes,
+                             const int64_t *lengths, int64_t *out) {
+    std::vector<int64_t> keys, order;
+    for (int lane = 0; lane < lanes; lane++) {
+        const int size = int(sizes[lane]), length = int(lengths[lane]);
+        keys.assign(size + 8, std::numeric_limits<int64_t>::max());
         for (int row = 0; row < rows; row++) {
             for (int i = 0; i < size; i++) keys[i] = int64_t(splitmix_word(states[lane], uint64_t(row) * size + i));
             if (size <= FEW)
                 order_few(keys.data(), size, length, out);
             else
                 order_many(keys.data(), size, length, out, order);
-            out += length;
+            std::fill(out + length, out + room, -1);
+            out += room;
         }
+    }
 }

@@ -12,22 +12,21 @@ from collections.abc import Sequence
 
 from spaces.records import Directives, Offer, Report
 from workers.pool import Steering
-from workers.pool.devices import default_width, default_workers
+from workers.pool.devices import default_workers
 from workers.pool.process import prepare
-from workers.worker import Worker
+from workers.pool.widths import employed
 
 
 def run(controller: Steering, *, device: str, width: int | None = None, workers: int | None = None) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
 
-    `width` and `workers` None: as many as suit the device.
+    `width` None: found as it trains (`widths`); `workers` None: as many as suit the device.
     """
     prepare()
     desk = _Desk(controller)
-    lanes = width or default_width(device)
     launch = uuid.uuid4().hex[:8]  # a worker's name is never used again, so that a late write of it can be told
     names = [f"inline-{index}-{launch}" for index in range(workers or default_workers(device))]
-    threads = [threading.Thread(target=desk.employ, args=(name, device, lanes), daemon=True) for name in names]
+    threads = [threading.Thread(target=desk.employ, args=(name, device, width), daemon=True) for name in names]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -54,10 +53,10 @@ class _Desk:
                 self.failure = error
                 raise
 
-    def employ(self, name: str, device: str, width: int) -> None:
+    def employ(self, name: str, device: str, width: int | None) -> None:
         """Run one worker to its end; what it raises sends the others home."""
         try:
-            Worker(name=name, exchange=self.exchange, device=device, width=width).run()
+            employed(name, self.exchange, device, width).run()
         except BaseException as error:
             with self._turn:
                 self.failure = self.failure or error

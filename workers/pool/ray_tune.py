@@ -32,9 +32,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from spaces.errors import GraftError, StudyError
 from spaces.records import Directives, Offer, Report
 from workers.pool import Steering
-from workers.pool.devices import default_device, default_width
+from workers.pool.devices import default_device
 from workers.pool.process import prepare
-from workers.worker import Worker
+from workers.pool.widths import employed
 
 POLL_SECONDS = 0.5
 KNOCK_SECONDS = 10.0
@@ -249,7 +249,7 @@ def serve(desk: Any, slot: int, width: int | None) -> None:
 
     prepare()
     device = default_device()
-    Worker(name=name, exchange=exchange, device=device, width=width or default_width(device)).run()
+    employed(name, exchange, device, width).run()
 
 
 def _close(desk: Any) -> None:

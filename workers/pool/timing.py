@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
+
+import torch
 
 from spaces.records import Trial
 from workers.pack import Pack
 
 WARM_UP_STEPS = 3
 STEPS_BETWEEN_LOOKS = 10
+BURST_SECONDS = 0.05
 
 
 def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: float = 1.0) -> float:
@@ -18,9 +22,7 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
     One worker's rate: a CPU has a worker per core.
     """
     every = trial.config["training"]["validate_every"]
-    config = {**trial.config, "training": {**trial.config["training"], "steps": 10**9, "validate_every": 10**9}}
-    pack = Pack(dataclasses.replace(trial, config=config), width=width, device=device)
-    pack.place(dataclasses.replace(trial, number=n, seed=n, config=config) for n in range(width))
+    pack = _pack_of_copies(trial, width, device)
     pack.train(WARM_UP_STEPS)
     start, steps = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < seconds or not steps:
@@ -31,3 +33,35 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
     pack.evaluate(range(width))
     validation = time.perf_counter() - start
     return width / (elapsed / steps + validation / every)
+
+
+def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
+    """Training steps of single models per second in the fastest of several bursts: what else runs only slows it.
+
+    On a CPU seconds are those of this thread, which does all of a worker's work there: other programs do not count. No
+    validation, which would have to be recorded for each width.
+    """
+    clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
+    pack = _pack_of_copies(trial, width, device)
+    pack.train(1)  # records the step
+    fastest = _seconds_a_step(pack, 1, clock)
+    burst = max(1, min(50, int(BURST_SECONDS / fastest)))
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        fastest = min(fastest, _seconds_a_step(pack, burst, clock))
+    return width / fastest
+
+
+def _seconds_a_step(pack: Pack, steps: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    pack.train(steps)
+    return (clock() - start) / steps
+
+
+def _pack_of_copies(trial: Trial, width: int, device: str) -> Pack:
+    """A pack that never reports."""
+    config = {**trial.config, "training": {**trial.config["training"], "steps": 10**9, "validate_every": 10**9}}
+    copies = [dataclasses.replace(trial, number=n, seed=n, config=config, lineage=()) for n in range(width)]
+    pack = Pack(copies[0], width=width, device=device)
+    pack.place(copies)
+    return pack

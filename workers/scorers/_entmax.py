@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 STEPS = 60
-"""Most steps of the search; a row stops by itself, after ten or so where alpha <= 2, where it is steeper after forty."""
+"""Most steps of the search; a row stops by itself, after ten or so where alpha <= 2, later where it is steeper."""
 _NEXT_TO_SOFTMAX = 1e-6
 _BELOW_ALL = -1e30
 
@@ -33,7 +33,7 @@ def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
 
 @torch.library.custom_op("graft::entmax_threshold", mutates_args=())
 def _threshold(z: Tensor, a: Tensor) -> Tensor:
-    """t [..., q, 1]: Newton's method, halving its bracket where a step would leave it.
+    """T [..., q, 1]: Newton's method, halving its bracket where a step would leave it.
 
     One operation for the engine's recordings, however many steps it takes. A row is left alone once its sum is 1, so
     that its result does not depend on the rows it shares the tensor with.

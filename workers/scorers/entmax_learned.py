@@ -12,6 +12,7 @@ from spaces.fields import knob
 from workers.parameters import Constant, Parameter, Parameters
 from workers.scorers import LogitScorer, per_head
 from workers.scorers._entmax import entmax
+from workers.tensors import logistic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,4 +29,4 @@ class LearnedEntmax(LogitScorer):
         return {"alpha": Parameter(shape=(heads,), start=start, decay=False)}
 
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        return entmax(logits, visible, 1 + per_head(learned["alpha"]).sigmoid())
+        return entmax(logits, visible, 1 + logistic(per_head(learned["alpha"])))

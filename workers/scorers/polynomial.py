@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from spaces.fields import option, size
@@ -24,5 +26,6 @@ class Polynomial(LogitScorer):
     keys: str = option("visible", ("visible", "all"))
 
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        power = functools.reduce(torch.mul, [logits] * self.power)  # torch's own power rounds by place
         counted = visible if self.keys == "visible" else visible.new_ones(visible.shape)
-        return (logits**self.power / visible_keys(counted, logits).sqrt()).masked_fill(~visible, 0.0)
+        return (power / visible_keys(counted, logits).sqrt()).masked_fill(~visible, 0.0)

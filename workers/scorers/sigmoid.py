@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workers.parameters import Parameters
 from workers.scorers import LogitScorer, visible_keys
+from workers.tensors import logistic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,4 +20,4 @@ class Sigmoid(LogitScorer):
     """
 
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        return (logits - visible_keys(visible, logits).log()).sigmoid().masked_fill(~visible, 0.0)
+        return logistic(logits - visible_keys(visible, logits).log()).masked_fill(~visible, 0.0)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spaces.records import Scalar
 from workers.randomness import Streams
-from workers.tensors import cross_entropy
+from workers.tensors import IMPOSSIBLE, cross_entropy, cut, mean_of
 
 Batch = dict[str, Tensor]
 """Named tensors; `inputs` is what the model reads, the rest is the task's own."""
@@ -34,6 +34,16 @@ class Task(ABC):
         """Length of the longest training input, in tokens."""
 
     @property
+    def actual_tokens(self) -> int | Tensor:
+        """`tokens` without padding (`spaces.plugins.actual`)."""
+        return self.tokens
+
+    @property
+    def actual_context(self) -> int | Tensor:
+        """`context` without padding: what follows in `inputs` and `targets` belongs to no sequence."""
+        return self.context
+
+    @property
     def longest(self) -> int:
         """Length of the longest input that the task is trained or judged on, in tokens."""
         return self.context
@@ -44,7 +54,7 @@ class Task(ABC):
 
     @abstractmethod
     def validation(self, streams: Streams, batch: int) -> Batch:
-        """The validation set of each lane, drawn once per trial: tensors [L, N, ...], N = `batch` unless it is fixed."""
+        """The validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is fixed."""
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Further evaluations: condition (`test`, `length=16`) -> a set like the validation set, from other streams."""
@@ -69,4 +79,6 @@ class NextToken(Task):
     @final
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Cross entropy, averaged over positions and sequences."""
-        return cross_entropy(logits, batch["targets"]).mean()
+        losses = cross_entropy(cut(logits, self.actual_tokens, IMPOSSIBLE), batch["targets"])
+        context = self.actual_context
+        return losses.mean() if isinstance(context, int) else mean_of(losses, context).mean()

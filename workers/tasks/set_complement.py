@@ -9,10 +9,11 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.fields import size
+from spaces.plugins import actual
 from spaces.records import Scalar
 from workers.randomness import Streams
 from workers.tasks import Batch, NextToken
-from workers.tensors import one_hot
+from workers.tensors import IMPOSSIBLE, cut, mean_of, one_hot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +26,8 @@ class SetComplement(NextToken):
     (5.2, 5.3). The generalisation gap is v - 1 - s (5.5).
     """
 
-    length: int = size(low=2)
-    vocabulary: int = size(low=3)
+    length: int = size(low=2, padded=8)
+    vocabulary: int = size(low=3, padded=32)
 
     def __post_init__(self) -> None:
         if self.length >= self.vocabulary:
@@ -44,30 +45,48 @@ class SetComplement(NextToken):
         return self.length
 
     @property
+    def actual_tokens(self) -> int | Tensor:
+        return actual(self, "vocabulary")
+
+    @property
+    def actual_context(self) -> int | Tensor:
+        return actual(self, "length")
+
+    @property
     def longest(self) -> int:
         return self.vocabulary - 1
 
     def training(self, streams: Streams, batch: int) -> Batch:
-        sequences = streams.permutations(batch, self.vocabulary, self.length + 1)
-        return {"inputs": sequences[..., :-1], "targets": sequences[..., 1:]}
+        sequences = self._sequences(streams, batch, self.actual_context + 1, self.length + 1)
+        return {"inputs": sequences[..., :-1].clamp(min=0), "targets": sequences[..., 1:]}
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        return {"inputs": streams.permutations(batch, self.vocabulary, self.vocabulary - 1)}
+        sequences = self._sequences(streams, batch, self.actual_tokens - 1, self.vocabulary - 1)
+        return {"inputs": sequences.clamp(min=0)}
+
+    def _sequences(self, streams: Streams, batch: int, length: int | Tensor, padded_length: int) -> Tensor:
+        """[L, N, padded_length] distinct tokens, of padded sequences -1 from `length` on."""
+        tokens = self.actual_tokens
+        if isinstance(tokens, int) or isinstance(length, int):
+            return streams.permutations(batch, self.vocabulary, padded_length)
+        return streams.padded_permutations(batch, tokens, length, self.vocabulary, padded_length)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each sequence.
 
         A tie for the largest logit goes to the lowest token, as numpy's argmax has it.
         """
+        tokens = self.actual_tokens
+        logits = cut(logits, tokens, IMPOSSIBLE)
         seen = one_hot(batch["inputs"], self.vocabulary, logits.dtype).cumsum(-2)  # [N, s, v] 1 where illegal
-        absent = 1 - seen
+        absent = cut(1 - seen, tokens, 0)
         probabilities = logits.softmax(-1)
         exact = absent / absent.sum(-1, keepdim=True)
         best = one_hot(logits.argmax(-1), self.vocabulary, logits.dtype)
         return {
-            "tvd": 0.5 * (probabilities - exact).abs().sum(-1).mean(-1),
-            "itp": (probabilities * seen).sum(-1).mean(-1),
-            "itr": (best * seen).sum(-1).mean(-1),
+            "tvd": mean_of(0.5 * (probabilities - exact).abs().sum(-1), tokens - 1),
+            "itp": mean_of((probabilities * seen).sum(-1), tokens - 1),
+            "itr": mean_of((best * seen).sum(-1), tokens - 1),
         }
 
     def facts(self) -> Mapping[str, Scalar]:

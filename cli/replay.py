@@ -1,0 +1,178 @@
+"""The command replay: train stored trials again, each alone, and say whether they give the same numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.comparison import Comparison, Key, compared, frame
+from cli.look import stored_metrics, stored_trial
+from cli.options import Format, Storage, Study, storage_url
+from cli.placement import check_device
+from cli.tables import show, show_text
+from cli.wiring import families, version
+from spaces.errors import StudyError
+from spaces.records import Stage, Trial
+from spaces.space import Space
+from storage.frames import Reader, open_reader
+
+DIFFERS = 1
+"""Exit status when a trial does not reproduce."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module to the program."""
+    app.command()(replay)
+
+
+def replay(
+    study: Study,
+    numbers: Annotated[list[int], typer.Argument(metavar="NUMBER...", help="Numbers of the trials.")],
+    storage: Storage = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
+    ] = None,
+    until: Annotated[int | None, typer.Option(min=1, help="Replay no further than this step.")] = None,
+    form: Format = "table",
+) -> None:
+    """Train trials again, each alone, and compare every stored metric. Exit status 1 if one differs.
+
+    Example: search replay set-complement 17
+    """
+    if device:
+        check_device(device)
+    with open_reader(storage_url(storage)) as reader:
+        stored = _read(reader, study, numbers, until)
+    found = [_judged(one, device, form, alone=len(stored) == 1) for one in stored]
+    if form != "table":
+        show(frame(found), form)
+    good = sum(one.reproduced for one in found)
+    if len(found) > 1:
+        _say(f"{good:,} of {len(found):,} trials reproduced", form)
+    if good < len(found):
+        raise typer.Exit(DIFFERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """What the database knows of a trial that is to be replayed."""
+
+    trial: Trial
+    steps: int
+    """As far as it is to be replayed."""
+    metrics: Mapping[Key, float | None]
+    divergence: str | None
+    """How it diverged at `steps`, if it did."""
+    trained_on: str | None
+    """Kind of device; None where its worker is unknown."""
+
+
+def _read(reader: Reader, study: str, numbers: Sequence[int], until: int | None) -> list[Stored]:
+    """Everything that is needed of these trials; raises StudyError for one that cannot be replayed."""
+    from spaces import parse
+
+    row = reader.study(study)
+    space = parse(row["space"], f"the space of study {study}", families())
+    devices = {worker: device.partition(":")[0] for worker, device in reader.workers(study)["id", "device"].rows()}
+    return [_stored(reader, space, row, stored_trial(reader, study, number), devices, until) for number in numbers]
+
+
+def _stored(
+    reader: Reader,
+    space: Space,
+    study: Mapping[str, Any],
+    row: Mapping[str, Any],
+    devices: Mapping[str, str],
+    until: int | None,
+) -> Stored:
+    trial = space.restore(_line_of(reader, study["name"], row))
+    _check_resolved(trial, study, row)
+    steps = min(row["steps"], until or row["steps"])
+    metrics = {
+        (step, name, variant, condition): value
+        for step, name, variant, condition, value in stored_metrics(reader, row["id"]).rows()
+        if step <= steps
+    }
+    divergence = row["error"] if row["state"] == "diverged" and steps == row["steps"] else None
+    if not metrics and not divergence:
+        where = f"{study['name']} ({row['state']}) has no report up to step {steps:,}"
+        raise StudyError(f"trial {trial.number} of {where}: there is nothing to compare")
+    return Stored(
+        trial=trial, steps=steps, metrics=metrics, divergence=divergence, trained_on=devices.get(row["worker"])
+    )
+
+
+def _line_of(reader: Reader, study: str, row: Mapping[str, Any]) -> list[Stage]:
+    """The trial and those from whose states it goes on, the first of the line first."""
+    line = [row]
+    while line[-1]["parent"] is not None:
+        line.append(stored_trial(reader, study, line[-1]["parent"]))
+    return [Stage(one["number"], json.loads(one["draws"]), one["parent_step"] or 0) for one in reversed(line)]
+
+
+def _check_resolved(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+    """Raise StudyError if this version of Graft makes another trial of the stored draws."""
+    stored = {"seed": row["seed"], **dict(_leaves(json.loads(row["config"])))}
+    resolved = {"seed": trial.seed, **dict(_leaves(trial.config))}
+    for path in sorted(stored.keys() | resolved.keys()):
+        before, now = stored.get(path), resolved.get(path)
+        if before != now or (path in stored) != (path in resolved):
+            raise StudyError(
+                f"trial {trial.number} of {study['name']}: {path} is stored as {before!r}, "
+                f"but Graft {version()} reads {now!r}; replay it with Graft {study['version']}, which made the study"
+            )
+
+
+def _leaves(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path -> value, through nested configurations."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value
+
+
+def _judged(stored: Stored, device: str | None, form: str, alone: bool) -> Comparison:
+    """Replay a trial, tell a person the verdict, and with a trial alone all its numbers."""
+    found = _replayed(stored, device)
+    if form == "table" and alone:
+        show(frame([found]).drop("number"), form)
+    _say(found.verdict if alone else f"trial {found.number}: {found.verdict}", form)
+    return found
+
+
+def _replayed(stored: Stored, device: str | None) -> Comparison:
+    from workers.pool import devices
+    from workers.replay import retrain
+
+    kind = stored.trained_on or devices.default_device()
+    place = device or (kind if devices.known(kind) else "cpu")
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"trial {stored.trial.number}", total=stored.steps)
+        reports = retrain(
+            stored.trial, steps=stored.steps, device=place, watch=lambda step: bar.update(task, completed=step)
+        )
+    return Comparison(
+        number=stored.trial.number,
+        rows=compared(stored.metrics, reports),
+        divergence=stored.divergence,
+        replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
+        trained_on=stored.trained_on or place.partition(":")[0],
+        replayed_on=place.partition(":")[0],
+    )
+
+
+def _say(line: str, form: str) -> None:
+    """A line for people: on stdout, or beside the table that goes to a program."""
+    if form == "table":
+        show_text(line)
+    else:
+        typer.echo(line, err=True)

@@ -1,0 +1,123 @@
+"""Population-based training."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from random import Random
+from typing import TYPE_CHECKING, final
+
+from search.stopping import Breeder, Monitor, Selection, Stopping
+from search.stopping._exploration import Exploration
+from search.stopping._measures import Measure, direction, metric
+from spaces.fields import knob, size
+from spaces.records import Report, Trial
+from spaces.settings import Objective
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Population(Stopping):
+    """Population-based training: bad trials go on from the state of good ones, with knobs a little off theirs.
+
+    The trials that train together in a pack are a population. When a trial reports at or after a multiple of `every`
+    of its steps, it is compared with the newest losses of all of them. Exploit: one of the worst `quantile` is ended as
+    pruned, and in its lane a new trial takes over parameters, moments, averages and step counter of one of the best
+    `quantile`, picked at random. Explore: each draw of that trial moves (`move`) or is drawn anew (`resample`).
+
+    A trial never changes: the copy is a trial of its own, with a number, a seed, draws and reports of its own, a
+    `parent` and a `parent_step`. Trained alone, its ancestors first, it gives the same numbers, and so it does after a
+    crash, which costs a copy what it costs any trial: training from step 0. Only a trial that stands at its report is
+    copied; where lanes are out of step, one that is to be replaced trains on until a good one reports.
+
+    `search.trials` is the size of the population, as `num_samples` is with Ray Tune: the trials that start anew. Copies
+    are numbered from there on, and each takes the place of one that ended, so that as many as started anew reach their
+    last step or diverge. Samplers do not learn from copies, whose objective is not owed to their draws alone.
+
+    Source: Jaderberg et al., "Population Based Training of Neural Networks", 2017 (truncation selection, 4.1.1). There
+    values are perturbed by factors of 0.8 and 1.2. A factor suits a learning rate, but of `1 - 10 ** uniform(-8, -1)`
+    it makes one end of the range or the other. So here the coordinate of a draw moves by a share of its range, in the
+    scale that the space draws in: 0.1 are these factors in the middle of uniform(0, b), and 0.79 and 1.26 on a decade.
+    """
+
+    metric: str = metric()
+    every: int = size()
+    """Steps between two judgements of a trial."""
+    quantile: float = knob(0.25, low=0, high=0.5, open_low=True)
+    """Share of the population that is replaced, and that is copied; at least one trial, at most half of them."""
+    move: float = knob(0.1, low=0, high=1)
+    """How far a draw moves, up or down, as a share of its range; it is reflected at the ends."""
+    resample: float = knob(0.25, low=0, high=1)
+    """Probability that a draw is drawn anew instead."""
+    direction: str = direction()
+
+    def begin(self, objective: Objective) -> Monitor:
+        """Start with nobody known."""
+        measure = Measure.of(self.metric, self.direction, objective)
+        return PopulationMonitor(
+            measure, self.every, self.quantile, Exploration(move=self.move, resample=self.resample)
+        )
+
+
+@dataclass(slots=True)
+class _Member:
+    loss: float
+    round: int
+    """The newest multiple of `every` reached, in units of it."""
+    judged: int
+    """The last one it was judged at."""
+
+
+@final
+class PopulationMonitor(Breeder):
+    """Population-based training at work. Kept: the newest loss of each running trial, and when it was judged."""
+
+    def __init__(self, measure: Measure, every: int, quantile: float, exploration: Exploration) -> None:
+        self._measure = measure
+        self._every = every
+        self._quantile = quantile
+        self._exploration = exploration
+        self._members: dict[int, _Member] = {}
+        self._copied: dict[int, int] = {}
+        """Trial -> the last step at which it was copied, which it is to reach again if it starts again."""
+
+    def recall(self, copied: Mapping[int, int]) -> None:
+        """After a restart: who was copied, and when."""
+        self._copied = {**copied}
+
+    def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
+        """Nobody is stopped here: a trial goes only when another takes its place."""
+        for report in reports:
+            loss = self._measure.loss(report)
+            if loss is not None:
+                # A copy starts at a judgement, which is its parent's; who starts again was judged where it was copied.
+                before = max(report.step - 1, self._copied.get(report.number, 0)) // self._every
+                member = self._members.setdefault(report.number, _Member(loss, 0, before))
+                member.loss, member.round = loss, report.step // self._every
+        return set()
+
+    def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
+        """The worst of the pack that are to be judged, and the best of it among those that stand at their report."""
+        known = self._members
+        ranked = sorted((number for number in running if number in known), key=lambda number: known[number].loss)
+        count = min(ceil(self._quantile * len(ranked)), len(ranked) // 2)
+        parents = [number for number in ranked[:count] if number in standing]
+        losers = [number for number in ranked[len(ranked) - count :] if known[number].round > known[number].judged]
+        for number in ranked[: len(ranked) - count]:
+            known[number].judged = known[number].round
+        return Selection(losers, parents) if losers and parents else Selection()
+
+    def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
+        """A changed copy of one of `parents`: always the same one for the search's seed, `number` and `parents`."""
+        random = Random(f"{space.search.seed}/{number}")
+        parent, step = random.choice(parents)
+        self._copied[parent.number] = step
+        return self._exploration.child(space, parent, number, step, random)
+
+    def forget(self, number: int) -> None:
+        """The trial does not run any more."""
+        self._members.pop(number, None)

@@ -1,0 +1,112 @@
+"""Schedules: every member against torch's LambdaLR with a lambda written by hand, through a whole run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from spaces import plugins
+from workers.schedules import Schedule
+
+STEPS = 40
+
+
+def rates(factor: Callable[[int], float], steps: int) -> list[float]:
+    """The rate of each update when torch's scheduler multiplies a peak rate of 1."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    found: list[float] = []
+    for _ in range(steps):
+        found.append(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+def exact(value: float) -> torch.Tensor:
+    """A knob as the engine has it."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def factors(schedule: Schedule, steps: int = STEPS) -> list[float]:
+    bound = plugins.bind(schedule, {path: exact(value) for path, value in plugins.knobs(schedule)})
+    return [float(bound.factor(torch.tensor(n), exact(steps))) for n in range(steps)]
+
+
+def built(config: dict) -> Schedule:
+    return plugins.build(Schedule, config)
+
+
+def warm(step: int, warmup: float) -> float:
+    return (step + 1) / (warmup + 1) if step < warmup else 1.0
+
+
+def linear(step: int) -> float:
+    return warm(step, 6) if step < 6 else 0.1 + 0.9 * (40 - step) / 34
+
+
+def cosine(step: int) -> float:
+    return warm(step, 6) if step < 6 else 0.55 + 0.45 * math.cos(math.pi * (step - 6) / 34)
+
+
+def warmup_cooldown(step: int) -> float:
+    """4 steps up, 16 at the peak, 20 down to zero."""
+    return warm(step, 4) * (1.0 if step < 20 else (1 + math.cos(math.pi * (step - 20) / 20)) / 2)
+
+
+CASES = [
+    ({"name": "constant"}, lambda step: 1.0),
+    ({"name": "linear", "warmup": 6, "end_multiplier": 0.1}, linear),
+    ({"name": "cosine", "warmup": 6, "end_multiplier": 0.1}, cosine),
+    ({"name": "warmup_cooldown", "warmup": 0.1, "cooldown": 0.5}, warmup_cooldown),
+]
+
+
+def test_every_schedule_has_a_case() -> None:
+    assert sorted(config["name"] for config, _ in CASES) == list(plugins.names(Schedule))
+
+
+@pytest.mark.parametrize(("config", "factor"), CASES, ids=lambda case: case["name"] if isinstance(case, dict) else "")
+def test_a_schedule_equals_torch_with_a_lambda_written_by_hand(config: dict, factor: Callable[[int], float]) -> None:
+    assert factors(built(config)) == pytest.approx(rates(factor, STEPS), abs=1e-14)
+
+
+@pytest.mark.parametrize("name", plugins.names(Schedule))
+@pytest.mark.parametrize("steps", [1, 2, 7, 500])
+def test_no_update_has_a_rate_of_zero_or_above_the_peak(name: str, steps: int) -> None:
+    assert all(0 < factor <= 1 for factor in factors(built({"name": name}), steps))
+
+
+def test_paper_002_warms_up_for_one_twentieth_and_cools_down_for_half() -> None:
+    found = factors(built({"name": "warmup_cooldown"}), 500)
+    assert [n for n, factor in enumerate(found) if factor == 1.0] == list(range(25, 251))
+    assert found[24] == pytest.approx(25 / 26)
+    assert found[375] == pytest.approx(0.5)
+    assert found[-1] == pytest.approx((math.pi / 250) ** 2 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [((0.0, 0.0), [1, 1, 1, 1]), ((1.0, 0.0), [1 / 5, 2 / 5, 3 / 5, 4 / 5]), ((0.0, 0.25), [1, 1, 1, 1])],
+)
+def test_shares_of_nothing_and_of_the_whole_run(shares: tuple[float, float], expected: list[float]) -> None:
+    schedule = built({"name": "warmup_cooldown", "warmup": shares[0], "cooldown": shares[1]})
+    assert factors(schedule, 4) == pytest.approx(expected)
+
+
+def test_a_cosine_with_warmup_as_long_as_the_run_only_rises() -> None:
+    assert factors(built({"name": "cosine", "warmup": 9}), 4) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+@pytest.mark.parametrize("name", plugins.names(Schedule))
+def test_a_schedule_of_stacked_trials_is_that_of_each(name: str) -> None:
+    schedule = built({"name": name})
+    knobs = {path: torch.tensor([value, value / 2], dtype=torch.float64) for path, value in plugins.knobs(schedule)}
+    step, steps = torch.tensor([3, 8]), torch.tensor([10.0, 12.0], dtype=torch.float64)
+    found = torch.func.vmap(lambda own, n, all_: plugins.bind(schedule, own).factor(n, all_))(knobs, step, steps)
+    for lane in range(2):
+        alone = plugins.bind(schedule, {path: values[lane] for path, values in knobs.items()})
+        assert float(found[lane]) == float(alone.factor(step[lane], steps[lane]))
