@@ -2,8 +2,8 @@
 
     python -m benchmarks.shapes [--groups 50] [--trials 64] [--steps 200] [--batch 16] [--device cpu|cuda]
 
-Recordings: one trial of each of `groups` groups, in a pack of 2 lanes; what its first step and first validation take
-beyond the second ones, recordings for the groups before it being kept. Search: `trials` trials, each of another shape,
+Recordings: the structures that the first trials of each of `groups` groups have, in packs of 2 lanes; what the first step
+and validation take beyond the second ones, recordings for the groups before being kept. Search: `trials` trials, each of another shape,
 trained for `steps` steps and validated twice, packed by structure on one worker, recordings included. `CXX=none` in the
 environment turns the native step off. On a CPU seconds are those of the processor, as other programs do not count
 there; on a GPU those of the clock. Prints a table, and one line of JSON.
@@ -44,8 +44,12 @@ class Row:
     model_steps_per_second: float
 
 
-def drawn(count: int, pad: bool, given: argparse.Namespace) -> list[Trial]:
-    """Trials of Table 1, each with group draws of its own, cut to a short training."""
+TRIALS_OF_A_GROUP = 8
+"""Enough to meet most of a group's four structures: each of two dropouts is off in half of the trials."""
+
+
+def drawn(groups: int, each: int, pad: bool, given: argparse.Namespace) -> list[Trial]:
+    """So many trials of each of so many groups of Table 1, cut to a short training."""
     cut = {
         "training.pad_shapes": str(pad).lower(),
         "training.steps": str(given.steps),
@@ -54,13 +58,18 @@ def drawn(count: int, pad: bool, given: argparse.Namespace) -> list[Trial]:
         "training.validation_batch": str(8 * given.batch),
     }
     space, uniform = spaces.load("set_complement", families(), cut), random.Random(0).random
-    return [space.sample(number, lambda _: uniform()) for number in range(count)]
+    trials: list[Trial] = []
+    for group in range(groups):
+        own = {draw.name: uniform() for draw in space.group_draws}
+        first = group * space.search.group
+        trials += [space.sample(first + n, lambda draw: own.get(draw.name, uniform())) for n in range(each)]  # noqa: B023 - used at once
+    return trials
 
 
 def of_other_shapes(count: int, pad: bool, given: argparse.Namespace) -> list[Trial]:
     """The first trials whose shapes are all different."""
     found: dict[str, Trial] = {}
-    for one in drawn(2 * count, pad, given):
+    for one in drawn(2 * count, 1, pad, given):
         sizes = one.config["task"] | {size: one.config["model"][size] for size in ("width", "key_width", "value_width")}
         found.setdefault(str(sizes), one)
     return list(found.values())[:count]
@@ -108,12 +117,13 @@ def search_seconds(trials: Sequence[Trial], device: str) -> float:
 
 
 def measured(pad: bool, given: argparse.Namespace) -> Row:
-    groups, trials = drawn(given.groups, pad, given), of_other_shapes(given.trials, pad, given)
-    recording = recording_seconds(groups, given.device)
+    groups = {one.structure: one for one in drawn(given.groups, TRIALS_OF_A_GROUP, pad, given)}
+    trials = of_other_shapes(given.trials, pad, given)
+    recording = recording_seconds(list(groups.values()), given.device)
     seconds = search_seconds(trials, given.device)
     return Row(
         padded=pad,
-        structures_of_groups=len({one.structure for one in groups}),
+        structures_of_groups=len(groups),
         recording_seconds=recording,
         structures_of_trials=len({one.structure for one in trials}),
         search_seconds=seconds,

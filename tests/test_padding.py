@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import spaces
+from search.stopping._exploration import Exploration
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Report, Trial
@@ -266,7 +267,7 @@ study: test
 {block}: {{length: {length}, width: {width}}}
 task: {{name: set_complement, length: $length, vocabulary: 20}}
 model: {{name: minimal, width: $width, key_width: 6, value_width: 8, scorer: {scorer}}}
-optimizer: adamw
+optimizer: {{name: adamw, learning_rate: 10 ** uniform(-5, -1)}}
 training: {{steps: {steps}{written}}}
 search: {{trials: 100000, group: {group}, objective: {{minimize: tvd/raw}}}}
 """
@@ -312,6 +313,16 @@ def test_whether_a_trial_is_padded_may_depend_on_the_scorer_that_it_draws() -> N
     for one in groups(spaces.parse(CUT.format(**filled), "cut.yaml", FAMILIES), 20):
         assert one.config["training"]["pad_shapes"] == (one.config["model"]["scorer"]["name"] == "softmax")
         assert Recipe.of(one.config).padded().training.pad_shapes == one.config["training"]["pad_shapes"]
+
+
+def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_them_open() -> None:
+    filled = {"block": "trial", "scorer": "softmax", "steps": 200, "written": "", "group": 10, **TABLE_1}
+    space = spaces.parse(CUT.format(**filled), "cut.yaml", FAMILIES)
+    for number, parent in enumerate(groups(space, 10)):
+        child = Exploration(move=0.3, resample=0.5).child(space, parent, 100, 50, random.Random(number))
+        assert child.structure == parent.structure
+        assert (child.config["task"], child.config["model"]) == (parent.config["task"], parent.config["model"])
+        assert child.config["optimizer"] != parent.config["optimizer"]
 
 
 def test_the_packaged_spaces_are_not_padded() -> None:
