@@ -2,11 +2,11 @@
 
     python -m benchmarks.shapes [--groups 50] [--trials 64] [--steps 200] [--batch 16] [--device cpu|cuda]
 
-Recordings: the structures that the first trials of each of `groups` groups have, in packs of 2 lanes; what the first step
-and validation take beyond the second ones, recordings for the groups before being kept. Search: `trials` trials, each of another shape,
-trained for `steps` steps and validated twice, packed by structure on one worker, recordings included. `CXX=none` in the
-environment turns the native step off. On a CPU seconds are those of the processor, as other programs do not count
-there; on a GPU those of the clock. Prints a table, and one line of JSON.
+Recordings: the structures that the first trials of each of `groups` groups have, in packs of 2 lanes; what the first
+step and validation take beyond the second ones, recordings for the groups before being kept. Search: `trials` trials,
+each of another shape, trained for `steps` steps and validated twice, packed by structure on one worker, recordings
+included. `CXX=none` in the environment turns the native step off. On a CPU seconds are those of the processor, as other
+programs do not count there; on a GPU those of the clock. Prints a table, and one line of JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import spaces
 from benchmarks.machine import processor
 from cli.wiring import families
 from spaces.records import Trial
-from workers import native
+from workers import native, tracing
 from workers.pack import Pack
 from workers.pool.devices import default_width
 from workers.pool.process import prepare
@@ -120,6 +120,7 @@ def measured(pad: bool, given: argparse.Namespace) -> Row:
     groups = {one.structure: one for one in drawn(given.groups, TRIALS_OF_A_GROUP, pad, given)}
     trials = of_other_shapes(given.trials, pad, given)
     recording = recording_seconds(list(groups.values()), given.device)
+    tracing._RECORDINGS.clear()  # pyright: ignore[reportPrivateUsage] - the search starts with none
     seconds = search_seconds(trials, given.device)
     return Row(
         padded=pad,

@@ -12,9 +12,9 @@ from spaces.terms import Level
 FEW_STEPS = 10_000
 """Model-steps of one shape that do not pay for its own recording.
 
-Of Table 1 of paper 003 a structure's recordings take 0.4 s with the native step and 0.8 s with the traced one on a CPU
+Of Table 1 of paper 003 a group's recordings take 0.4 s with the native step and 1.8 s with the traced one on a core
 (`python -m benchmarks.shapes`), at 4,000 and 1,500 model-steps/s; padding makes a step 1.1 and 2.7 times as long. So
-recordings pay off after about 20,000 and 1,000 model-steps.
+recordings pay off after about 20,000 and 1,600 model-steps.
 """
 FEW_TRIALS = 8
 """Trials of one shape that leave most of a pack's time to what it costs however few its lanes are."""

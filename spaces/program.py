@@ -33,9 +33,9 @@ class _Shared:
     params: dict[str, Any]
     sections: dict[str, Any]
     config: dict[str, Any]
-    structures: dict[tuple[str, bool], str]
-    """Section, whether padded -> canonical JSON, for the sections of one structure in the whole group; completed by its
-    trials."""
+    structures: tuple[dict[str, str], dict[str, str]]
+    """Of trials not padded and of padded ones: section -> canonical JSON, for the sections of one structure in the
+    whole group; completed by its trials."""
 
 
 class Program:
@@ -98,17 +98,17 @@ class Program:
             params=scope.params | _facts(sections),
             sections=sections,
             config={name: _config(section) for name, section in sections.items()},
-            structures={},
+            structures=({}, {}),
         )
 
     def _structure(self, shared: _Shared, sections: Mapping[str, Any], pad: bool) -> str:
         """The canonical JSON of {section: structure}, put together from the sections' texts."""
-        texts: dict[str, str] = {}
-        for name, section in sections.items():
-            text = shared.structures.get((name, pad)) or canonical_json(_structure(section, pad))
+        known = shared.structures[pad]
+        texts = dict(known)
+        for name in sections.keys() - known.keys():
+            texts[name] = canonical_json(_structure(sections[name], pad))
             if name not in self._restructured:
-                shared.structures[name, pad] = text
-            texts[name] = text
+                known[name] = texts[name]
         return "{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}"
 
 
