@@ -1,7 +1,8 @@
 """Model-steps per second of one worker's pack on one device, against the device and against one model at a time.
 
     python -m benchmarks.engine [--device cpu|cuda] [--lanes 2,8,32,128] [--shapes small,large]
-                                [--dropout off,residual,both] [--scorers softmax] [--optimizers adamw] [--seconds 2]
+                                [--dropout off,residual,both,token] [--scorers softmax] [--optimizers adamw]
+                                [--seconds 2]
 
 Set complement, batch 128, clipping, linear schedule, BEMA, float32, training alone. A CPU's worker has one thread, and
 so do the ceilings. Needs torch and numpy alone. Prints a table, and one line of JSON.
@@ -53,11 +54,14 @@ SHAPES = {
     "small": SetComplement(length=4, vocabulary=12, width=22, key_width=10, value_width=16),
     "large": SetComplement(length=8, vocabulary=17, width=32, key_width=16, value_width=24),
 }
-DROPOUT = {
+DROPOUT: dict[str, dict[str, Any]] = {
     "off": {},
     "residual": {"residual_dropout": 0.1},
     "both": {"embedding_dropout": 0.1, "residual_dropout": 0.1},
+    "token": {"embedding_dropout": 0.1, "residual_dropout": 0.1, "dropout_unit": "token"},
 }
+"""Sites where dropout is on, of every occurrence of a token, or with one mask for all occurrences; plain PyTorch drops
+occurrences in either case."""
 KNOBS = {
     "optimizer.learning_rate": 1e-3,
     "optimizer.beta1": 0.9,
@@ -154,13 +158,19 @@ def bytes_per_step(problem: SetComplement, dropout: str) -> int:
     tokens = problem.batch * problem.length
     widths = 4 * problem.width + 2 * problem.key_width + problem.value_width
     activations = tokens * (widths + 2 * problem.length + 2 * problem.vocabulary)
-    masks = 3 * tokens * problem.width * len(DROPOUT[dropout])
+    masks = 3 * tokens * problem.width * len(occurrences_of(dropout))
     return 4 * 10 * parameters + 4 * 5 * activations + 16 * tokens + masks
+
+
+def occurrences_of(dropout: str) -> list[str]:
+    """The sites with a mask for each occurrence of a token."""
+    return [] if dropout == "token" else list(DROPOUT[dropout])
 
 
 def single_rate(problem: SetComplement, dropout: str, device: str, seconds: float) -> float:
     """Steps per second of one model in plain PyTorch."""
-    knobs = {**KNOBS, **{f"model.{site}": rate for site, rate in DROPOUT[dropout].items()}}
+    rates = {f"model.{site}": rate for site, rate in DROPOUT[dropout].items() if isinstance(rate, float)}
+    knobs = {**KNOBS, **rates}
     one = PlainTrial(problem, knobs, seed=0, steps=FOREVER, device=device)
     return 10 / statistics.mean(seconds_of_calls(lambda: one.train(10), device, seconds))
 

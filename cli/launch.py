@@ -35,7 +35,9 @@ Workers = Annotated[
 ]
 RayAddress = Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; inline only. Default: a GPU if there is one.")]
-Width = Annotated[int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: found while it trains.")]
+Width = Annotated[
+    int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: found while it trains.")
+]
 
 
 def register(app: typer.Typer) -> None:

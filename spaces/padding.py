@@ -26,8 +26,11 @@ def rule_of(levels: Collection[Level], search: Search) -> Callable[[Mapping[str,
     Padded are trials whose model allows it and whose shape has few trials (FEW_TRIALS) or few model-steps (FEW_STEPS).
     Those counted are sure to have the same sizes: a group where all sizes are drawn for the group, the trial alone
     where one is drawn for the trial. Where no size is drawn, and where one group is the study, nothing is padded. It is
-    a function of the space alone, never of time measured or of other trials, so that a replay decides alike.
+    a function of the space alone, never of time measured or of other trials, so that a replay decides alike. Nor is
+    anything padded under a stopping policy that compares the trials of a pack, which would then be of many sizes.
     """
+    if any(isinstance(policy, MayPad) and not policy.may_pad for policy in search.stopping):
+        return _never
     if not levels or (max(levels) is Level.GROUP and search.trials <= search.group):
         return _never
     sharing = search.group if max(levels) is Level.GROUP else 1

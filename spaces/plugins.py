@@ -33,11 +33,11 @@ class HasFacts(Protocol):
 
 @runtime_checkable
 class MayPad(Protocol):
-    """A plug-in that can tell whether its fields allow exact padding of its sizes, as a model its scorer."""
+    """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
 
     @property
     def may_pad(self) -> bool:
-        """Whether zeros may be added to its tensors without a change of what it computes."""
+        """Whether padding of tensors with zeros leaves what it does as it is."""
         ...
 
 

@@ -110,10 +110,16 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["missing.yaml"], "missing.yaml: no such file, and 'missing.yaml' is no packaged space; choose one of algorithmic/"),
+        (
+            ["missing.yaml"],
+            "missing.yaml: no such file, and 'missing.yaml' is no packaged space; choose one of algorithmic/",
+        ),
         (["."], "this is a directory; name the space file in it"),
         (["broken.yaml"], "broken.yaml:2: broken YAML"),
-        ([SPACE, "--set", "model.scorer=nosuch"], "'nosuch' is no scorer; choose one of adaptive_temperature, average, "),
+        (
+            [SPACE, "--set", "model.scorer=nosuch"],
+            "'nosuch' is no scorer; choose one of adaptive_temperature, average, ",
+        ),
         ([SPACE, "--trials", "-1"], "search.trials: -1 must be an integer >= 1"),
         ([SPACE, "--trials", "0"], "search.trials: 0 must be an integer >= 1"),
         ([SPACE, "--steps", "0"], "training.steps: 0 must be an integer >= 1"),

@@ -269,8 +269,9 @@ task: {{name: set_complement, length: $length, vocabulary: 20}}
 model: {{name: minimal, width: $width, key_width: 6, value_width: 8, scorer: {scorer}}}
 optimizer: {{name: adamw, learning_rate: 10 ** uniform(-5, -1)}}
 training: {{steps: {steps}{written}}}
-search: {{trials: 100000, group: {group}, objective: {{minimize: tvd/raw}}}}
+search: {{trials: 100000, group: {group}, objective: {{minimize: tvd/raw}}{stopping}}}
 """
+OPEN = {"block": "group", "scorer": "softmax", "steps": 200, "written": "", "stopping": "", "group": 10, **TABLE_1}
 
 
 @pytest.mark.parametrize(
@@ -290,6 +291,8 @@ search: {{trials: 100000, group: {group}, objective: {{minimize: tvd/raw}}}}
         ({"block": "trial", "group": 1000, "steps": 10_000}, True),
         ({"group": 100_000, "steps": 1}, False),
         ({"scorer": "cosformer"}, False),
+        ({"stopping": ", stopping: {population: {metric: tvd, every: 50}}"}, False),
+        ({"stopping": ", stopping: {asha: {min_steps: 50}}"}, True),
         ({"written": ", pad_shapes: false"}, False),
         ({"written": ", pad_shapes: true", "group": 1000, "steps": 10_000}, True),
         ({"written": ", pad_shapes: true", "length": "4", "width": "12"}, True),
@@ -298,8 +301,7 @@ search: {{trials: 100000, group: {group}, objective: {{minimize: tvd/raw}}}}
 def test_a_space_that_leaves_it_open_is_padded_where_shapes_are_many_and_short(
     changes: dict[str, Any], padded: bool
 ) -> None:
-    filled = {"block": "group", "scorer": "softmax", "steps": 200, "written": "", "group": 10, **TABLE_1, **changes}
-    for one in groups(spaces.parse(CUT.format(**filled), "cut.yaml", FAMILIES), 3):
+    for one in groups(spaces.parse(CUT.format(**{**OPEN, **changes}), "cut.yaml", FAMILIES), 3):
         assert one.config["training"]["pad_shapes"] is padded
         assert f'"pad_shapes":{str(padded).lower()}' in one.structure
         own = one.config["model"]["width"]
@@ -309,15 +311,13 @@ def test_a_space_that_leaves_it_open_is_padded_where_shapes_are_many_and_short(
 
 def test_whether_a_trial_is_padded_may_depend_on_the_scorer_that_it_draws() -> None:
     scorer = "{choice: [softmax, cosformer]}"
-    filled = {"block": "group", "scorer": scorer, "steps": 200, "written": "", "group": 10, **TABLE_1}
-    for one in groups(spaces.parse(CUT.format(**filled), "cut.yaml", FAMILIES), 20):
+    for one in groups(spaces.parse(CUT.format(**{**OPEN, "scorer": scorer}), "cut.yaml", FAMILIES), 20):
         assert one.config["training"]["pad_shapes"] == (one.config["model"]["scorer"]["name"] == "softmax")
         assert Recipe.of(one.config).padded().training.pad_shapes == one.config["training"]["pad_shapes"]
 
 
 def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_them_open() -> None:
-    filled = {"block": "trial", "scorer": "softmax", "steps": 200, "written": "", "group": 10, **TABLE_1}
-    space = spaces.parse(CUT.format(**filled), "cut.yaml", FAMILIES)
+    space = spaces.parse(CUT.format(**{**OPEN, "block": "trial"}), "cut.yaml", FAMILIES)
     for number, parent in enumerate(groups(space, 10)):
         child = Exploration(move=0.3, resample=0.5).child(space, parent, 100, 50, random.Random(number))
         assert child.structure == parent.structure

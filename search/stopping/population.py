@@ -55,6 +55,11 @@ class Population(Stopping):
     """Probability that a draw is drawn anew instead."""
     direction: str = direction()
 
+    @property
+    def may_pad(self) -> bool:
+        """No: the trials of a pack are ranked against one another, so they must be of one size."""
+        return False
+
     def begin(self, objective: Objective) -> Monitor:
         """Start with nobody known."""
         measure = Measure.of(self.metric, self.direction, objective)

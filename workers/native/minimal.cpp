@@ -83,37 +83,56 @@ inline V<double> logarithm(V<double> x) {
     return x;
 }
 
-// Y[i][e] = (add ? Y[i][e] : 0) + sum over c of A[i][c] B[c][e], in tiles that stay in registers. B is shared by all
-// sequences (T) or one per sequence (V); strides are counted in elements.
+// Y[i][e] = (add ? Y[i][e] : 0) + sum over c of A[i][c] B[c][e], in tiles whose sums stay in registers: four rows by six
+// columns are 24 sums, four of A and one of B, out of 32 registers. B is shared by all sequences (T) or one per sequence
+// (V); strides are counted in elements.
 template <typename T, typename B, int TI, int TE>
-inline void tile(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, int be, int count, bool add) {
-    V<T> sums[TI][TE] = {};
-    for (int c = 0; c < count; c++) {
+void tile(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, int be, int count, bool add) {
+    V<T> sums[TI][TE], row[TI];
+    if (add) {
+#pragma GCC unroll 24
+        for (int n = 0; n < TI * TE; n++) sums[n / TE][n % TE] = y[n / TE * yi + n % TE];
+    } else {
+#pragma GCC unroll 24
+        for (int n = 0; n < TI * TE; n++) sums[n / TE][n % TE] = V<T>{};
+    }
+    for (int c = 0; c < count; c++, a += ac, b += bc) {
+#pragma GCC unroll 4
+        for (int i = 0; i < TI; i++) row[i] = a[i * ai];
+#pragma GCC unroll 6
         for (int e = 0; e < TE; e++) {
-            const B factor = b[c * bc + e * be];
-            for (int i = 0; i < TI; i++) sums[i][e] += a[i * ai + c * ac] * factor;
+            const B factor = b[e * be];
+#pragma GCC unroll 4
+            for (int i = 0; i < TI; i++) sums[i][e] += row[i] * factor;
         }
     }
-    for (int i = 0; i < TI; i++)
-        for (int e = 0; e < TE; e++) y[i * yi + e] = add ? y[i * yi + e] + sums[i][e] : sums[i][e];
+#pragma GCC unroll 24
+    for (int n = 0; n < TI * TE; n++) y[n / TE * yi + n % TE] = sums[n / TE][n % TE];
 }
 template <typename T, typename B, int TI>
-inline void strip(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, int be, int count, int columns,
-                  bool add) {
-    int e = 0;
-    for (; e + 4 <= columns; e += 4) tile<T, B, TI, 4>(y + e, yi, a, ai, ac, b + e * be, bc, be, count, add);
-    switch (columns - e) {
-    case 3: tile<T, B, TI, 3>(y + e, yi, a, ai, ac, b + e * be, bc, be, count, add); break;
-    case 2: tile<T, B, TI, 2>(y + e, yi, a, ai, ac, b + e * be, bc, be, count, add); break;
-    case 1: tile<T, B, TI, 1>(y + e, yi, a, ai, ac, b + e * be, bc, be, count, add); break;
+void strip(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, int be, int count, int columns, bool add) {
+    const int tiles = (columns + 5) / 6;
+    for (int n = 0; n < tiles; n++) {  // as even as can be: a narrow tile leaves registers idle
+        const int e = columns * n / tiles;
+        V<T> *to = y + e;
+        const B *by = b + e * be;
+        switch (columns * (n + 1) / tiles - e) {
+        case 6: tile<T, B, TI, 6>(to, yi, a, ai, ac, by, bc, be, count, add); break;
+        case 5: tile<T, B, TI, 5>(to, yi, a, ai, ac, by, bc, be, count, add); break;
+        case 4: tile<T, B, TI, 4>(to, yi, a, ai, ac, by, bc, be, count, add); break;
+        case 3: tile<T, B, TI, 3>(to, yi, a, ai, ac, by, bc, be, count, add); break;
+        case 2: tile<T, B, TI, 2>(to, yi, a, ai, ac, by, bc, be, count, add); break;
+        case 1: tile<T, B, TI, 1>(to, yi, a, ai, ac, by, bc, be, count, add); break;
+        }
     }
 }
 enum class Sum { all, up_to_row, from_row };  // which c count for row i: causal factors are zero elsewhere
 template <typename T, typename B>
 void multiply(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, int be, int rows, int count,
               int columns, bool add, Sum range = Sum::all) {
-    for (int i = 0; i < rows; i += 4) {
-        const int height = rows - i < 4 ? rows - i : 4;
+    const int strips = (rows + 3) / 4;
+    for (int n = 0; n < strips; n++) {
+        const int i = rows * n / strips, height = rows * (n + 1) / strips - i;
         const int first = range == Sum::from_row ? i : 0;
         const int last = range == Sum::up_to_row ? i + height : count;
         V<T> *to = y + i * yi;
@@ -128,14 +147,30 @@ void multiply(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc
     }
 }
 
-// The same for small matrices of plain numbers: y[i][e] += factor * sum over c of a(i, c) b(c, e), e contiguous.
+// The same for small matrices of plain numbers: y[i][e] += sum over c of a[i][c] b[c][e], e contiguous; no two overlap.
+template <typename T, int WIDE, int ROWS>
+inline void add_columns(T *y, int yi, const T *a, int ai, int ac, const T *b, int bc, int count) {
+    typedef T R __attribute__((vector_size(WIDE * sizeof(T))));
+    R sums[ROWS], row;
+    for (int i = 0; i < ROWS; i++) std::memcpy(&sums[i], y + i * yi, sizeof(R));
+    for (int c = 0; c < count; c++) {
+        std::memcpy(&row, b + c * bc, sizeof(R));
+        for (int i = 0; i < ROWS; i++) sums[i] += a[i * ai + c * ac] * row;
+    }
+    for (int i = 0; i < ROWS; i++) std::memcpy(y + i * yi, &sums[i], sizeof(R));
+}
+template <typename T, int ROWS>
+void add_rows(T *y, int yi, const T *a, int ai, int ac, const T *b, int bc, int count, int columns) {
+    int e = 0;
+    for (; e + W<T> <= columns; e += W<T>) add_columns<T, W<T>, ROWS>(y + e, yi, a, ai, ac, b + e, bc, count);
+    for (; e + 4 <= columns; e += 4) add_columns<T, 4, ROWS>(y + e, yi, a, ai, ac, b + e, bc, count);
+    for (; e < columns; e++) add_columns<T, 1, ROWS>(y + e, yi, a, ai, ac, b + e, bc, count);
+}
 template <typename T>
 void add_product(T *y, int yi, const T *a, int ai, int ac, const T *b, int bc, int rows, int count, int columns) {
-    for (int i = 0; i < rows; i++)
-        for (int c = 0; c < count; c++) {
-            const T factor = a[i * ai + c * ac];
-            for (int e = 0; e < columns; e++) y[i * yi + e] += factor * b[c * bc + e];
-        }
+    int i = 0;
+    for (; i + 4 <= rows; i += 4) add_rows<T, 4>(y + i * yi, yi, a + i * ai, ai, ac, b, bc, count, columns);
+    for (; i < rows; i++) add_rows<T, 1>(y + i * yi, yi, a + i * ai, ai, ac, b, bc, count, columns);
 }
 template <typename T> void transposed(T *to, const T *from, int rows, int columns, int stride) {
     for (int i = 0; i < rows; i++)
@@ -374,8 +409,10 @@ template <typename T> class Minimal {
     void keep_registers(V<T> *keep, const Dropout &site, int first, T *rows) {
         for (int n = 0; n < W<T>; n++) {
             const int sequence = first + n < N ? first + n : N - 1;
-            const uint8_t *bytes = site.bytes + std::size_t(sequence) * s * d;
-            for (int c = 0; c < s * d; c++) rows[n * row_d + c] = bytes[c] >= site.threshold;
+            const uint8_t *__restrict bytes = site.bytes + std::size_t(sequence) * s * d;
+            T *__restrict to = rows + n * row_d;
+            const uint8_t threshold = site.threshold;
+            for (int c = 0; c < s * d; c++) to[c] = bytes[c] >= threshold ? T(1) : T(0);
         }
         to_registers<T>(keep, rows, row_d, padded(s * d, W<T>));
     }
@@ -401,9 +438,11 @@ template <typename T> class Minimal {
             for (int n = 0; n < W<T>; n++) {
                 const int sequence = first + n < N ? first + n : N - 1;
                 for (int i = 0; i < s; i++) {
-                    const uint8_t *bytes = embedding.bytes + (std::size_t(sequence) * s + i) * d;
-                    const T *from = table + tokens_[i][n] * dp;
-                    for (int c = 0; c < d; c++) line[n * row_d + i * d + c] = bytes[c] >= embedding.threshold ? from[c] : T(0);
+                    const uint8_t *__restrict bytes = embedding.bytes + (std::size_t(sequence) * s + i) * d;
+                    const T *__restrict from = table + tokens_[i][n] * dp;
+                    T *__restrict to = line + n * row_d + i * d;
+                    const uint8_t threshold = embedding.threshold;
+                    for (int c = 0; c < d; c++) to[c] = bytes[c] >= threshold ? from[c] : T(0);
                 }
             }
             to_registers<T>(X, line, row_d, sd);
@@ -453,9 +492,11 @@ template <typename T> class Minimal {
             from_registers<T>(line, row_d, O_g, sd);
             for (int n = 0; n < W<T> && first + n < N; n++)
                 for (int i = 0; i < s; i++) {
-                    const uint8_t *bytes = embedding.bytes + (std::size_t(first + n) * s + i) * d;
-                    T *to = table_g + tokens_[i][n] * dp;
-                    for (int c = 0; c < d; c++) to[c] += bytes[c] >= embedding.threshold ? line[n * row_d + i * d + c] : T(0);
+                    const uint8_t *__restrict bytes = embedding.bytes + (std::size_t(first + n) * s + i) * d;
+                    const T *__restrict from = line + n * row_d + i * d;
+                    T *__restrict to = table_g + tokens_[i][n] * dp;
+                    const uint8_t threshold = embedding.threshold;
+                    for (int c = 0; c < d; c++) to[c] += bytes[c] >= threshold ? from[c] : T(0);
                 }
         }
         add_sums(Q_g, Q_s, d * k);
