@@ -44,6 +44,8 @@ class Comparison:
 
     number: int
     rows: Sequence[Row]
+    objective: Row | None
+    """The objective, as the replay's reports give it; None if the trial has none or was replayed in part."""
     divergence: str | None
     """How the stored trial diverged; None if it did not, as far as it was replayed."""
     replayed_divergence: str | None
@@ -54,7 +56,7 @@ class Comparison:
     @property
     def reproduced(self) -> bool:
         """Whether the replay is what is stored: to the bit on the same kind of device, else within TOLERANCE."""
-        return self.divergence == self.replayed_divergence and not self._wrong
+        return self.divergence == self.replayed_divergence and not self._wrong and not self._misjudged
 
     @property
     def verdict(self) -> str:
@@ -65,6 +67,10 @@ class Comparison:
     def _wrong(self) -> Sequence[Row]:
         most = 0.0 if self._same_kind else TOLERANCE
         return [row for row in self.rows if row.difference > most]
+
+    @property
+    def _misjudged(self) -> bool:
+        return self.objective is not None and self.objective.difference > (0.0 if self._same_kind else TOLERANCE)
 
     @property
     def _same_kind(self) -> bool:
@@ -84,8 +90,8 @@ class Comparison:
             yield from self._across_devices()
 
     def _first_fault(self) -> str:
-        if self._wrong:
-            row = self._wrong[0]
+        row = self._wrong[0] if self._wrong else self.objective if self._misjudged else None
+        if row:
             values = f"stored {_exact(row.stored)}, replayed {_exact(row.replayed)}"
             return f"{row.place}: {values} (relative {row.difference:.0e})"
         return f"stored: {self.divergence or 'no divergence'}, replayed: {self.replayed_divergence or 'no divergence'}"

@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -48,7 +48,8 @@ def show_estimate(space: Space, placement: Placement) -> None:
     typer.echo(
         f"database    {rows:,} metric rows a trial ({search.history}), {_size(_bytes(space, sampled, rows))} in all"
     )
-    plans = _plans(_spread(sampled), placement, total_steps)
+    asked = placement.width and min(placement.width, space.search.trials)  # as a launch has it
+    plans = _plans(_spread(sampled), replace(placement, width=asked), total_steps)
     for reason in dict.fromkeys(plan.reason for plan in plans):
         typer.echo(f"width       {reason}")
     rates = [plan.rate for plan in plans]

@@ -11,14 +11,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.comparison import Comparison, Key, compared, frame
+from cli.comparison import Comparison, Key, Row, compared, difference, frame
 from cli.look import stored_metrics, stored_trial
 from cli.options import Format, Storage, Study, storage_url
 from cli.placement import check_device
 from cli.tables import show, show_text
 from cli.wiring import families, version
+from search.objectives import objective_after
 from spaces.errors import StudyError
-from spaces.records import Stage, Trial
+from spaces.records import TERMINAL, Report, Stage, Trial
+from spaces.settings import Objective
 from spaces.space import Space
 from storage.frames import Reader, open_reader
 
@@ -67,6 +69,9 @@ class Stored:
     steps: int
     """As far as it is to be replayed."""
     metrics: Mapping[Key, float | None]
+    objective: float | None
+    """None if it has none, or is replayed in part."""
+    goal: Objective
     divergence: str | None
     """How it diverged at `steps`, if it did."""
     trained_on: str | None
@@ -93,18 +98,24 @@ def _stored(
 ) -> Stored:
     trial = space.restore(_line_of(reader, study["name"], row))
     _check_resolved(trial, study, row)
-    steps = min(row["steps"], until or row["steps"])
+    rows = stored_metrics(reader, row["id"]).rows()
+    made = max([row["steps"], *(step for step, *_ in rows)]) if row["state"] in TERMINAL else row["steps"]
+    steps = min(made, until or made)
     metrics = {
-        (step, name, variant, condition): value
-        for step, name, variant, condition, value in stored_metrics(reader, row["id"]).rows()
-        if step <= steps
+        (step, name, variant, condition): value for step, name, variant, condition, value in rows if step <= steps
     }
-    divergence = row["error"] if row["state"] == "diverged" and steps == row["steps"] else None
+    divergence = row["error"] if row["state"] == "diverged" and steps == made else None
     if not metrics and not divergence:
         where = f"{study['name']} ({row['state']}) has no report up to step {steps:,}"
         raise StudyError(f"trial {trial.number} of {where}: there is nothing to compare")
     return Stored(
-        trial=trial, steps=steps, metrics=metrics, divergence=divergence, trained_on=devices.get(row["worker"])
+        trial=trial,
+        steps=steps,
+        metrics=metrics,
+        objective=row["objective"] if steps == made else None,
+        goal=space.search.objective,
+        divergence=divergence,
+        trained_on=devices.get(row["worker"]),
     )
 
 
@@ -120,9 +131,9 @@ def _check_resolved(trial: Trial, study: Mapping[str, Any], row: Mapping[str, An
     """Raise StudyError if this version of Graft makes another trial of the stored draws."""
     stored = {"seed": row["seed"], **dict(_leaves(json.loads(row["config"])))}
     resolved = {"seed": trial.seed, **dict(_leaves(trial.config))}
-    for path in sorted(stored.keys() | resolved.keys()):
-        before, now = stored.get(path), resolved.get(path)
-        if before != now or (path in stored) != (path in resolved):
+    for path in sorted(stored):  # what only this version knows has its default: the numbers will tell
+        before, now = stored[path], resolved.get(path)
+        if before != now or path not in resolved:
             raise StudyError(
                 f"trial {trial.number} of {study['name']}: {path} is stored as {before!r}, "
                 f"but Graft {version()} reads {now!r}; replay it with Graft {study['version']}, which made the study"
@@ -163,11 +174,23 @@ def _replayed(stored: Stored, device: str | None) -> Comparison:
     return Comparison(
         number=stored.trial.number,
         rows=compared(stored.metrics, reports),
+        objective=_objective(stored, reports),
         divergence=stored.divergence,
         replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
         trained_on=stored.trained_on or place.partition(":")[0],
         replayed_on=place.partition(":")[0],
     )
+
+
+def _objective(stored: Stored, reports: Sequence[Report]) -> Row | None:
+    """The objective, which ranks trials and teaches samplers, as the replay's reports give it."""
+    if stored.objective is None:
+        return None
+    replayed: float | None = None
+    for report in reports:
+        replayed = objective_after(stored.goal, replayed, report)
+    off = difference(stored.objective, replayed)
+    return Row(stored.steps, "objective", "", "", stored.objective, replayed, off)
 
 
 def _say(line: str, form: str) -> None:

@@ -132,10 +132,10 @@ def best_trial(reader: Reader, study: str) -> tuple[float, int] | tuple[None, No
 
 def _work(reader: Reader, study_id: int, now: datetime) -> tuple[int, float | None]:
     """Steps of all trials, and trials that ended per minute of the last minutes; None if none did."""
-    since = now - WINDOW
+    since, inherited = now - WINDOW, "coalesce(parent_step, 0)"
     recent = f"finished_at > '{since:%Y-%m-%d %H:%M:%S}'"
     [(steps, ended, first)] = reader.query(
-        "SELECT sum(steps) AS steps,"
+        f"SELECT sum(CASE WHEN {inherited} < steps THEN steps - {inherited} ELSE 0 END) AS steps,"
         f" sum(CASE WHEN {recent} THEN 1 ELSE 0 END) AS ended,"
         f" min(CASE WHEN {recent} OR state = 'running' THEN started_at END) AS first"
         f" FROM trials WHERE study_id = {study_id}"

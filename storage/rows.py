@@ -35,10 +35,15 @@ _FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metric
 
 
 def start(connection: Connection, insert: Insert, study_id: int, started: Sequence[Trial], worker: str) -> None:
-    """Insert trials as running, or move them there from queued; a trial in another state is left as it is."""
-    statement = insert.values(created_at=Now(), started_at=Now()).on_conflict_do_update(
+    """Insert trials as running, or move them there from queued; a trial in another state is left as it is.
+
+    A queued trial is written anew, as what is trained now: another version may have filled in other defaults.
+    """
+    statement = insert.values(created_at=Now(), started_at=Now())
+    moved = {"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1}
+    statement = statement.on_conflict_do_update(
         index_elements=[trials.c.id],
-        set_={"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1},
+        set_={**{name: statement.excluded[name] for name in _RESOLVED}, **moved},
         where=trials.c.state == "queued",
     )
     connection.execute(statement, [_trial_row(study_id, trial, worker) for trial in started])
@@ -46,6 +51,10 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
     if copies:
         this = update(studies).where(studies.c.id == study_id, studies.c.trials < max(copies))
         connection.execute(this.values(trials=max(copies)))
+
+
+_RESOLVED = ("task", "model", "scorer", "seed", "params", "config", "steps")
+"""What follows from a trial's draws."""
 
 
 def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:

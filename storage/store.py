@@ -141,7 +141,7 @@ class Store:
 
         Raises StudyError, and writes nothing, if one of them has ended or runs elsewhere.
         """
-        if not started:
+        if not started and not endings:
             return
         numbers = [trial.number for trial in started]
         with self._transaction() as connection:

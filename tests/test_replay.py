@@ -306,7 +306,13 @@ def test_numbers_that_are_not_finite_are_equal_to_null():
 
 def test_a_replay_that_diverges_where_the_trial_did_not_is_no_replay():
     comparison = Comparison(
-        number=0, rows=[], divergence=None, replayed_divergence="x at step 3", trained_on="cpu", replayed_on="cpu"
+        objective=None,
+        number=0,
+        rows=[],
+        divergence=None,
+        replayed_divergence="x at step 3",
+        trained_on="cpu",
+        replayed_on="cpu",
     )
     assert not comparison.reproduced
     assert comparison.verdict == "differs: stored: no divergence, replayed: x at step 3; 0 of 0 equal"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from spaces import plugins
 from spaces.words import shortened
 from workers.models import in_use
 from workers.randomness import Purpose, Streams
@@ -92,12 +93,14 @@ def lane_bytes(recipe: Recipe) -> int:
 
     Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
     """
+    sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
     recipe = recipe.padded()
     layout = Layout(recipe.model.parameters(recipe.task))
     flat = torch.zeros(layout.total, dtype=recipe.dtype)
     state = sum(leaf.nbytes for leaf in tree_leaves(begin(recipe, flat)))
     seeds = torch.zeros(1, dtype=torch.int64)
-    drawn = recipe.task.training(Streams.of(seeds, Purpose.TRAINING_DATA, 0), recipe.training.batch)
+    own = plugins.bind(recipe.task, sizes, "task")
+    drawn = own.training(Streams.of(seeds, Purpose.TRAINING_DATA, 0), recipe.training.batch)
     batch = {name: tensor[0] for name, tensor in drawn.items()}
     kept: dict[int, int] = {}
 

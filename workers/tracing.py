@@ -23,6 +23,8 @@ from torch.utils import _pytree as pytree
 _ONE_TRACE = threading.Lock()
 """torch's tracer keeps global state; replaying needs no lock."""
 
+_THREAD = threading.local()
+
 tree_map = pytree.tree_map
 """Apply a function to every tensor of nested dicts and tuples of equal form."""
 tree_leaves = pytree.tree_leaves
@@ -47,6 +49,7 @@ class Traced:
         leaves, form = pytree.tree_flatten(arguments)
         key = (self._key, tuple(leaf.shape for leaf in leaves))
         recording = self._mine.get(key) or self._recording(key, leaves, form)
+        _leave_lists_as_they_are()
         with torch.no_grad():
             return pytree.tree_unflatten(recording.replay(*leaves), recording.form)
 
@@ -98,7 +101,13 @@ def _load_tracer() -> None:
     """The first trace of a process loads a large part of torch, which is no cost of what is recorded then."""
     make_fx(torch.neg)(torch.zeros(1))
     torch._C._jit_set_profiling_executor(False)  # pyright: ignore[reportPrivateUsage]
-    torch._C._get_graph_executor_optimize(False)  # pyright: ignore[reportPrivateUsage] # sets it, whatever its name
+
+
+def _leave_lists_as_they_are() -> None:
+    """Switch the interpreter's fusing and reordering off in this thread; the switch is each thread's own."""
+    if not getattr(_THREAD, "plain", False):
+        torch._C._get_graph_executor_optimize(False)  # pyright: ignore[reportPrivateUsage] # sets it, whatever its name
+        _THREAD.plain = True
 
 
 class _Recording(NamedTuple):

@@ -54,6 +54,7 @@ class HalvingMonitor(RememberingMonitor):
         self._min_steps = min_steps
         self._eta = eta
         self._rungs: defaultdict[int, list[float]] = defaultdict(list)
+        self._entered: defaultdict[int, set[int]] = defaultdict(set)
         self._climbers: dict[int, _Climber] = {}
 
     @property
@@ -72,13 +73,16 @@ class HalvingMonitor(RememberingMonitor):
         climber = self._climbers.setdefault(report.number, _Climber())
         climber.best = min(climber.best, loss)
         while report.step >= self._min_steps * self._eta**climber.rung:
-            if not self._passes(self._rungs[climber.rung], climber.best):
+            if not self._passes(climber.rung, report.number, climber.best):
                 return False
             climber.rung += 1
         return True
 
-    def _passes(self, rung: list[float], loss: float) -> bool:
-        insort(rung, loss)
+    def _passes(self, level: int, number: int, loss: float) -> bool:
+        rung = self._rungs[level]
+        if number not in self._entered[level]:  # a trial that was queued again comes by a second time
+            insort(rung, loss)
+            self._entered[level].add(number)
         return bisect_left(rung, loss) < max(1, int(len(rung) / self._eta))
 
     def forget(self, number: int) -> None:

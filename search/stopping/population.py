@@ -34,7 +34,8 @@ class Population(Stopping):
     crash, which costs a copy what it costs any trial: training from step 0. Only a trial that stands at its report is
     copied; where lanes are out of step, one that is to be replaced trains on until a good one reports.
 
-    `search.trials` is the size of the population, as `num_samples` is with Ray Tune: the trials that start anew. Copies
+    `search.trials` is the number of trials that start anew, as `num_samples` is with Ray Tune; where they do not fit in
+    one pack, they are several populations. Copies
     are numbered from there on, and each takes the place of one that ended, so that as many as started anew reach their
     last step or diverge. Samplers do not learn from copies, whose objective is not owed to their draws alone.
 
@@ -120,7 +121,7 @@ class PopulationMonitor(Breeder):
         """A changed copy of one of `parents`: always the same one for the search's seed, `number` and `parents`."""
         random = Random(f"{space.search.seed}/{number}")
         parent, step = random.choice(parents)
-        self._copied[parent.number] = step
+        self._copied[parent.number] = max(step, self._copied.get(parent.number, 0))
         return self._exploration.child(space, parent, number, step, random)
 
     def forget(self, number: int) -> None:

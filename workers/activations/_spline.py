@@ -30,7 +30,7 @@ def interpolated(points: Tensor, knots: Tensor, low: Number, high: Number) -> Te
     count = knots.shape[-1]
     wide = points.to(torch.promote_types(points.dtype, torch.float32))
     place = (wide - low) * ((count - 1) / (high - low))
-    cell = place.detach().floor().clamp(-1, count - 1)
+    cell = place.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)  # no number is in no cell: it stays none
     index = (cell + 1).to(torch.int64).flatten()
     extended = torch.cat([knots[:1], knots, knots[-1:]])
     left, rise = extended[:-1].gather(0, index), extended.diff().gather(0, index)

@@ -51,8 +51,8 @@ class Minimal(Model):
 
     @property
     def may_pad(self) -> bool:
-        """With a scorer of logits: others see how wide queries and keys are."""
-        return isinstance(self.scorer, LogitScorer)
+        """With a scorer of logits, most of them: others see how wide queries and keys are."""
+        return isinstance(self.scorer, LogitScorer) and self.scorer.may_pad
 
     def check(self, task: Task) -> None:
         """Any task over tokens fits: there are no positions and so no longest input."""

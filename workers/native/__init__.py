@@ -48,17 +48,28 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
 
 def _compiled(compiler: list[str]) -> Path:
     """The shared library, from the cache if this source was compiled here before."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graft"
     sources = [path.read_text() for path in sorted(_FOLDER.glob("*.[ch]pp"))]
     key = "\0".join([*sources, *FLAGS, *compiler, _version(compiler), _processor()])
-    library = cache / f"step-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    if library.exists():
-        return library
+    name = f"step-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     try:
+        cache = cache_folder()
+        if (cache / name).exists():
+            return cache / name
         cache.mkdir(parents=True, exist_ok=True)
-        return _compile(compiler, cache, library)
-    except OSError:  # a home that cannot be written
-        return _compile(compiler, Path(tempfile.mkdtemp(prefix="graft-")), Path(library.name))
+        return _compile(compiler, cache, cache / name)
+    except OSError:  # a home that cannot be read or written
+        return _compile(compiler, Path(tempfile.mkdtemp(prefix="graft-")), Path(name))
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder where there is no home."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    if given:
+        return Path(given) / "graft"
+    try:
+        return Path.home() / ".cache" / "graft"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / "graft-cache"
 
 
 def _compile(compiler: list[str], folder: Path, library: Path) -> Path:

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <vector>
 
 #include "splitmix.hpp"
@@ -694,14 +695,17 @@ void all_lanes(int batch, const Shape &all, int lanes, const int64_t *sizes, con
 // Per lane: `sizes` [L][5] length, tokens, width, key width, value width, at most those that the arrays are laid out
 // by; `knobs` [L][4] logit scale, norm epsilon, 1 / (1 - rate) of the embedding and of the residual site;
 // `states` and `thresholds` [L][2] of the two sites' random bytes; `sites` has bit 0 for embedding, bit 1 for residual,
-// bit 2 for dropout of whole tokens' entries.
+// bit 2 for dropout of whole tokens' entries. Returns 0, or 1 if memory ran out.
 #define GRAFT_MINIMAL(NAME, T)                                                                                          \
-    extern "C" void NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,      \
+    extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,      \
                          const int64_t *sizes, const T *parameters, T *gradient, T *loss, const int64_t *inputs,       \
                          const int64_t *targets, const T *knobs, const int64_t *states, const uint8_t *thresholds,     \
-                         int sites) {                                                                                  \
+                         int sites) try {                                                                              \
         all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, sizes, parameters, gradient,  \
                      loss, inputs, targets, knobs, states, thresholds, sites);                                         \
+        return 0;                                                                                                      \
+    } catch (const std::exception &) {                                                                                 \
+        return 1;                                                                                                      \
     }
 GRAFT_MINIMAL(minimal_float32, float)
 GRAFT_MINIMAL(minimal_float64, double)

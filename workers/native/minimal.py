@@ -63,11 +63,13 @@ class _Gradient:
         thresholds = torch.stack([threshold for _, threshold in drawn], -1)
         sizes, parameters = self._actual_sizes(model, task, lanes, length), parameters.contiguous()
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
-        self._function(
+        status = self._function(
             *map(ctypes.c_int, (sequences, length, *self._sizes, lanes)),
             *map(address, (sizes, parameters, gradient, loss, inputs, targets, knobs, states, thresholds)),
             ctypes.c_int(self._sites),
         )
+        if status:
+            raise MemoryError("the compiled step")
         return gradient, loss
 
     def _actual_sizes(self, model: Minimal, task: Task, lanes: int, length: int) -> Tensor:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <numeric>
 #include <vector>
 
@@ -45,13 +46,13 @@ void order_many(const std::vector<int64_t> &keys, int length, int room, int64_t 
 } // namespace
 
 // `out` [L][rows][room]: in each row the first lengths[lane] entries of a permutation of 0 .. sizes[lane]-1, from words
-// [rows][size] of the lane's stream, compared as signed numbers; then -1.
-extern "C" void permutations(int lanes, int rows, int room, const int64_t *states, const int64_t *sizes,
-                             const int64_t *lengths, int64_t *out) {
+// [rows][size] of the lane's stream, compared as signed numbers; then -1. Returns 0, or 1 if memory ran out.
+extern "C" int permutations(int lanes, int rows, int room, const int64_t *states, const int64_t *sizes,
+                            const int64_t *lengths, int64_t *out) try {
     std::vector<int64_t> keys, order;
     Keys together[FEW];
     for (int lane = 0; lane < lanes; lane++) {
-        const int size = int(sizes[lane]), length = int(lengths[lane]);
+        const int size = int(sizes[lane]), length = std::min(int(lengths[lane]), int(sizes[lane]));
         const auto word = [&](int row, int i) { return int64_t(splitmix_word(states[lane], uint64_t(row) * size + i)); };
         keys.resize(size);
         for (int row = 0; row < rows; row += size <= FEW ? TOGETHER : 1) {
@@ -66,4 +67,7 @@ extern "C" void permutations(int lanes, int rows, int room, const int64_t *state
             }
         }
     }
+    return 0;
+} catch (const std::exception &) {  // no memory left
+    return 1;
 }

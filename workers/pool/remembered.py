@@ -17,11 +17,6 @@ Rates = dict[int, float]
 """Lanes of a pack -> model-steps per second."""
 
 
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/graft`, else `~/.cache/graft`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graft"
-
-
 class Remembered:
     """Rates by key, in a JSON file that processes share: each reads it anew, and replaces it in one move.
 

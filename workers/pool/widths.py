@@ -26,9 +26,10 @@ import torch
 
 from spaces.records import Trial
 from workers.memory import Shortage, attempt, free_bytes, lane_bytes
+from workers.native import cache_folder
 from workers.pack import NARROWEST
 from workers.pool.devices import default_width, default_workers, device_name
-from workers.pool.remembered import Rates, Remembered, cache_folder
+from workers.pool.remembered import Rates, Remembered
 from workers.pool.timing import best_rate
 from workers.steps import step_of
 from workers.train import Recipe

@@ -48,6 +48,11 @@ class LogitScorer(Scorer):
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return self.of_logits(scaled_logits(wide(query), wide(key)), visible, learned).to(query.dtype)
 
+    @property
+    def may_pad(self) -> bool:
+        """Whether invisible keys may be added: not where the scorer counts all keys there are."""
+        return True
+
     @final
     def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         """Weights [..., h, q, k] from `logits` [..., h, q, k]; the rest as in `weights`.

@@ -28,7 +28,8 @@ def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
     found = _threshold(z.detach(), a.detach())
     excess = _powers(z, a, found).sum(-1, keepdim=True) - 1
     slope = _slopes(z.detach(), a.detach(), found).sum(-1, keepdim=True)
-    return _powers(z, a, found - excess / slope)
+    broken = torch.where(visible, logits - logits, 0).sum(-1, keepdim=True)  # 0, and NaN in a row that is not finite
+    return _powers(z, a, found - excess / slope) + broken
 
 
 @torch.library.custom_op("graft::entmax_threshold", mutates_args=())
@@ -44,7 +45,7 @@ def _threshold(z: Tensor, a: Tensor) -> Tensor:
     t, close = low.clone(), 16 * torch.finfo(z.dtype).eps
     for _ in range(STEPS):
         excess = _powers(z, a, t).sum(-1, keepdim=True) - 1
-        open_rows = excess.abs() > close
+        open_rows = (excess.abs() > close) & z.isfinite().all(-1, keepdim=True)
         if not open_rows.any():
             break
         low, high = torch.where(excess >= 0, t, low), torch.where(excess >= 0, high, t)

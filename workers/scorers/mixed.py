@@ -43,6 +43,10 @@ class Mixed(LogitScorer):
             **under("second", self.second.parameters(heads - first)),
         }
 
+    @property
+    def may_pad(self) -> bool:
+        return all(isinstance(part, LogitScorer) and part.may_pad for part in (self.first, self.second))
+
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first = self._split(logits.shape[-3])
         assert isinstance(self.first, LogitScorer)

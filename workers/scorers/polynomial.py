@@ -25,6 +25,10 @@ class Polynomial(LogitScorer):
     power: int = size(3, low=1, high=5)
     keys: str = option("visible", ("visible", "all"))
 
+    @property
+    def may_pad(self) -> bool:
+        return self.keys == "visible"
+
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         power = functools.reduce(torch.mul, [logits] * self.power)  # torch's own power rounds by place
         counted = visible if self.keys == "visible" else visible.new_ones(visible.shape)

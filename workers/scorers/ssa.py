@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from spaces.fields import knob
@@ -30,5 +31,6 @@ class SignedAveraging(LogitScorer):
         return {k: Parameter(shape=(heads,), start=Constant(value=v), decay=False) for k, v in starts.items()}
 
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        b, n = per_head(learned["b"]).abs(), 1 + (per_head(learned["n"]) - 1).abs()
-        return masked_softmax(bent(logits, b, n), visible)
+        b, n = per_head(learned["b"]), per_head(learned["n"])
+        n = torch.where(n >= 1, n, 2 - n)  # with a slope at the bound itself, which |n - 1| lacks
+        return masked_softmax(bent(logits, b.abs(), n), visible)

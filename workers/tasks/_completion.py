@@ -20,7 +20,7 @@ from torch import Tensor
 from workers.randomness import Streams
 from workers.tasks import Batch, Task
 from workers.tasks._draws import Split
-from workers.tensors import cross_entropy
+from workers.tensors import cross_entropy, unknown
 
 
 class Examples(NamedTuple):
@@ -88,7 +88,7 @@ class Completion(Task):
         "Token-wise accuracy of the output part" (paper 002, Appendix B), averaged within a sequence first.
         """
         wanted = batch["wanted"].to(logits.dtype)
-        right = (logits.argmax(-1) == batch["targets"]).to(logits.dtype)
+        right = (logits.argmax(-1) == batch["targets"]).to(logits.dtype) + unknown(logits)
         return {"accuracy": (right * wanted).sum(-1) / wanted.sum(-1)}
 
     def _batch(self, examples: Examples, length: int) -> Batch:
