@@ -75,6 +75,15 @@ def test_a_copy_is_judged_at_the_next_multiple_after_it_was_made() -> None:
     assert heard(here, {0: 0.0, 2: 1.0}, 20).losers == [2]
 
 
+def test_a_trial_that_starts_again_is_not_judged_before_it_is_where_it_was_copied() -> None:
+    here = breeder()
+    here.recall({1: 50})
+    assert heard(here, {0: 1.0, 1: 0.0}, 10).losers == [0], "1 is good, which is no judgement of later rounds"
+    assert heard(here, {0: 0.0, 1: 1.0}, 20) == Selection()
+    assert heard(here, {0: 0.0, 1: 1.0}, 50) == Selection()
+    assert heard(here, {0: 0.0, 1: 1.0}, 60).losers == [1]
+
+
 def test_a_trial_waits_for_a_good_one_that_stands_at_its_report() -> None:
     here = breeder()
     here.observe([report(0, 10, 0.0), report(1, 10, 1.0)], {})

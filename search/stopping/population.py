@@ -114,7 +114,7 @@ class PopulationMonitor(Breeder):
         parents = [number for number in ranked[:count] if number in standing]
         losers = [number for number in ranked[len(ranked) - count :] if known[number].round > known[number].judged]
         for number in ranked[: len(ranked) - count]:
-            known[number].judged = known[number].round
+            known[number].judged = max(known[number].judged, known[number].round)
         return Selection(losers, parents) if losers and parents else Selection()
 
     def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
