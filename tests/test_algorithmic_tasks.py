@@ -485,3 +485,13 @@ def test_the_packaged_baseline_has_the_sizes_of_table_4_and_differs_by_seed_alon
     assert optimizer["weight_decay"] == 0
     assert optimizer["schedule"] == {"name": "warmup_cooldown", "warmup": 0.05, "cooldown": 0.5}
     assert Recipe.of(trials[0].config).task == task_of(name)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_logits_that_are_no_numbers_have_no_accuracy(name: str) -> None:
+    task, batch, logits = judged(name)
+    logits = logits.clone()
+    logits[0] = math.nan
+    accuracy = task.metrics(logits, batch)["accuracy"]
+    assert accuracy[0].isnan()
+    assert not accuracy[1:].isnan().any()

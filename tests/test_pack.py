@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from spaces.records import Report, Trial
 from tests.trials import config, random_knobs, trial
 from workers.pack import Pack
 from workers.tensors import power
+from workers.tracing import Traced
 
 TOLERANCE = 1e-10
 
@@ -163,3 +165,28 @@ def test_the_bits_of_products_and_powers_do_not_depend_on_the_lane(dtype: torch.
     alone = torch.cat([power(base, -0.7) for base in bases.split(1)])
     assert torch.equal(power(bases, -0.7), alone)
     assert torch.allclose(alone, bases**-0.7)
+
+
+@pytest.mark.parametrize("scorer", ["softmax", "spline_kernel", "entmax", "ssa"])
+def test_a_diverging_trial_is_told_whatever_its_scorer(scorer: str) -> None:
+    wild = config(steps=20, every=10, model={"scorer": {"name": scorer}}, optimizer={"learning_rate": 1e30})
+    pack = Pack(trial(0, wild), width=2)
+    pack.place([trial(0, wild)])
+    (report,) = pack.train(20)
+    assert report.state == "diverged"
+
+
+def test_every_thread_replays_recordings_as_they_are() -> None:
+    """Torch's switch for fusing and reordering is each thread's own."""
+    traced, found = Traced("negation", torch.neg), list[bool]()
+    one = torch.ones(3)
+    traced(one)
+
+    def replay() -> None:
+        traced(one)
+        found.append(torch._C._get_graph_executor_optimize())  # pyright: ignore[reportPrivateUsage]
+
+    thread = threading.Thread(target=replay)
+    thread.start()
+    thread.join()
+    assert found == [False]

@@ -328,3 +328,10 @@ def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_
 def test_the_packaged_spaces_are_not_padded() -> None:
     for name in spaces.packaged():
         assert not any(one.config["training"]["pad_shapes"] for one in groups(spaces.load(name, FAMILIES), 3)), name
+
+
+def test_a_scorer_that_counts_all_keys_is_not_padded() -> None:
+    counting = {"name": "polynomial", "keys": "all"}
+    for scorer in (counting, {"name": "mixed", "second": counting}):
+        assert not Recipe.of(config(steps=1, model={"scorer": scorer})).model.may_pad
+    assert Recipe.of(config(steps=1, model={"scorer": {"name": "polynomial"}})).model.may_pad

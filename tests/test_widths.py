@@ -555,3 +555,12 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
     assert told(5, "90") == "5 lanes a pack, as asked for with --pack"
     assert told(None, "90").startswith("32 lanes a pack, the default")
     assert told(None, "9_000_000").startswith("128 lanes a pack, the fewest within 5 % of the fastest tried;")
+
+
+@pytest.mark.parametrize(("length", "vocabulary"), [(100, 120), (40, 50), (4, 9)])
+def test_the_bytes_of_a_padded_lane_can_be_told(length: int, vocabulary: int) -> None:
+    """Also where length and vocabulary are padded to the same size, of which no longer sequence exists."""
+    padded = config(length=length, vocabulary=vocabulary, width=6, batch=4)
+    padded["training"]["pad_shapes"] = True
+    exact = {**padded, "training": {**padded["training"], "pad_shapes": False}}
+    assert lane_bytes(Recipe.of(padded)) >= lane_bytes(Recipe.of(exact)) > 0
