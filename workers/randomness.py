@@ -119,7 +119,8 @@ class Streams:
     ) -> Tensor:
         drawn = self.state.new_empty(self.lanes, rows, length)
         tensors = self.state.contiguous(), sizes.contiguous(), lengths.contiguous(), drawn
-        compiled.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *map(address, tensors))
+        if compiled.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *map(address, tensors)):
+            raise MemoryError("the compiled permutations")
         return drawn
 
 

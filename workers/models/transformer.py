@@ -197,10 +197,9 @@ class Transformer(Model):
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, own: Parameters) -> Tensor:
         """[N, h, s, c] values mixed by attention; plain softmax by torch's fused kernel, which is exact and faster."""
-        plain = isinstance(self.scorer, Softmax) and self.position.bias(self.heads, value) is None
-        if plain and value.device.type == "cpu":
-            assert isinstance(self.scorer, Softmax)
-            return fused_causal_attention(query / self.scorer.temperature, key, value)
+        scorer, unbiased = self.scorer, self.position.bias(self.heads, value) is None
+        if isinstance(scorer, Softmax) and unbiased and value.device.type == "cpu":
+            return fused_causal_attention(query / scorer.temperature, key, value)
         return self._weights(query, key, value, own) @ value
 
     def _weights(self, query: Tensor, key: Tensor, like: Tensor, own: Parameters) -> Tensor:

@@ -316,7 +316,7 @@ template <typename T> class Minimal {
     T *E_g, *g_g, *Wq_g, *Wk_g, *Wv_g, *Wo_g, *U_g;
     T *Q, *K, *Vg, *R;          // [d][k] scale g Wq, [d][k] g Wk, [d][u] g Wv, [d][d] residual scale g Wv Wo
     T *Q_g, *K_g, *R_g;         // their gradients
-    T *N_t, *r_t, *N_tg, *X_tg; // [v][d] normed embeddings, [v] their factors, gradients
+    T *N_t, *r_t, *N_tg;        // [v][d] normed embeddings, [v] their factors, gradients
     T *work;
     V<T> loss_;
     std::vector<std::array<int, W<T>>> tokens_, targets_; // [s] of a block
@@ -325,9 +325,9 @@ template <typename T> class Minimal {
     void unpack(const T *p, const Knobs<T> &knobs) {
         knobs_ = knobs;
         E = p, g = E + v * d, Wq = g + d, Wk = Wq + d * k, Wv = Wk + d * k, Wo = Wv + d * u, U = Wo + u * d;
-        T *m = small_buffer.get(4 * d * k + d * u + 2 * d * d + 3 * v * d + v + 2 * d * u + 5 * v * k + 2 * v * v + 2 * v * d + d * (v + k + d));
+        T *m = small_buffer.get(4 * d * k + d * u + 2 * d * d + 2 * v * d + v + 2 * d * u + 5 * v * k + 2 * v * v + 2 * v * d + d * (v + k + d));
         Q = m, K = Q + d * k, Vg = K + d * k, R = Vg + d * u, Q_g = R + d * d, K_g = Q_g + d * k, R_g = K_g + d * k;
-        N_t = R_g + d * d, N_tg = N_t + v * d, X_tg = N_tg + v * d, r_t = X_tg + v * d, work = r_t + v;
+        N_t = R_g + d * d, N_tg = N_t + v * d, r_t = N_tg + v * d, work = r_t + v;
         std::memset(R, 0, (work - R) * sizeof(T));
         for (int c = 0; c < d; c++) {
             for (int e = 0; e < k; e++) Q[c * k + e] = knobs.scale * g[c] * Wq[c * k + e], K[c * k + e] = g[c] * Wk[c * k + e];

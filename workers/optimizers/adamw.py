@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
-import torch
 from torch import Tensor
 
 from spaces.fields import knob
-from workers.optimizers import Moments, Optimizer, exact
+from workers.optimizers import Moments, exact
+from workers.optimizers._moments import TwoMoments
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
-class AdamW(Optimizer):
-    """Loshchilov and Hutter 2019, algorithm 2, in the order of operations of torch.optim.AdamW.
-
-    Scalars are float64 whatever the parameters are: 1 - beta2 may be 1e-8 (paper 003, Table 1), where float32 would
-    round beta2 to 1 and the bias correction to 0.
+class AdamW(TwoMoments):
+    """Adam whose weights also shrink by rate times `weight_decay` at each step. Source: Loshchilov and Hutter 2019,
+    algorithm 2.
     """
 
-    beta1: float = knob(0.9, low=0, high=1, open_high=True)
-    beta2: float = knob(0.999, low=0, high=1, open_high=True)
     weight_decay: float = knob(0.01, low=0)
-    epsilon: float = knob(1e-8, low=0, open_low=True)
-
-    def start(self, parameters: Tensor) -> Moments:
-        return {"first": torch.zeros_like(parameters), "second": torch.zeros_like(parameters)}
 
     def update(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
     ) -> tuple[Tensor, Moments]:
-        kind = parameters.dtype
-        beta1, beta2, epsilon = (exact(value) for value in (self.beta1, self.beta2, self.epsilon))
-        first = moments["first"] + (1 - beta1).to(kind) * (gradient - moments["first"])
-        second = moments["second"] * beta2.to(kind) + (1 - beta2).to(kind) * (gradient * gradient)
-        scale = second.sqrt() / _correction(beta2, step).sqrt().to(kind) + epsilon.to(kind)
-        decayed = parameters * (1 - (rate * exact(self.weight_decay)).to(kind) * decays)
-        step_size = (rate / _correction(beta1, step)).to(kind)
-        return decayed - step_size * (first / scale), {"first": first, "second": second}
-
-
-def _correction(beta: Tensor, step: Tensor) -> Tensor:
-    """1 - beta^(step + 1), without cancellation when beta is close to 1; 1 when beta is 0."""
-    return -torch.expm1((step + 1) * torch.log(beta))
+        decay = (rate * exact(self.weight_decay)).to(parameters.dtype)
+        return self.moved(parameters * (1 - decay * decays), gradient, moments, rate, step)
