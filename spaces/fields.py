@@ -4,6 +4,7 @@ A plug-in is a frozen keyword-only dataclass. Each field says what kind of thing
 
     size    an integer that sets tensor shapes or loops; structural: equal for all lanes of a pack
     option  a string out of a few, or a flag; structural
+    text    any string, for example a path; structural
     part    another plug-in; its name is structural
     knob    a number that may differ from lane to lane; inside the engine it is a per-lane tensor
 """
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 from spaces.errors import PluginError
 
-Kind = Literal["size", "knob", "option", "flag", "part"]
+Kind = Literal["size", "knob", "option", "flag", "text", "part"]
 REQUIRED = dataclasses.MISSING
 
 
@@ -43,6 +44,8 @@ class Rule:
             return "a plug-in"
         if self.kind == "flag":
             return "true or false"
+        if self.kind == "text":
+            return "a text"
         if self.kind == "option":
             return "one of " + ", ".join(self.choices)
         noun = "an integer" if self.integer else "a number"
@@ -61,11 +64,13 @@ class Rule:
             good = isinstance(value, bool)
         elif self.kind == "option":
             good = value in self.choices
+        elif self.kind == "text":
+            good = isinstance(value, str)
         else:
             good = self._is_number(value)
         if not good:
             raise PluginError(f"{path}: {value!r} must be {self.describe()}")
-        if self.kind in ("flag", "option"):
+        if self.kind in ("flag", "option", "text"):
             return value
         return int(value) if self.integer else float(value)
 
@@ -125,6 +130,11 @@ def option(default: Any, choices: Sequence[str]) -> Any:
 def flag(default: Any) -> Any:
     """A structural truth value."""
     return _field(Rule(kind="flag"), default)
+
+
+def text(default: Any = REQUIRED) -> Any:
+    """Any structural string, for example a path."""
+    return _field(Rule(kind="text"), default)
 
 
 def part(family: type, default: str) -> Any:

@@ -36,8 +36,9 @@ def rule_of(levels: Collection[Level], search: Search) -> Callable[[Mapping[str,
     sharing = search.group if max(levels) is Level.GROUP else 1
 
     def few(sections: Mapping[str, Any]) -> bool:
-        model, steps = sections["model"], sections["training"].steps
-        return isinstance(model, MayPad) and model.may_pad and (sharing < FEW_TRIALS or sharing * steps < FEW_STEPS)
+        parts, steps = (sections["model"], sections["optimizer"]), sections["training"].steps
+        able = all(isinstance(part, MayPad) and part.may_pad for part in parts)
+        return able and (sharing < FEW_TRIALS or sharing * steps < FEW_STEPS)
 
     return few
 

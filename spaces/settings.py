@@ -25,6 +25,8 @@ class Training:
     validation_batch: int = size(1024)
     """Sequences per validation."""
     dtype: str = option("float32", ("float32", "float64"))
+    diagnostics: bool = flag(False)
+    """Whether validation also says what attention does (`search list diagnostics`)."""
     pad_shapes: bool = flag(False)
     """Whether trials of different sizes share packs, exactly: their tensors are padded with zeros to sizes of a coarse
     grid. Left out of a space, `spaces.padding` decides."""

@@ -20,7 +20,7 @@ from cli.wiring import families
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Metric, Report
-from tests.trials import config, trial
+from tests.trials import FIRST_STEP, config, trial
 from workers.pack import Pack
 from workers.randomness import Purpose, Streams
 from workers.tasks import Batch, Task
@@ -47,7 +47,7 @@ def splits(task: Completion, seed: int, count: int) -> dict[str, Batch]:
     """Every set that the task is trained or judged on."""
     held = streams([seed], purpose=Purpose.VALIDATION_DATA)
     return {
-        "training": task.training(streams([seed]), count),
+        "training": task.training(streams([seed]), count, FIRST_STEP),
         "validation": task.validation(held, count),
         **task.shifted(streams([seed + 1], purpose=Purpose.VALIDATION_DATA), count),
     }
@@ -175,7 +175,7 @@ def test_shapes_and_tokens_are_as_declared(name: str) -> None:
 def test_the_data_of_a_trial_is_the_same_in_any_lane_of_any_pack(name: str) -> None:
     task = task_of(name)
     for draw in (
-        lambda s: task.training(s, 20),
+        lambda s: task.training(s, 20, FIRST_STEP),
         lambda s: task.validation(s, 20),
         *((lambda s, c=condition: task.shifted(s, 20)[c]) for condition in task.shifted(streams([1]), 1)),
     ):
@@ -187,9 +187,9 @@ def test_the_data_of_a_trial_is_the_same_in_any_lane_of_any_pack(name: str) -> N
 @pytest.mark.parametrize("name", MEMBERS)
 def test_a_trial_trains_on_other_data_at_another_step_or_with_another_seed(name: str) -> None:
     task = task_of(name)
-    first = task.training(streams([1]), 50)["inputs"]
-    assert not torch.equal(first, task.training(streams([1], step=1), 50)["inputs"])
-    assert not torch.equal(first, task.training(streams([2]), 50)["inputs"])
+    first = task.training(streams([1]), 50, FIRST_STEP)["inputs"]
+    assert not torch.equal(first, task.training(streams([1], step=1), 50, FIRST_STEP)["inputs"])
+    assert not torch.equal(first, task.training(streams([2]), 50, FIRST_STEP)["inputs"])
 
 
 @pytest.mark.parametrize("name", [name for name in MEMBERS if name != "memorize"])
@@ -237,7 +237,7 @@ def test_the_chance_of_every_task() -> None:
 def judged(name: str, seed: int = 0) -> tuple[Completion, Batch, Tensor]:
     """A small batch of one trial, with logits that are right about half of the time."""
     task = task_of(name)
-    batch = {key: tensor[0] for key, tensor in task.training(streams([seed]), 60).items()}
+    batch = {key: tensor[0] for key, tensor in task.training(streams([seed]), 60, FIRST_STEP).items()}
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(*batch["targets"].shape, task.tokens, dtype=torch.float64, generator=generator)
     helped = torch.rand(batch["targets"].shape, generator=generator) < 0.7
@@ -297,7 +297,7 @@ def test_memorize_has_one_value_for_each_of_1024_keys_and_validates_all() -> Non
 
 def test_add_mod_trains_on_8938_pairs_and_validates_the_other_471() -> None:
     task = task_of("add_mod")
-    trained = {tuple(question) for question, _ in pairs(task, task.training(streams([1]), 140_000))}
+    trained = {tuple(question) for question, _ in pairs(task, task.training(streams([1]), 140_000, FIRST_STEP))}
     validated = {tuple(question) for question, _ in pairs(task, task.validation(streams([1]), 1))}
     assert (len(trained), len(validated), len(trained | validated)) == (8938, 471, 97**2)
 
@@ -313,7 +313,9 @@ def test_parentheses_lengths_and_labels_are_as_told() -> None:
 def test_balanced_strings_of_a_length_are_equally_likely() -> None:
     task = plugins.build(Task, {"name": "parentheses", "length": 8})
     assert isinstance(task, Completion)
-    found = [tuple(q) for q, a in pairs(task, task.training(streams([2]), 60_000)) if a == [3] and len(q) == 8]
+    found = [
+        tuple(q) for q, a in pairs(task, task.training(streams([2]), 60_000, FIRST_STEP)) if a == [3] and len(q) == 8
+    ]
     counts = Counter(found)
     assert len(counts) == 14  # the fourth Catalan number
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
@@ -321,7 +323,7 @@ def test_balanced_strings_of_a_length_are_equally_likely() -> None:
 
 def test_haystack_draws_counts_uniformly_and_asks_for_repeated_markers_too() -> None:
     task = task_of("haystack")
-    questions = [question for question, _ in pairs(task, task.training(streams([6]), 20_000))]
+    questions = [question for question, _ in pairs(task, task.training(streams([6]), 20_000, FIRST_STEP))]
     counts = Counter(len(question) // 2 for question in questions)
     assert counts.keys() == set(range(1, 11))
     assert stats.chisquare(list(counts.values())).pvalue > 1e-3
@@ -348,7 +350,7 @@ def test_copying_refuses_lengths_out_of_order(length: int, validation: int) -> N
 
 
 def test_addition_has_four_digits_and_the_carry_decides_how_many_the_sum_has() -> None:
-    for question, answer in pairs(task_of("add"), task_of("add").training(streams([1]), 3000)):
+    for question, answer in pairs(task_of("add"), task_of("add").training(streams([1]), 3000, FIRST_STEP)):
         assert (len(question), question[4]) == (9, 10)
         assert (len(answer), answer[0]) == (5, 1) or len(answer) == 4
 
@@ -360,7 +362,9 @@ def operations(question: Tokens) -> int:
 def test_mano_has_a_fixed_training_set_that_keeps_to_its_129_short_expressions() -> None:
     task = plugins.build(Task, {"name": "mano", "training_examples": 500})
     assert isinstance(task, Completion)
-    first, second = ({tuple(q) for q, _ in pairs(task, task.training(streams([seed]), 10_000))} for seed in (1, 2))
+    first, second = (
+        {tuple(q) for q, _ in pairs(task, task.training(streams([seed]), 10_000, FIRST_STEP))} for seed in (1, 2)
+    )
     assert first == second
     assert len(first) < 500
     whole = task_of("mano")
@@ -429,7 +433,7 @@ def test_a_fixed_set_is_judged_whole() -> None:
     [accuracy, *_] = pack.evaluate([0])[0]
     recipe = Recipe.of(one.config)
     batch = {key: tensor[0] for key, tensor in recipe.task.validation(streams([one.seed]), 1).items()}
-    expected = recipe.task.metrics(recipe.model.logits(pack.parameters(0), batch["inputs"], {}), batch)["accuracy"]
+    expected = recipe.task.metrics(recipe.model.outputs(pack.parameters(0), batch, {}), batch)["accuracy"]
     assert accuracy == Metric("accuracy", "raw", "", pytest.approx(float(expected.double().mean()), abs=1e-12))
 
 

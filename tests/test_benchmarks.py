@@ -33,9 +33,10 @@ from benchmarks.peers.set_complement import Minimal
 from cli.wiring import families
 from spaces.records import Trial
 from spaces.space import Space
+from tests.trials import FIRST_STEP
 from workers.averaging import bema
 from workers.randomness import Purpose, Streams
-from workers.train import Layout, Recipe
+from workers.train import Recipe, layout_of
 
 ROOT = Path(__file__).parent.parent
 BLOCKER = """
@@ -120,16 +121,16 @@ def plain_batch(task: str, batch: dict[str, Tensor]) -> Batch:
 def test_the_plain_model_is_the_same_function(task: str) -> None:
     problem, trial = PROBLEMS[task], drawn(task)
     recipe = Recipe.of(trial.config)
-    layout = Layout(recipe.model.parameters(recipe.task))
+    layout = layout_of(recipe)
     start = layout.initial(torch.tensor([trial.seed]))[0]
     noise = torch.randn(layout.total, generator=torch.Generator().manual_seed(2))  # attention far from uniform
     named = layout.split(start.float() + 0.2 * noise)
     model = problem.model({"model.norm_epsilon": trial.config["model"]["norm_epsilon"]})
     with torch.no_grad():
         LOAD[task](model, named)
-    batch = recipe.task.training(Streams.of(torch.tensor([7]), Purpose.TRAINING_DATA, 0), 32)
+    batch = recipe.task.training(Streams.of(torch.tensor([7]), Purpose.TRAINING_DATA, 0), 32, FIRST_STEP)
     with torch.no_grad():
-        expected, found = recipe.model.logits(named, batch["inputs"][0], {}), model(batch["inputs"][0])
+        expected, found = recipe.model.outputs(named, {"inputs": batch["inputs"][0]}, {}), model(batch["inputs"][0])
     assert expected.std() > 0.1
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -137,17 +138,17 @@ def test_the_plain_model_is_the_same_function(task: str) -> None:
 @pytest.mark.parametrize("task", PROBLEMS)
 def test_weight_decay_applies_to_as_many_parameters(task: str) -> None:
     recipe = Recipe.of(drawn(task).config)
-    layout = Layout(recipe.model.parameters(recipe.task))
+    layout = layout_of(recipe)
     model = PROBLEMS[task].model({})
     assert sum(p.numel() for p in model.parameters()) == layout.total
-    assert sum(p.numel() for p in model.decayed()) == int(layout.decays(torch.float64).sum())
+    assert sum(p.numel() for p in model.decayed()) == int(layout.decays.sum())
 
 
 @pytest.mark.parametrize("task", PROBLEMS)
 def test_losses_and_metrics_of_the_same_logits_agree(task: str) -> None:
     problem, recipe = PROBLEMS[task], Recipe.of(drawn(task).config)
     streams = Streams.of(torch.tensor([5]), Purpose.VALIDATION_DATA, 0)
-    training, validation = recipe.task.training(streams, 20), recipe.task.validation(streams, 20)
+    training, validation = recipe.task.training(streams, 20, FIRST_STEP), recipe.task.validation(streams, 20)
     logits = random_logits(training, recipe.task.tokens)
     expected = recipe.task.loss(logits, {name: values[0] for name, values in training.items()})
     torch.testing.assert_close(problem.loss(logits, plain_batch(task, training)), expected)
@@ -169,7 +170,7 @@ def test_batches_have_the_shapes_and_tokens_of_the_task(task: str) -> None:
     streams = Streams.of(torch.tensor([5]), Purpose.TRAINING_DATA, 0)
     assert recipe.training.batch == problem.batch
     for found, expected in (
-        (problem.training("cpu"), recipe.task.training(streams, problem.batch)),
+        (problem.training("cpu"), recipe.task.training(streams, problem.batch, FIRST_STEP)),
         (problem.validation(64, "cpu"), recipe.task.validation(streams, 64)),
     ):
         assert found[0].shape == expected["inputs"][0].shape
@@ -213,7 +214,7 @@ def test_the_averages_of_the_peers_are_graft_s() -> None:
             parameter.copy_(point)
         ours.update()
         shadow = theirs.update(shadow, point, torch.tensor(step))
-    expected = theirs.evaluated(shadow, path[-1], torch.tensor(len(path)))["bema"]
+    expected = theirs.evaluated(shadow, path[-1], torch.tensor(len(path)), torch.tensor(0))
     torch.testing.assert_close(ours.parameters()[0], expected)
 
 

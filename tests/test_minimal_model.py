@@ -44,7 +44,7 @@ def test_example_4_1_is_exact_on_every_prefix(v: int, scorer: str) -> None:
     margins = []
     for length in range(1, v):
         for prefix in itertools.permutations(range(v), length):
-            logits = model.logits(hand_built(v), torch.tensor([prefix]), {})[0, -1]
+            logits = model.outputs(hand_built(v), {"inputs": torch.tensor([prefix])}, {})[0, -1]
             legal = [t for t in range(v) if t not in prefix]
             assert float(logits[legal].max() - logits[legal].min()) < 1e-9
             margins.append(float(logits[legal].min() - logits[list(prefix)].max()))
@@ -81,13 +81,15 @@ def test_computing_by_token_equals_computing_by_occurrence() -> None:
     parameters = random_parameters(7, 6, 3, 5)
     inputs = torch.tensor([[0, 3, 5, 1], [6, 2, 1, 0]])
     everything = torch.ones(2, 4, 6, dtype=torch.bool)
-    by_token = model.logits(parameters, inputs, {})
+    by_token = model.outputs(parameters, {"inputs": inputs}, {})
     for keep in (
         {"embedding": everything},
         {"residual": everything},
         {"embedding": everything, "residual": everything},
     ):
-        torch.testing.assert_close(model.logits(parameters, inputs, keep), by_token, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            model.outputs(parameters, {"inputs": inputs}, keep), by_token, rtol=1e-12, atol=1e-12
+        )
 
 
 def test_dropped_rows_of_the_residual_site_vanish_and_the_rest_is_scaled() -> None:
@@ -97,7 +99,7 @@ def test_dropped_rows_of_the_residual_site_vanish_and_the_rest_is_scaled() -> No
     inputs = torch.tensor([[0, 3, 5]])
     keep = torch.ones(1, 3, 6, dtype=torch.bool)
     keep[0, 1] = False
-    found = model.logits(parameters, inputs, {"residual": keep})[0, 2]
+    found = model.outputs(parameters, {"inputs": inputs}, {"residual": keep})[0, 2]
     normed = torch.nn.functional.rms_norm(parameters["embedding"], (6,), parameters["norm"], 1e-6)
     rows = normed @ parameters["value"] @ parameters["output"]
     mixed = 2 * (rows[0] + rows[5]) / 3
@@ -106,8 +108,8 @@ def test_dropped_rows_of_the_residual_site_vanish_and_the_rest_is_scaled() -> No
 
 def test_a_prefix_is_blind_to_what_follows() -> None:
     model, parameters = Minimal(width=6, key_width=3, value_width=5), random_parameters(7, 6, 3, 5)
-    one = model.logits(parameters, torch.tensor([[0, 3, 5, 1]]), {})
-    other = model.logits(parameters, torch.tensor([[0, 3, 2, 6]]), {})
+    one = model.outputs(parameters, {"inputs": torch.tensor([[0, 3, 5, 1]])}, {})
+    other = model.outputs(parameters, {"inputs": torch.tensor([[0, 3, 2, 6]])}, {})
     assert torch.equal(one[:, :2], other[:, :2])
     assert not torch.equal(one[:, 2], other[:, 2])
 
@@ -119,6 +121,8 @@ def test_dropping_whole_tokens_is_the_same_mask_at_every_occurrence(sites: tuple
     masks = {site: torch.rand(7, 6, generator=torch.Generator().manual_seed(1)) > 0.4 for site in sites}
     by_token = Minimal(width=6, key_width=3, value_width=5, dropout_unit="token", **rates)
     by_occurrence = Minimal(width=6, key_width=3, value_width=5, **rates)
-    found = by_token.logits(parameters, inputs, masks)
-    expected = by_occurrence.logits(parameters, inputs, {site: mask[inputs] for site, mask in masks.items()})
+    found = by_token.outputs(parameters, {"inputs": inputs}, masks)
+    expected = by_occurrence.outputs(
+        parameters, {"inputs": inputs}, {site: mask[inputs] for site, mask in masks.items()}
+    )
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,18 +11,51 @@ from torch import Tensor
 from torch.func import vmap
 
 from spaces import plugins
+from spaces.errors import PluginError
 from tests.test_transformer import VARIANTS
+from workers.layout import Layout
 from workers.models import Model, in_use
+from workers.models._layers import Layered
 from workers.models.minimal import Minimal
 from workers.parameters import Constant, Given, Normal, Parameter, Parameters, Uniform, under, within
+from workers.randomness import Streams
 from workers.scorers import Scorer, masked_softmax, scaled_logits
+from workers.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.tasks.set_complement import SetComplement
-from workers.train import Layout
+
+
+class Numbers(VectorTask):
+    """Sequences of vectors, for tests of models that read them."""
+
+    context, features, outputs = 4, 3, 2
+
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        raise NotImplementedError
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        raise NotImplementedError
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        raise NotImplementedError
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+
+class Questions(SetTask):
+    """Sets with a question, for tests of models that read them."""
+
+    context, features, query_features, classes = 4, 3, 2, 5
+    training, validation, loss, metrics = Numbers.training, Numbers.validation, Numbers.loss, Numbers.metrics
+
 
 TASK = SetComplement(length=4, vocabulary=7)
+TASKS: list[Task] = [TASK, Numbers(), Questions()]
 SIZES: dict[str, dict[str, Any]] = {
     "minimal": {"width": 6, "key_width": 3, "value_width": 5},
     "transformer": {"width": 6, "mlp_multiple": 2},
+    "encoder": {"width": 6, "mlp_multiple": 2},
+    "regressor": {"width": 6, "mlp_multiple": 2},
 }
 
 
@@ -36,73 +70,142 @@ def members() -> list[Any]:
     return found
 
 
+def task_of(model: Model) -> Task:
+    """The task of the kind that the model reads."""
+    for task in TASKS:
+        with suppress(PluginError):
+            model.check(task)
+            return task
+    raise AssertionError("a model reads one kind of task")
+
+
+def batch_of(task: Task) -> Batch:
+    """Two sequences of four positions, or sets of four items."""
+    if isinstance(task, TokenTask):
+        return {"inputs": INPUTS}
+    generator = torch.Generator().manual_seed(5)
+    inputs = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
+    if isinstance(task, VectorTask):
+        return {"inputs": inputs}
+    query = torch.randn(2, 2, generator=generator, dtype=torch.float64)
+    return {"inputs": inputs, "query": query, "lengths": torch.tensor([4, 3])}
+
+
 def drawn(model: Model, seed: int = 0) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    shapes = {name: p.shape for name, p in model.parameters(TASK).items()}
+    shapes = {name: p.shape for name, p in model.parameters(task_of(model)).items()}
     return {n: 0.6 * torch.randn(*s, generator=generator, dtype=torch.float64) for n, s in shapes.items()}
 
 
 @pytest.fixture(params=members())
 def model(request: pytest.FixtureRequest) -> Model:
-    built = plugins.build(Model, request.param)
-    built.check(TASK)
-    return built
+    return plugins.build(Model, request.param)
+
+
+@pytest.fixture
+def batch(model: Model) -> Batch:
+    return batch_of(task_of(model))
+
+
+def is_causal(model: Model) -> bool:
+    return isinstance(model, Minimal) or (isinstance(model, Layered) and model.causal)
 
 
 INPUTS = torch.tensor([[0, 3, 5, 1], [6, 2, 1, 0]])
+BATCH = {"inputs": INPUTS}
 
 
-def test_gradients_are_those_of_finite_differences(model: Model) -> None:
+def test_gradients_are_those_of_finite_differences(model: Model, batch: Batch) -> None:
     parameters = drawn(model)
     names = list(parameters)
+    one = {name: tensor[:1] for name, tensor in batch.items()}
 
-    def logits(*tensors: Tensor) -> Tensor:
-        return model.logits(dict(zip(names, tensors, strict=True)), INPUTS[:1, :3], {})
+    def outputs(*tensors: Tensor) -> Tensor:
+        return model.outputs(dict(zip(names, tensors, strict=True)), one, {})
 
     inputs = tuple(tensor.requires_grad_() for tensor in parameters.values())
-    assert torch.autograd.gradcheck(logits, inputs, fast_mode=True)
+    assert torch.autograd.gradcheck(outputs, inputs, fast_mode=True)
 
 
-def test_logits_have_one_row_per_position_and_are_blind_to_the_future(model: Model) -> None:
-    parameters = drawn(model)
-    one = model.logits(parameters, INPUTS, {})
-    assert one.shape == (2, 4, 7)
+def test_outputs_have_the_shape_that_the_task_wants(model: Model, batch: Batch) -> None:
+    task, outputs = task_of(model), model.outputs(drawn(model), batch, {})
+    if isinstance(task, SetTask):
+        assert outputs.shape == (2, task.classes)
+    else:
+        assert outputs.shape == (2, 4, task.tokens if isinstance(task, TokenTask) else 2)
+
+
+def test_causal_models_are_blind_to_the_future_and_others_are_not(model: Model, batch: Batch) -> None:
+    if isinstance(task_of(model), SetTask):
+        return
+    parameters, inputs = drawn(model), batch["inputs"]
+    one = model.outputs(parameters, batch, {})
     for length in range(1, 4):
-        changed = INPUTS.clone()
+        changed = inputs.clone()
         changed[:, length:] = (changed[:, length:] + 1) % 7
-        other = model.logits(parameters, changed, {})
-        torch.testing.assert_close(one[:, :length], other[:, :length], rtol=0, atol=1e-12)
+        other = model.outputs(parameters, {"inputs": changed}, {})
         assert not torch.allclose(one[:, length], other[:, length])
-        shorter = model.logits(parameters, INPUTS[:, :length], {})
-        torch.testing.assert_close(one[:, :length], shorter, rtol=0, atol=1e-12)
+        assert torch.allclose(one[:, :length], other[:, :length], rtol=0, atol=1e-12) == is_causal(model)
+        shorter = model.outputs(parameters, {"inputs": inputs[:, :length]}, {})
+        assert torch.allclose(one[:, :length], shorter, rtol=0, atol=1e-12) == is_causal(model)
 
 
-def test_sequences_of_a_batch_do_not_see_each_other(model: Model) -> None:
+def test_what_lies_beyond_a_length_is_not_seen(model: Model, batch: Batch) -> None:
+    parameters, whole = drawn(model), {**batch, "lengths": torch.tensor([3, 2])}
+    changed = {**whole, "inputs": batch["inputs"].clone()}
+    changed["inputs"][0, 3:], changed["inputs"][1, 2:] = 1, 4
+    one, other = model.outputs(parameters, whole, {}), model.outputs(parameters, changed, {})
+    if isinstance(task_of(model), SetTask):
+        one, other = one[:, None], other[:, None]
+    torch.testing.assert_close(one[0, :3], other[0, :3], rtol=0, atol=1e-12)
+    torch.testing.assert_close(one[1, :2], other[1, :2], rtol=0, atol=1e-12)
+
+
+def test_sets_have_no_order(model: Model, batch: Batch) -> None:
+    if not isinstance(task_of(model), SetTask):
+        return
     parameters = drawn(model)
-    together = model.logits(parameters, INPUTS, {})
+    turned = {**batch, "inputs": torch.cat([batch["inputs"][:, :3].flip(1), batch["inputs"][:, 3:]], 1)}
+    expected = model.outputs(parameters, batch, {})
+    torch.testing.assert_close(model.outputs(parameters, turned, {}), expected, rtol=0, atol=1e-12)
+
+
+def test_sequences_of_a_batch_do_not_see_each_other(model: Model, batch: Batch) -> None:
+    parameters = drawn(model)
+    together = model.outputs(parameters, batch, {})
     for row in range(2):
-        alone = model.logits(parameters, INPUTS[row : row + 1], {})
+        alone = model.outputs(parameters, {name: tensor[row : row + 1] for name, tensor in batch.items()}, {})
         torch.testing.assert_close(together[row], alone[0], rtol=0, atol=1e-12)
 
 
-def test_every_parameter_is_read(model: Model) -> None:
+def test_every_parameter_is_read(model: Model, batch: Batch) -> None:
     parameters = {name: tensor.requires_grad_() for name, tensor in drawn(model).items()}
-    logits = model.logits(parameters, INPUTS, {})
-    gradients = torch.autograd.grad(logits.square().sum(), list(parameters.values()))
+    outputs = model.outputs(parameters, batch, {})
+    gradients = torch.autograd.grad(outputs.square().sum(), list(parameters.values()))
     assert all(bool(gradient.any()) for gradient in gradients)
 
 
-def test_stacked_lanes_are_models_on_their_own(model: Model) -> None:
+def test_stacked_lanes_are_models_on_their_own(model: Model, batch: Batch) -> None:
     lanes = [drawn(model, seed) for seed in range(3)]
     stacked = {name: torch.stack([lane[name] for lane in lanes]) for name in lanes[0]}
     knobs = {path: torch.tensor([value, value, value], dtype=torch.float64) for path, value in plugins.knobs(model)}
 
-    def logits(knobs: dict[str, Tensor], parameters: dict[str, Tensor]) -> Tensor:
-        return plugins.bind(model, knobs).logits(parameters, INPUTS, {})
+    def outputs(knobs: dict[str, Tensor], parameters: dict[str, Tensor]) -> Tensor:
+        return plugins.bind(model, knobs).outputs(parameters, batch, {})
 
-    found = vmap(logits)(knobs, stacked)
+    found = vmap(outputs)(knobs, stacked)
     for lane in range(3):
-        torch.testing.assert_close(found[lane], model.logits(lanes[lane], INPUTS, {}), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found[lane], model.outputs(lanes[lane], batch, {}), rtol=1e-12, atol=1e-12)
+
+
+def test_a_model_refuses_tasks_of_another_kind(model: Model) -> None:
+    own, refused = task_of(model), 0
+    for task in TASKS:
+        if task is not own:
+            with pytest.raises(PluginError, match=r"model\.name: .* reads (tokens|vectors|sets), but the task"):
+                model.check(task)
+            refused += 1
+    assert refused == 2
 
 
 # -- parts that models share -----------------------------------------------------------------------------------------
@@ -123,13 +226,13 @@ def test_the_minimal_transformer_gives_queries_and_keys_to_a_scorer_that_wants_t
     model, softmax = Minimal(**SIZES["minimal"], scorer=Scaled()), Minimal(**SIZES["minimal"])
     assert model.parameters(TASK)["scorer.factor"].shape == (1,)
     parameters = drawn(model) | {"scorer.factor": torch.ones(1, dtype=torch.float64)}
-    expected = softmax.logits(parameters, INPUTS, {})
-    torch.testing.assert_close(model.logits(parameters, INPUTS, {}), expected, rtol=1e-12, atol=1e-12)
+    expected = softmax.outputs(parameters, BATCH, {})
+    torch.testing.assert_close(model.outputs(parameters, BATCH, {}), expected, rtol=1e-12, atol=1e-12)
     keep = {"residual": torch.ones(2, 4, 6, dtype=torch.bool)}
-    torch.testing.assert_close(model.logits(parameters, INPUTS, keep), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(model.outputs(parameters, BATCH, keep), expected, rtol=1e-12, atol=1e-12)
     doubled = parameters | {"scorer.factor": torch.full((1,), 2.0, dtype=torch.float64)}
     hotter = parameters | {"query": 2 * parameters["query"]}
-    torch.testing.assert_close(model.logits(doubled, INPUTS, {}), softmax.logits(hotter, INPUTS, {}))
+    torch.testing.assert_close(model.outputs(doubled, BATCH, {}), softmax.outputs(hotter, BATCH, {}))
 
 
 def test_parameters_start_as_they_say() -> None:
@@ -139,7 +242,7 @@ def test_parameters_start_as_they_say() -> None:
         "constant": Constant(value=1.5),
         "given": Given(numbers=(1.0, 0.1, 2.0)),
     }
-    layout = Layout({name: Parameter(shape=(2000, 3), start=start) for name, start in starts.items()})
+    layout = Layout.of({name: Parameter(shape=(2000, 3), start=start) for name, start in starts.items()})
     drawn = layout.initial(torch.tensor([3, 4]))
     assert drawn.shape == (2, 24_000)
     found = layout.split(drawn[0])

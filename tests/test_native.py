@@ -12,13 +12,13 @@ import torch
 from torch.func import vmap
 
 from spaces.records import Trial
-from tests.trials import config, trial
+from tests.trials import FIRST_STEP, config, trial
 from workers import native
 from workers.models.minimal import Minimal
 from workers.pack import Pack
 from workers.randomness import Purpose, Streams
 from workers.steps import FusedStep, TracedStep, step_of
-from workers.train import Layout, Recipe, begin
+from workers.train import Recipe, begin, layout_of
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
 
@@ -52,11 +52,12 @@ def recipe_of(shape: tuple[int, ...], dropout: tuple[float, float], dtype: str =
 
 def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
     """The state after one fused and one traced step, from the same numbers."""
-    layout, seeds = Layout(recipe.model.parameters(recipe.task)), torch.arange(lanes) * 7919 + 3
+    layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
     parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
-    start = vmap(lambda one: begin(recipe, one))(parameters)
-    batch = recipe.task.training(Streams.of(seeds, Purpose.TRAINING_DATA, start.step), recipe.training.batch)
+    start = vmap(lambda one: begin(recipe, layout, one))(parameters)
+    streams = Streams.of(seeds, Purpose.TRAINING_DATA, start.step)
+    batch = recipe.task.training(streams, recipe.training.batch, start.step)
     fused = step_of(recipe, repr(recipe), torch.device("cpu"))
     assert isinstance(fused, FusedStep)
     traced = TracedStep(recipe, repr(recipe), torch.device("cpu"))
@@ -92,11 +93,11 @@ def test_it_covers_temperature_and_uniform_attention(dropout: tuple[float, float
 def test_what_is_no_number_shows_in_the_loss(dropout: tuple[float, float], broken: float) -> None:
     recipe = recipe_of((7, 5, 9, 3, 6, 16), dropout)
     function = recipe.model.fused(recipe.task, torch.float32, torch.device("cpu"))
-    layout, seeds = Layout(recipe.model.parameters(recipe.task)), torch.arange(2)
+    layout, seeds = layout_of(recipe), torch.arange(2)
     parameters = layout.initial(seeds).float()
     parameters[1, : 7 * 9] = broken
     streams = Streams.of(seeds, Purpose.DROPOUT, 0)
-    batch = recipe.task.training(streams, 16)
+    batch = recipe.task.training(streams, 16, FIRST_STEP)
     assert function is not None
     _, loss = function(recipe.model, recipe.task, parameters, batch, [streams, streams])
     assert loss.isfinite().tolist() == [True, False]

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.trials import config, random_knobs, trial
+from tests.trials import FIRST_STEP, config, random_knobs, trial
+from workers.averaging import Variant
 from workers.averaging.bema import Bema
+from workers.averaging.bema_grid import BemaGrid
 from workers.averaging.ema import Ema
 from workers.pack import Pack
 from workers.randomness import Purpose, Streams, keep_mask
@@ -74,7 +76,7 @@ def train_plainly(start: dict[str, Tensor], settings: dict, seed: int) -> list[d
     path = [{name: p.detach().clone() for name, p in model.named_parameters()}]
     for step in range(steps):
         streams = Streams.of(torch.tensor([seed]), Purpose.TRAINING_DATA, step)
-        batch = task.training(streams, settings["training"]["batch"])
+        batch = task.training(streams, settings["training"]["batch"], FIRST_STEP)
         shape = (*batch["inputs"][0].shape, settings["model"]["width"])
         masks = [dropout_mask(seed, step, site, rate, *shape) for site, rate in enumerate(rates)]
         logits = model(batch["inputs"][0], (masks[0], masks[1]) if any(rates) else None)
@@ -129,8 +131,51 @@ def test_ema_and_bema_equal_an_independent_implementation(rho: float, kappa: flo
     last = torch.tensor(len(path) - 1)
     expected_ema, expected_bema = bema_by_numpy(path, rho, kappa, eta)
     np.testing.assert_allclose(plain["ema"].numpy(), expected_ema, rtol=0, atol=1e-12)
-    found = bema.evaluated(corrected, points[-1], last)["bema"].numpy()
+    found = bema.evaluated(corrected, points[-1], last, torch.tensor(0)).numpy()
     np.testing.assert_allclose(found, expected_bema, rtol=0, atol=1e-12)
+
+
+def test_the_grid_is_bema_and_ema_for_each_pair_of_powers() -> None:
+    points = torch.tensor(np.random.default_rng(0).normal(size=(40, 11)))
+    grid = BemaGrid(rho=3.7, kappas=4, etas=2)
+    shadow, last = grid.start(points[0]), torch.tensor(len(points) - 1)
+    for n in range(len(points) - 1):
+        shadow = grid.update(shadow, points[n + 1], torch.tensor(n))
+    found = {
+        variant: grid.evaluated(shadow, points[-1], last, torch.tensor(index)).numpy()
+        for index, variant in enumerate(grid.variants)
+    }
+    assert len(found) == 4 * 2 + 4
+    for kappa in (0.25, 0.5, 0.75, 1.0):
+        for eta in (0.5, 1.0):
+            expected_ema, expected_bema = bema_by_numpy(points.numpy(), 3.7, kappa, eta)
+            bema = found[Variant("bema", f"kappa={kappa:g} eta={eta:g}")]
+            np.testing.assert_allclose(bema, expected_bema, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(found[Variant("ema", f"kappa={kappa:g}")], expected_ema, rtol=0, atol=1e-12)
+
+
+def test_the_grid_of_a_trial_is_what_trials_with_each_pair_of_powers_get() -> None:
+    settings = config(steps=12, every=12)
+    grid = {**settings, "averaging": {"name": "bema_grid", "rho": 2.0, "kappas": 2, "etas": 2}}
+    found = last_metrics(grid)
+    assert len(found) == 3 * (1 + 4 + 2) + 1  # and the training loss
+    for kappa in (0.5, 1.0):
+        for eta in (0.5, 1.0):
+            one = {**settings, "averaging": {"name": "bema", "rho": 2.0, "kappa": kappa, "eta": eta}}
+            alone = last_metrics(one)
+            for metric in ("tvd", "itp", "itr"):
+                in_grid = found[metric, "bema", f"kappa={kappa:g} eta={eta:g}"]
+                assert in_grid == pytest.approx(alone[metric, "bema", ""], abs=1e-12)
+                assert found[metric, "raw", ""] == pytest.approx(alone[metric, "raw", ""], abs=1e-12)
+
+
+def last_metrics(settings: dict) -> dict[tuple[str, str, str], float]:
+    """What a trial with seed 5 reports at its end: (name, variant, condition) -> value."""
+    one = trial(0, settings, seed=5)
+    pack = Pack(one, width=1)
+    pack.place([one])
+    [report] = pack.train(1000)
+    return {(metric.name, metric.variant, metric.condition): metric.value for metric in report.metrics}
 
 
 def test_rho_and_kappa_one_is_the_running_mean_of_what_came_after_the_start() -> None:

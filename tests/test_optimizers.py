@@ -11,7 +11,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from spaces import plugins
+from workers.layout import Layout
 from workers.optimizers import Optimizer
+from workers.optimizers.muon import Muon, orthogonalised
+from workers.parameters import Parameter
 
 STEPS, SIZE = 30, 12
 ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]]] = [
@@ -35,6 +38,10 @@ ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]
         {"name": "sgd", "momentum": 0.0, "weight_decay": 0.3},
         lambda groups: torch.optim.SGD(groups, lr=0.05),
     ),
+    (
+        {"name": "muon", "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.3, "epsilon": 1e-6, "other_rate": 1.0},
+        lambda groups: torch.optim.AdamW(groups, lr=0.05, betas=(0.8, 0.95), eps=1e-6),
+    ),
 ]
 every_oracle = pytest.mark.parametrize(("configuration", "oracle"), ORACLES, ids=str)
 
@@ -48,17 +55,18 @@ def start() -> Tensor:
     return torch.linspace(-2, 2, SIZE).double()
 
 
-def decays() -> Tensor:
+def layout() -> Layout:
     """Weight decay on the first half."""
-    return (torch.arange(SIZE) < SIZE // 2).double()
+    halves = {"first": Parameter(shape=(SIZE // 2,)), "second": Parameter(shape=(SIZE // 2,), decay=False)}
+    return Layout.of(halves, torch.float64)
 
 
 def trained(optimizer: Optimizer) -> Tensor:
     parameters, rate = start(), torch.tensor(0.05, dtype=torch.float64)
-    moments = optimizer.start(parameters)
+    moments = optimizer.start(parameters, layout())
     for step in range(STEPS):
         gradient = gradients(parameters, step)
-        parameters, moments = optimizer.update(parameters, gradient, moments, rate, torch.tensor(step), decays())
+        parameters, moments = optimizer.update(parameters, gradient, moments, rate, torch.tensor(step), layout())
     return parameters
 
 
@@ -92,14 +100,83 @@ def test_lanes_together_are_lanes_alone(configuration: dict[str, Any]) -> None:
         torch.tensor([0, 7]),
         torch.tensor([0.1, 0.2]).double(),
     )
-    moments = {name: torch.stack([m + 0.1, m + 0.2]) for name, m in optimizer.start(start()).items()}
+    moments = {name: torch.stack([m + 0.1, m + 0.2]) for name, m in optimizer.start(start(), layout()).items()}
 
     def one(knobs: Any, parameters: Tensor, moments: Any, step: Tensor, rate: Tensor) -> Any:
         bound = plugins.bind(optimizer, knobs)
-        return bound.update(parameters, gradients(parameters, 3), moments, rate, step, decays())
+        return bound.update(parameters, gradients(parameters, 3), moments, rate, step, layout())
 
     together = vmap(one)(knobs, parameters, moments, steps, rates)
     for lane in range(2):
         own = ({path: v[lane] for path, v in knobs.items()}, {name: m[lane] for name, m in moments.items()})
         alone = one(own[0], parameters[lane], own[1], steps[lane], rates[lane])
         torch.testing.assert_close(together[0][lane], alone[0], rtol=1e-12, atol=1e-14)
+
+
+SHAPES = {"tall": (8, 3), "wide": (3, 8), "also_wide": (3, 8), "side_by_side": (4, 15), "vector": (5,)}
+MATRICES = {"side_by_side": 3, "vector": 0}
+
+
+@pytest.mark.parametrize("adjustment", ["original", "match_adamw"])
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_muon_is_torchs_on_every_matrix_and_adamw_elsewhere(adjustment: str, nesterov: bool) -> None:
+    """Torch iterates in bfloat16; its matrices are [outputs, inputs], the transposes of ours."""
+    kinds = {name: Parameter(shape=shape, matrices=MATRICES.get(name, 1)) for name, shape in SHAPES.items()}
+    own = Layout.of(kinds, torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    muon = Muon(momentum=0.9, nesterov=nesterov, adjustment=adjustment, weight_decay=0.2, other_rate=0.5)
+    begun = torch.randn(own.total, generator=generator, dtype=torch.float64)
+    moments, found = muon.start(begun, own), begun
+    parts = {name: _parts(name, tensor) for name, tensor in own.split(begun).items()}
+    rule = {"original": "original", "match_adamw": "match_rms_adamw"}[adjustment]
+    matrices = [part for name, found in parts.items() if name != "vector" for part in found]
+    torchs = [
+        torch.optim.Muon(matrices, lr=0.02, weight_decay=0.2, momentum=0.9, nesterov=nesterov, adjust_lr_fn=rule),
+        torch.optim.AdamW(parts["vector"], lr=0.01, weight_decay=0.2),
+    ]
+    for step in range(4):
+        gradient = torch.randn(own.total, generator=generator, dtype=torch.float64)
+        for name, tensor in own.split(gradient).items():
+            for part, slope in zip(parts[name], _parts(name, tensor), strict=True):
+                part.grad = slope.detach().clone()
+        for one in torchs:
+            one.step()
+        rate = torch.tensor(0.02, dtype=torch.float64)
+        found, moments = muon.update(found, gradient, moments, rate, torch.tensor(step), own)
+    for name, tensor in own.split(found).items():
+        tolerance = 1e-10 if name == "vector" else 2e-3
+        for mine, other in zip(_parts(name, tensor), parts[name], strict=True):
+            torch.testing.assert_close(mine.detach(), other.detach(), rtol=0, atol=tolerance)
+
+
+def _parts(name: str, tensor: Tensor) -> list[Tensor]:
+    """The matrices of a parameter as torch has them."""
+    count = MATRICES.get(name, 1)
+    pieces = [piece.mT for piece in tensor.chunk(count, dim=-1)] if count else [tensor]
+    return [piece.detach().clone().requires_grad_() for piece in pieces]
+
+
+def test_newton_schulz_keeps_singular_vectors_and_brings_singular_values_near_one() -> None:
+    matrices = torch.randn(5, 4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
+    for given in (matrices, matrices.mT):
+        inner = u.mT @ (orthogonalised(given, 5) if given is matrices else orthogonalised(given, 5).mT) @ v.mT
+        diagonal = inner.diagonal(dim1=-2, dim2=-1)
+        torch.testing.assert_close(inner, torch.diag_embed(diagonal), rtol=0, atol=1e-10)
+        assert 0.6 < float(diagonal.min()) < float(diagonal.max()) < 1.3
+
+
+def test_muon_stacked_is_muon_alone() -> None:
+    kinds = {name: Parameter(shape=shape, matrices=MATRICES.get(name, 1)) for name, shape in SHAPES.items()}
+    own = Layout.of(kinds, torch.float64)
+    muon, generator = Muon(), torch.Generator().manual_seed(2)
+    parameters, gradient = torch.randn(2, 3, own.total, generator=generator, dtype=torch.float64)
+    rates, steps = torch.tensor([0.1, 0.2, 0.0]).double(), torch.tensor([0, 4, 9])
+
+    def one(parameters: Tensor, gradient: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+        return muon.update(parameters, gradient, muon.start(parameters, own), rate, step, own)[0]
+
+    together = vmap(one)(parameters, gradient, rates, steps)
+    for lane in range(3):
+        alone = one(parameters[lane], gradient[lane], rates[lane], steps[lane])
+        torch.testing.assert_close(together[lane], alone, rtol=1e-12, atol=1e-12)

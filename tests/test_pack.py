@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from spaces import plugins
 from spaces.records import Report, Trial
 from tests.trials import config, random_knobs, trial
+from workers.optimizers import Optimizer
 from workers.pack import Pack
 from workers.tensors import power
 from workers.tracing import Traced
@@ -190,3 +192,28 @@ def test_every_thread_replays_recordings_as_they_are() -> None:
     thread.start()
     thread.join()
     assert found == [False]
+
+
+@pytest.mark.parametrize("optimizer", plugins.names(Optimizer))
+@pytest.mark.parametrize("averaging", ["bema_grid", "ema"])
+def test_lanes_together_are_lanes_alone_to_the_bit_under_every_optimizer(optimizer: str, averaging: str) -> None:
+    """A transformer in float32: stacked matrices are turned and averaged lane by lane."""
+    model = {"name": "transformer", "width": 8, "depth": 2, "heads": 2, "mlp_multiple": 2, "mlp_dropout": 0.1}
+    trials = [
+        trial(
+            number,
+            {
+                **config(steps=6 + number, every=5, dtype="float32"),
+                "model": model,
+                "optimizer": {"name": optimizer, "learning_rate": 0.01 * (number + 1)},
+                "averaging": {"name": averaging, "rho": 1.0 + number},
+            },
+        )
+        for number in range(5)
+    ]
+    pack = Pack(trials[0], width=3)
+    pack.place(trials[:3])
+    together = reports_of(pack, waiting=trials[3:])
+    for one in trials:
+        for key, report in alone(one).items():
+            assert together[key] == report

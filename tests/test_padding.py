@@ -17,7 +17,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Report, Trial
 from tests.search_spaces import FAMILIES
-from tests.trials import config, random_knobs, trial
+from tests.trials import FIRST_STEP, config, random_knobs, trial
 from workers import native, randomness
 from workers.averaging import Averaging
 from workers.models.minimal import Minimal
@@ -26,7 +26,7 @@ from workers.pack import Pack
 from workers.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.replay import retrain
 from workers.scorers import LogitScorer, Scorer
-from workers.train import Layout, Recipe
+from workers.train import Recipe, layout_of
 
 SHAPES = [(3, 2, 2, 1, 2), (32, 16, 124, 70, 90), (9, 4, 12, 5, 9), (7, 6, 8, 8, 3)]
 """Tokens, length, width, key width, value width: the least and the largest of Table 1, and two between."""
@@ -124,9 +124,9 @@ def loss_and_gradient(recipe: Recipe, named: dict[str, Tensor], sizes: dict[str,
     knobs = {path: torch.tensor(value, dtype=torch.float64) for path, value in sizes.items()}
     bound, leaves = recipe.bind(knobs), {name: tensor.clone().requires_grad_() for name, tensor in named.items()}
     stacked = recipe.bind({path: value[None] for path, value in knobs.items()}).task
-    batch = stacked.training(Streams.of(torch.tensor([3]), Purpose.TRAINING_DATA, 0), recipe.training.batch)
+    batch = stacked.training(Streams.of(torch.tensor([3]), Purpose.TRAINING_DATA, 0), recipe.training.batch, FIRST_STEP)
     one = {name: tensor[0] for name, tensor in batch.items()}
-    loss = bound.task.loss(bound.model.logits(leaves, one["inputs"], {}), one)
+    loss = bound.task.loss(bound.model.outputs(leaves, one, {}), one)
     return loss, list(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
 
 
@@ -138,11 +138,11 @@ LOGIT_SCORERS = [name for name in plugins.names(Scorer) if issubclass(plugins.lo
 def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scorer: str) -> None:
     made = settings(shape, pad=True, model={"scorer": {"name": scorer}})
     own = Recipe.of(made)
-    padded, layout = own.padded(), Layout.of(own)
+    padded, layout = own.padded(), layout_of(own)
     flat = layout.initial(torch.tensor([1]))[0] * 20
     exact = Recipe.of(settings(shape, pad=False, model={"scorer": {"name": scorer}}))
     expected, wanted = loss_and_gradient(exact, layout.split(flat), exact.knobs())
-    large = Layout.of(padded)
+    large = layout_of(padded)
     found, gradients = loss_and_gradient(padded, large.split(large.padded(layout, flat)), own.knobs())
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     for gradient, truth in zip(gradients, wanted, strict=True):
@@ -154,15 +154,20 @@ def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scor
 def test_tokens_that_are_padding_do_no_harm_where_the_norm_has_no_epsilon() -> None:
     made = settings(SHAPES[2], pad=True, model={"norm_epsilon": 0.0})
     own = Recipe.of(made)
-    layout, large = Layout.of(own), Layout.of(own.padded())
+    layout, large = layout_of(own), layout_of(own.padded())
     named = large.split(large.padded(layout, layout.initial(torch.tensor([1]))[0]))
     loss, gradients = loss_and_gradient(own.padded(), named, own.knobs())
     assert loss.isfinite()
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
+def test_muon_cannot_be_padded() -> None:
+    with pytest.raises(PluginError, match=r"training\.pad_shapes: true, but muon cannot be padded"):
+        Recipe.of(settings(SHAPES[2], pad=True, optimizer={"name": "muon"}))
+
+
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
-@pytest.mark.parametrize("optimizer", plugins.names(Optimizer))
+@pytest.mark.parametrize("optimizer", [name for name in plugins.names(Optimizer) if name != "muon"])
 @pytest.mark.parametrize("averaging", plugins.names(Averaging))
 def test_padding_stays_zero_under_every_optimizer_and_average(kind: str, optimizer: str, averaging: str) -> None:
     given: dict[str, Any] = {"optimizer": {"name": optimizer}, "averaging": {"name": averaging}}
@@ -170,12 +175,13 @@ def test_padding_stays_zero_under_every_optimizer_and_average(kind: str, optimiz
     one = trial(0, settings(SHAPES[2], pad=True, **given))
     _, _, pack = trained(one)
     state, layout = pack._state, pack._layout  # pyright: ignore[reportPrivateUsage]
-    own = Layout.of(Recipe.of(one.config))
+    own = layout_of(Recipe.of(one.config))
     flat = own.join(own.split(torch.ones(own.total)))
     padding = layout.padded(own, flat) == 0
     assert int(padding.sum()) == layout.total - own.total > 0
     tensors = [state.parameters, *state.moments.values(), *state.shadow.values()]
-    assert all(bool((tensor[0][padding] == 0).all()) for tensor in tensors if tensor.shape[1:] == padding.shape)
+    stacked = [tensor[0] for tensor in tensors if tensor.shape[-1:] == padding.shape]
+    assert all(bool((tensor[..., padding] == 0).all()) for tensor in stacked)
     assert bool((state.parameters[0][~padding] != 0).any())
 
 
@@ -228,7 +234,7 @@ def test_random_numbers_do_not_depend_on_padding(kind: str) -> None:
 def test_a_model_that_cannot_be_padded_says_so(model: dict[str, Any]) -> None:
     made = settings(SHAPES[2], pad=True)
     made["model"] = {**made["model"], **model} if model["name"] == "minimal" else model
-    with pytest.raises(PluginError, match=r"training\.pad_shapes: true, but the model \w+ cannot be padded"):
+    with pytest.raises(PluginError, match=r"training\.pad_shapes: true, but \w+ cannot be padded"):
         Recipe.of(made)
 
 

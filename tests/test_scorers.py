@@ -313,7 +313,7 @@ def test_adaptive_temperature_is_figure_4s_in_validation_and_softmax_in_training
     )
     everything = torch.ones(QUERIES, 40, dtype=torch.bool)
     assert isinstance(scorer, LogitScorer)
-    sharp = scorer.for_validation()
+    sharp = scorer.evaluations()[""]
     assert isinstance(sharp, LogitScorer)
     torch.testing.assert_close(scorer.of_logits(z, everything, {}), torch.softmax(z, -1), rtol=1e-10, atol=1e-12)
     betas: list[float] = []
@@ -368,11 +368,11 @@ def test_mixed_heads_refuse_a_scorer_of_queries_and_keys() -> None:
 
 def test_temperature_at_inference_is_the_validations_alone() -> None:
     scorer, z = built({"name": "softmax_evaluation", "temperature": 3.0}), logits()
-    validation = scorer.for_validation()
+    validation = scorer.evaluations()[""]
     assert isinstance(scorer, LogitScorer)
     assert isinstance(validation, LogitScorer)
     torch.testing.assert_close(validation.of_logits(z, full(), {}), torch.softmax(z / 3, -1), rtol=1e-10, atol=1e-12)
-    mixed = built({"name": "mixed", "second": {"name": "softmax_evaluation", "temperature": 3.0}}).for_validation()
+    mixed = built({"name": "mixed", "second": {"name": "softmax_evaluation", "temperature": 3.0}}).evaluations()[""]
     assert isinstance(mixed, LogitScorer)
     torch.testing.assert_close(mixed.of_logits(z, full(), {})[:, 2:], torch.softmax(z / 3, -1)[:, 2:])
 

@@ -9,6 +9,7 @@ from scipy import stats
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.trials import FIRST_STEP
 from workers.randomness import Purpose, Streams
 from workers.tasks import Task
 from workers.tasks.set_complement import SetComplement
@@ -21,7 +22,7 @@ def streams(lanes: int = 2) -> Streams:
 
 
 def test_training_sequences_have_no_repetition_and_targets_follow_inputs() -> None:
-    batch = TASK.training(streams(), 500)
+    batch = TASK.training(streams(), 500, FIRST_STEP)
     assert batch["inputs"].shape == batch["targets"].shape == (2, 500, 3)
     assert torch.equal(batch["inputs"][..., 1:], batch["targets"][..., :-1])
     whole = torch.cat([batch["inputs"], batch["targets"][..., -1:]], -1)
@@ -74,7 +75,7 @@ def test_the_exact_answer_scores_zero_and_uniform_logits_score_their_known_value
 
 
 def test_loss_is_the_cross_entropy_of_the_sampled_next_tokens() -> None:
-    batch = {name: tensor[0] for name, tensor in TASK.training(streams(1), 30).items()}
+    batch = {name: tensor[0] for name, tensor in TASK.training(streams(1), 30, FIRST_STEP).items()}
     logits = torch.randn(30, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
     torch.testing.assert_close(TASK.loss(logits, batch), expected)

@@ -21,7 +21,7 @@ from workers.parameters import Parameter, Parameters
 from workers.positions import Position
 from workers.scorers import Scorer, masked_softmax
 from workers.tasks.set_complement import SetComplement
-from workers.train import Layout
+from workers.layout import Layout
 
 functional = nn.functional
 TASK = SetComplement(length=5, vocabulary=9)
@@ -116,7 +116,7 @@ def test_the_default_is_gpt_2_and_post_norm_the_baseline_of_paper_002(pre_norm: 
         stream = PlainBlock(12, 3, own(parameters, layer), pre_norm=pre_norm)(stream)
     if pre_norm:
         stream = functional.layer_norm(stream, (12,), parameters["norm"], parameters["norm_bias"])
-    torch.testing.assert_close(model.logits(parameters, inputs, {}), stream @ parameters["unembedding"])
+    torch.testing.assert_close(model.outputs(parameters, {"inputs": inputs}, {}), stream @ parameters["unembedding"])
 
 
 def test_a_modern_block_is_that_of_torch_functional() -> None:
@@ -142,7 +142,7 @@ def test_a_modern_block_is_that_of_torch_functional() -> None:
     first, second = (functional.rms_norm(stream, (12,), block["mlp_norm"], 1e-6) @ block["mlp_in"]).chunk(2, -1)
     stream = stream + (functional.silu(first) * second) @ block["mlp_out"]
     logits = functional.rms_norm(stream, (12,), parameters["norm"], 1e-6) @ parameters["embedding"].T
-    torch.testing.assert_close(model.logits(parameters, inputs, {}), 2 * torch.tanh(logits / 2))
+    torch.testing.assert_close(model.outputs(parameters, {"inputs": inputs}, {}), 2 * torch.tanh(logits / 2))
 
 
 def test_alibi_is_a_mask_added_by_torch_attention() -> None:
@@ -158,7 +158,7 @@ def test_alibi_is_a_mask_added_by_torch_attention() -> None:
     mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
     stream = stream + mixed.transpose(1, 2).reshape(4, 7, 12) @ block["output"]
     logits = functional.layer_norm(stream, (12,), parameters["norm"], eps=1e-6) @ parameters["unembedding"]
-    torch.testing.assert_close(model.logits(parameters, inputs, {}), logits)
+    torch.testing.assert_close(model.outputs(parameters, {"inputs": inputs}, {}), logits)
 
 
 def test_canon_layers_are_torch_convolutions_at_their_four_places() -> None:
@@ -180,7 +180,7 @@ def test_canon_layers_are_torch_convolutions_at_their_four_places() -> None:
     normed = canon("C", functional.layer_norm(stream, (12,), block["mlp_norm"]))
     stream = stream + functional.gelu(canon("D", normed @ block["mlp_in"])) @ block["mlp_out"]
     logits = functional.layer_norm(stream, (12,), parameters["norm"]) @ parameters["unembedding"]
-    torch.testing.assert_close(model.logits(parameters, inputs, {}), logits)
+    torch.testing.assert_close(model.outputs(parameters, {"inputs": inputs}, {}), logits)
 
 
 # -- dropout ---------------------------------------------------------------------------------------------------------
@@ -191,7 +191,9 @@ def test_dropout_acts_on_the_embedding_and_on_what_each_branch_adds() -> None:
     model = build(depth=1, embedding_dropout=0.5, attention_dropout=0.5, mlp_dropout=0.2)
     plain, parameters, inputs = build(depth=1), drawn(build(depth=1)), tokens(2, 5)
     ones = torch.ones(2, 5, 12, dtype=torch.bool)
-    found = model.logits(parameters, inputs, {"embedding": ones, "layers.0.attention": ~ones, "layers.0.mlp": ones})
+    found = model.outputs(
+        parameters, {"inputs": inputs}, {"embedding": ones, "layers.0.attention": ~ones, "layers.0.mlp": ones}
+    )
     scaled = dict(parameters)
     for name in ("embedding", "position.table"):
         scaled[name] = parameters[name] * 2
@@ -199,7 +201,7 @@ def test_dropout_acts_on_the_embedding_and_on_what_each_branch_adds() -> None:
         scaled[name] = parameters[name] / 0.8
     for name in ("layers.0.output", "layers.0.output_bias"):
         scaled[name] = torch.zeros_like(parameters[name])
-    torch.testing.assert_close(found, plain.logits(scaled, inputs, {}))
+    torch.testing.assert_close(found, plain.outputs(scaled, {"inputs": inputs}, {}))
 
 
 def test_dropout_sites_are_those_that_the_model_reads() -> None:
@@ -210,10 +212,10 @@ def test_dropout_sites_are_those_that_the_model_reads() -> None:
         expected |= {f"layers.{layer}.attention": 0.2, f"layers.{layer}.mlp": 0.3}
     assert {name: site.rate for name, site in sites.items()} == expected
     parameters, inputs = drawn(model), tokens(4, 6)
-    whole = model.logits(parameters, inputs, {})
+    whole = model.outputs(parameters, {"inputs": inputs}, {})
     for name, site in sites.items():
         keep = torch.zeros(site.shape, dtype=torch.bool)
-        assert not torch.allclose(model.logits(parameters, inputs, {name: keep}), whole), name
+        assert not torch.allclose(model.outputs(parameters, {"inputs": inputs}, {name: keep}), whole), name
     assert list(build(depth=1, mlp_multiple=0).dropout_sites(TASK, 4, 6)) == ["embedding", "layers.0.attention"]
 
 
@@ -223,19 +225,19 @@ def test_dropout_sites_are_those_that_the_model_reads() -> None:
 def test_the_parameters_of_gpt_2_are_as_many_as_its_paper_says() -> None:
     """124,439,808 for the small GPT-2: 12 layers of width 768, 50,257 tokens, 1,024 positions, tied."""
     model = build(depth=12, heads=12, width=768, tied=True, position={"name": "learned", "longest": 1024})
-    layout = Layout(model.parameters(SetComplement(length=5, vocabulary=50257)))
+    layout = Layout.of(model.parameters(SetComplement(length=5, vocabulary=50257)))
     assert layout.total == 124_439_808
 
 
 @pytest.mark.parametrize("name", ["swiglu", "glu", "reglu", "geglu"])
 def test_a_gated_mlp_has_about_as_many_weights_as_a_plain_one(name: str) -> None:
-    gated = Layout(build(width=96, activation={"name": name}).parameters(TASK)).total
-    plain = Layout(build(width=96).parameters(TASK)).total
+    gated = Layout.of(build(width=96, activation={"name": name}).parameters(TASK)).total
+    plain = Layout.of(build(width=96).parameters(TASK)).total
     assert abs(gated / plain - 1) < 0.01
 
 
 def test_parameters_start_as_paper_002_says() -> None:
-    layout = Layout(build(width=48, canon="AB").parameters(TASK))
+    layout = Layout.of(build(width=48, canon="AB").parameters(TASK))
     start = layout.split(layout.initial(torch.tensor([5]))[0])
     weights = start["layers.1.mlp_in"]
     assert float(weights.abs().max()) <= 0.04
@@ -299,10 +301,10 @@ def test_a_scorer_of_queries_and_keys_gets_them_by_head_with_its_own_parameters(
     assert model.parameters(TASK)["layers.0.scorer.factor"].shape == (2,)
     parameters, inputs = drawn(model), tokens(3, 6)
     parameters["layers.0.scorer.factor"] = torch.tensor([6**-0.5, 6**-0.5], dtype=torch.float64)
-    expected = softmax.logits(parameters, inputs, {})
-    torch.testing.assert_close(model.logits(parameters, inputs, {}), expected)
+    expected = softmax.outputs(parameters, {"inputs": inputs}, {})
+    torch.testing.assert_close(model.outputs(parameters, {"inputs": inputs}, {}), expected)
     parameters["layers.0.scorer.factor"] = torch.tensor([6**-0.5, 1.0], dtype=torch.float64)
-    assert not torch.allclose(model.logits(parameters, inputs, {}), expected)
+    assert not torch.allclose(model.outputs(parameters, {"inputs": inputs}, {}), expected)
 
 
 # -- packed equals alone ---------------------------------------------------------------------------------------------

@@ -5,9 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import torch
+
 from spaces import plugins
 from spaces.records import Trial
 from workers.train import Recipe
+
+FIRST_STEP = torch.zeros(1, dtype=torch.int64)
+"""What a task is told of the steps made, for tasks that do not care."""
 
 
 def config(

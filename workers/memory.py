@@ -18,7 +18,7 @@ from spaces.words import shortened
 from workers.models import in_use
 from workers.randomness import Purpose, Streams
 from workers.tracing import tree_leaves
-from workers.train import Layout, Recipe, begin
+from workers.train import Recipe, begin, layout_of
 
 _PHRASES = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """How torch's plain RuntimeErrors say it; those of its CUDA allocator have a class of their own."""
@@ -95,12 +95,12 @@ def lane_bytes(recipe: Recipe) -> int:
     """
     sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
     recipe = recipe.padded()
-    layout = Layout(recipe.model.parameters(recipe.task))
+    layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype)
-    state = sum(leaf.nbytes for leaf in tree_leaves(begin(recipe, flat)))
-    seeds = torch.zeros(1, dtype=torch.int64)
-    own = plugins.bind(recipe.task, sizes, "task")
-    drawn = own.training(Streams.of(seeds, Purpose.TRAINING_DATA, 0), recipe.training.batch)
+    state = sum(leaf.nbytes for leaf in tree_leaves(begin(recipe, layout, flat)))
+    zero = torch.zeros(1, dtype=torch.int64)
+    own, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
+    drawn = own.training(streams, recipe.training.batch, zero)
     batch = {name: tensor[0] for name, tensor in drawn.items()}
     kept: dict[int, int] = {}
 
@@ -109,7 +109,7 @@ def lane_bytes(recipe: Recipe) -> int:
         return tensor
 
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = recipe.task.loss(recipe.model.logits(layout.split(flat.requires_grad_()), batch["inputs"], {}), batch)
+        loss = recipe.task.loss(recipe.model.outputs(layout.split(flat.requires_grad_()), batch, {}), batch)
         del loss  # held until here, so that no two activations had the same address
     sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
     masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))

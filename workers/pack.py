@@ -5,10 +5,12 @@ Legend: L lanes, P parameters.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,14 +18,18 @@ from torch.func import vmap
 
 from spaces import plugins
 from spaces.records import Ancestor, Metric, Report, Trial
+from workers.averaging import Variant
+from workers.layout import Layout
 from workers.randomness import Purpose, Streams
 from workers.steps import step_of
 from workers.tasks import Batch, Task
 from workers.tracing import Traced, tree_map
-from workers.train import Layout, Recipe, State, begin, judged, judging_key
+from workers.train import Recipe, State, averaged, begin, judged, judging_key, layout_of, update_key
 
 NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
+LEAST_JUDGED = 1 << 16
+"""Positions that are judged together however few a training batch has: where validation has longer inputs."""
 
 
 @dataclass(kw_only=True)
@@ -67,12 +73,16 @@ class Pack:
         self._device = torch.device(device)
         recipe = Recipe.of(trial.config)
         self._recipe = recipe.padded()
-        self._layout = Layout.of(self._recipe)
+        self._layout = layout_of(self._recipe, self._device)
         self._knobs = {path: self._filled(value) for path, value in recipe.knobs().items()}
         self._seeds = torch.full((self.width,), trial.seed, device=self._device)
         self._state = self._stacked_start(trial)
         self._step = step_of(self._recipe, self.structure, self._device)
-        self._judge = Traced(("judge", judging_key(self._recipe), device), vmap(self._judge_one))
+        self._average = Traced(("average", update_key(self._recipe), device), vmap(self._averaged, (0, 0, None)))
+        self._judges = {
+            label: Traced(("judge", judging_key(self._recipe, model), device), vmap(partial(self._judged, label)))
+            for label, model in self._recipe.model.evaluations().items()
+        }
 
     @property
     def width(self) -> int:
@@ -101,12 +111,12 @@ class Pack:
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
             place, parent = self.lanes.index(None), self._lane_of_parent(trial)
-            own = Layout.of(Recipe.of(trial.config))
+            own = layout_of(Recipe.of(trial.config))
             lane = Lane(number=trial.number, steps=trial.config["training"]["steps"], layout=own)
             if parent is None:
                 starts = (0, *(ancestor.until for ancestor in trial.lineage))
                 (_, first), *lane.ahead = zip(starts, (*trial.lineage, trial), strict=True)
-                self._write(place, begin(self._take_over(place, first), self._initial(first)))
+                self._write(place, begin(self._take_over(place, first), self._layout, self._initial(first)))
             else:
                 self._write(place, tree_map(operator.itemgetter(parent), self._state))
                 self._take_over(place, trial)
@@ -194,12 +204,12 @@ class Pack:
 
     def _initial(self, trial: Trial | Ancestor) -> Tensor:
         """[P] initial parameters; from the trial's own knobs and computed alone: they never depend on neighbours."""
-        layout = Layout.of(Recipe.of(trial.config))
+        layout = layout_of(Recipe.of(trial.config))
         drawn = self._layout.padded(layout, layout.initial(torch.tensor([trial.seed]))[0])
         return drawn.to(self._device, self._recipe.dtype)
 
     def _stacked_start(self, trial: Trial) -> State:
-        start = begin(self._recipe, self._initial(trial))
+        start = begin(self._recipe, self._layout, self._initial(trial))
         return tree_map(lambda t: t.expand(self.width, *t.shape).clone(), start)
 
     def _lane_of_parent(self, trial: Trial) -> int | None:
@@ -233,15 +243,19 @@ class Pack:
 
     def _advance(self) -> State:
         streams = Streams.of(self._seeds, Purpose.TRAINING_DATA, self._state.step)
-        batch = self._task(self._knobs).training(streams, self._recipe.training.batch)
+        batch = self._task(self._knobs).training(streams, self._recipe.training.batch, self._state.step)
         return self._step(self._knobs, self._seeds, self._state, batch)
 
     def _task(self, knobs: Batch) -> Task:
         """The task with each lane's own sizes."""
         return plugins.bind(self._recipe.task, knobs, "task")
 
-    def _judge_one(self, knobs: Batch, state: State, batch: Batch) -> dict[str, dict[str, Tensor]]:
-        return judged(self._recipe.bind(knobs), self._layout, state, batch)
+    def _averaged(self, knobs: Batch, state: State, index: Tensor) -> Tensor:
+        return averaged(self._recipe.bind(knobs), state, index)
+
+    def _judged(self, label: str, knobs: Batch, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
+        recipe = self._recipe.bind(knobs)
+        return judged(recipe, self._layout, recipe.model.evaluations()[label], flat, batch)
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
@@ -287,23 +301,33 @@ class Pack:
         task, count = self._task(knobs), self._recipe.training.validation_batch
         plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
         sets = {"": task.validation(plain, count), **task.shifted(shifted, count)}
-        columns = {
-            (name, variant, condition): means.tolist()
-            for condition, whole in sets.items()
-            for (name, variant), means in self._means(knobs, state, whole).items()
-        }
-        return [tuple(Metric(*key, column[place]) for key, column in columns.items()) for place in range(len(places))]
+        found: list[list[Metric]] = [[] for _ in places]
+        for variant, flat in self._variants(knobs, state):
+            for (condition, whole), (label, judge) in itertools.product(sets.items(), self._judges.items()):
+                where = " ".join(filter(None, (condition, label, variant.condition)))
+                for metrics, means in zip(found, self._means(judge, knobs, flat, whole), strict=False):
+                    metrics += (Metric(name, variant.name, where, mean) for name, mean in means.items())
+        return [tuple(metrics) for metrics in found]
 
-    def _means(self, knobs: Batch, state: State, whole: Batch) -> dict[tuple[str, str], Tensor]:
-        """(name, variant) -> the mean [L] over a set, judged in chunks the size of a training batch."""
-        count, size = whole["inputs"].shape[1], self._recipe.training.batch
-        sums: dict[tuple[str, str], Tensor] = {}
+    def _variants(self, knobs: Batch, state: State) -> Iterator[tuple[Variant, Tensor]]:
+        """The parameters [L, P] to validate, one variant after the other."""
+        yield Variant("raw"), state.parameters
+        for index, variant in enumerate(self._recipe.averaging.variants):
+            yield variant, self._average(knobs, state, torch.tensor(index, device=self._device))
+
+    def _means(self, judge: Traced, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
+        """For each lane what is reported of a set: of each metric's mean, judged in chunks of limited length."""
+        count, length = whole["inputs"].shape[1:3]
+        batch = self._recipe.training.batch
+        size = max(1, min(batch, max(batch * self._recipe.task.context, LEAST_JUDGED) // length))
+        sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
             chunk = {name: tensor[:, start : start + size] for name, tensor in whole.items()}
-            for variant, metrics in self._judge(knobs, state, chunk).items():
-                for name, values in metrics.items():
-                    sums[name, variant] = sums.get((name, variant), 0) + values.double().sum(-1)
-        return {key: total / count for key, total in sums.items()}
+            for name, values in judge(knobs, flat, chunk).items():
+                sums[name] = sums.get(name, 0) + values.double().sum(-1)
+        columns = {name: (total / count).tolist() for name, total in sums.items()}
+        lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        return [self._recipe.task.summary(means) for means in lanes]
 
     def _gathered(self, places: list[int]) -> tuple[Batch, State, Tensor]:
         """Knobs, state and seeds of these lanes, padded to a power of two, so that few widths are recorded."""

@@ -77,6 +77,8 @@ class Parameter:
     shape: tuple[int, ...]
     start: Start = Normal()
     decay: bool = True
+    matrices: int = 0
+    """How many maps between hidden channels lie in it side by side, for an optimizer of matrices (Muon); else 0."""
 
 
 def within(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:

@@ -86,6 +86,10 @@ class Streams:
         cells = (words >> 11) & ((1 << 53) - 1)
         return (cells.double() + 0.5) * 2.0**-53
 
+    def normal(self, *shape: int) -> Tensor:
+        """[L, *shape] float64, standard normal, by inversion."""
+        return torch.special.ndtri(self.uniform(*shape))
+
     def permutations(self, rows: int, size: int, length: int) -> Tensor:
         """[L, rows, length] int64: the first `length` entries of uniform random permutations of 0 .. size-1.
 

@@ -17,7 +17,7 @@ from workers.models import FusedGradient, Site
 from workers.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.tasks import Batch
 from workers.tracing import Traced
-from workers.train import Layout, Recipe, State, advance, update_key, updated
+from workers.train import Recipe, State, advance, layout_of, update_key, updated
 
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
@@ -47,8 +47,7 @@ class TracedStep:
 
     def __init__(self, recipe: Recipe, structure: str, device: torch.device) -> None:
         self._recipe = recipe
-        self._layout = Layout.of(recipe)
-        self._decays = self._layout.decays(recipe.dtype).to(device)
+        self._layout = layout_of(recipe, device)
         self._step = Traced(("step", structure, str(device)), vmap(self._one))
 
     @property
@@ -59,7 +58,7 @@ class TracedStep:
         return self._step(knobs, state, batch, self._masks(knobs, seeds, state, batch))
 
     def _one(self, knobs: Knobs, state: State, batch: Batch, keep: Batch) -> State:
-        return advance(self._recipe.bind(knobs), self._layout, self._decays, state, batch, keep)
+        return advance(self._recipe.bind(knobs), self._layout, state, batch, keep)
 
     def _masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
         sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
@@ -77,7 +76,7 @@ class FusedStep:
     def __init__(self, recipe: Recipe, device: torch.device, fused: FusedGradient) -> None:
         self._recipe = recipe
         self._gradient = fused
-        self._decays = Layout.of(recipe).decays(recipe.dtype).to(device)
+        self._layout = layout_of(recipe, device)
         self._update = Traced(("update", update_key(recipe), str(device)), vmap(self._one))
 
     @property
@@ -91,11 +90,11 @@ class FusedStep:
         return self._update(knobs, state, gradient, loss)
 
     def _one(self, knobs: Knobs, state: State, gradient: Tensor, loss: Tensor) -> State:
-        return updated(self._recipe.bind(knobs), self._decays, state, gradient, loss)
+        return updated(self._recipe.bind(knobs), self._layout, state, gradient, loss)
 
 
 def _sites(recipe: Recipe, batch: Batch) -> dict[str, Site]:
-    return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]))
+    return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[2]))
 
 
 def _mask(streams: Streams, site: Site) -> Tensor:

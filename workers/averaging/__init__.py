@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
 Shadow = Mapping[str, Tensor]
 
 
+class Variant(NamedTuple):
+    """Parameters that are validated beside the raw ones."""
+
+    name: str
+    """As metrics have it: `ema`, `bema`."""
+    condition: str = ""
+    """Which of several of that name, `kappa=0.5 eta=0.2`; part of the condition of its metrics."""
+
+
 class Averaging(ABC):
     """An average's configuration, a frozen dataclass; its powers and lags are knobs."""
+
+    @property
+    @abstractmethod
+    def variants(self) -> Sequence[Variant]:
+        """What `evaluated` can give, in the order of its index."""
 
     @abstractmethod
     def start(self, parameters: Tensor) -> Shadow:
@@ -22,5 +37,5 @@ class Averaging(ABC):
         """The shadow after update n = `step` (from 0), which made `parameters` = theta_{n+1}."""
 
     @abstractmethod
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Mapping[str, Tensor]:
-        """Variant name -> parameters [P] to validate beside the raw ones, after n = `step` updates."""
+    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+        """Parameters [P] of the variant with this index, an int64 scalar, after n = `step` updates."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from spaces.fields import knob
-from workers.averaging import Averaging, Shadow
+from workers.averaging import Averaging, Shadow, Variant
 from workers.averaging.ema import moved
 from workers.tensors import power
 
@@ -24,12 +24,16 @@ class Bema(Averaging):
     kappa: float = knob(0.5, low=0)
     eta: float = knob(0.2, low=0)
 
+    @property
+    def variants(self) -> Sequence[Variant]:
+        return (Variant("bema"),)
+
     def start(self, parameters: Tensor) -> Shadow:
         return {"ema": parameters, "initial": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
         return {**shadow, "ema": moved(shadow["ema"], parameters, self.rho, self.kappa, step)}
 
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Mapping[str, Tensor]:
+    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
         weight = power(self.rho + step.double(), -self.eta)
-        return {"bema": weight.to(parameters.dtype) * (parameters - shadow["initial"]) + shadow["ema"]}
+        return weight.to(parameters.dtype) * (parameters - shadow["initial"]) + shadow["ema"]

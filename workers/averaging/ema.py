@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from spaces.fields import knob
-from workers.averaging import Averaging, Shadow
+from workers.averaging import Averaging, Shadow, Variant
 from workers.tensors import power
 
 
@@ -22,17 +22,21 @@ class Ema(Averaging):
     rho: float = knob(10.0, low=1)
     kappa: float = knob(0.5, low=0)
 
+    @property
+    def variants(self) -> Sequence[Variant]:
+        return (Variant("ema"),)
+
     def start(self, parameters: Tensor) -> Shadow:
         return {"ema": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
         return {"ema": moved(shadow["ema"], parameters, self.rho, self.kappa, step)}
 
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Mapping[str, Tensor]:
-        return {"ema": shadow["ema"]}
+    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+        return shadow["ema"]
 
 
-def moved(ema: Tensor, parameters: Tensor, rho: float, kappa: float, step: Tensor) -> Tensor:
+def moved(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
     """One update of the average; the weight (rho + n)^-kappa is computed in float64."""
     weight = power(rho + step.double(), -kappa)
     return ema + weight.to(ema.dtype) * (parameters - ema)

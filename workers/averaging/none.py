@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from workers.averaging import Averaging, Shadow
+from workers.averaging import Averaging, Shadow, Variant
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoAveraging(Averaging):
     """Keeps nothing and adds no variant."""
+
+    @property
+    def variants(self) -> Sequence[Variant]:
+        return ()
 
     def start(self, parameters: Tensor) -> Shadow:
         return {}
@@ -20,5 +24,5 @@ class NoAveraging(Averaging):
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
         return shadow
 
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Mapping[str, Tensor]:
-        return {}
+    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+        raise AssertionError("there is no variant to evaluate")

@@ -1,20 +1,21 @@
-"""Models: pure functions of (parameters, inputs, dropout masks), written for ONE trial; the engine stacks lanes."""
+"""Models: pure functions of (parameters, batch, dropout masks), written for ONE trial; the engine stacks lanes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from spaces import plugins
+from spaces.errors import PluginError
 from workers.parameters import Parameter, Parameters
 from workers.randomness import Streams
 from workers.scorers import Scorer
-from workers.tasks import Batch, Task
+from workers.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 
 HIGHEST_RATE = 0.99
 """Dropout rates end here: one byte decides an element, and it can tell rates up to 255/256 apart."""
@@ -44,6 +45,15 @@ class FusedGradient(Protocol):
         ...
 
 
+class Attention(NamedTuple):
+    """What one layer of attention did with a batch."""
+
+    query: Tensor  # [N, h, q, c]
+    key: Tensor  # [N, h, k, c]
+    weights: Tensor  # [N, h, q, k]
+    visible: Tensor  # [..., q, k] bool, to meet the weights
+
+
 class Model(ABC):
     """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
 
@@ -62,21 +72,49 @@ class Model(ABC):
 
     @abstractmethod
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
-        """All the model's sites, for inputs [batch, length]; their rates are switches."""
+        """All the model's sites, for inputs [batch, length, ...]; their rates are switches."""
 
     @abstractmethod
-    def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
-        """Next-token logits [N, s, v] for `inputs` [N, s]; `keep`: a bool mask per site in use (none: evaluate)."""
+    def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
+        """What it says of a batch [N, ...]: logits [N, s, v], numbers [N, s, o] or logits [N, c], as the task has it.
 
-    def for_validation(self) -> Model:
-        """The model that validation uses, with the same parameters: some scorers are others there."""
-        parts = {field: getattr(self, field) for field in plugins.rules(type(self))}
-        scorers = {field: part.for_validation() for field, part in parts.items() if isinstance(part, Scorer)}
-        return plugins.replaced(self, scorers)
+        `keep`: a bool mask per site in use (none: evaluate).
+        """
+
+    def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
+        """What each layer's attention does with a batch when the model is evaluated; empty: there is none to show."""
+        return ()
+
+    def evaluations(self) -> Mapping[str, Model]:
+        """Label -> the model that is validated, with the same parameters; under the empty label the one that counts.
+
+        Some scorers are others in validation than in training, and are validated both ways.
+        """
+        for field in plugins.rules(type(self)):
+            scorer = getattr(self, field)
+            if isinstance(scorer, Scorer):
+                return {label: plugins.replaced(self, {field: other}) for label, other in scorer.evaluations().items()}
+        return {"": self}
 
     def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
         """A faster way to the gradient of this model on this task and device; None: torch's own."""
         return None
+
+
+Kind = TypeVar("Kind", TokenTask, VectorTask, SetTask)
+
+_READS: Mapping[type[Task], str] = {TokenTask: "tokens", VectorTask: "vectors", SetTask: "sets"}
+
+
+def over(kind: type[Kind], task: Task, model: Model) -> Kind:
+    """The task, which is of the kind that the model reads; raises PluginError if it is not."""
+    if isinstance(task, kind):
+        return task
+    given = next(word for other, word in _READS.items() if isinstance(task, other))
+    raise PluginError(
+        f"model.name: {plugins.name_of(model)!r} reads {_READS[kind]}, but the task {plugins.name_of(task)!r} "
+        f"gives {given}"
+    )
 
 
 def dropped(values: Tensor, keep: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from spaces.fields import knob, option, part, size
 from spaces.plugins import actual, replaced
-from workers.models import HIGHEST_RATE, FusedGradient, Model, Site, dropped, scale_of
+from workers.models import HIGHEST_RATE, FusedGradient, Model, Site, dropped, over, scale_of
 from workers.native import minimal as minimal_native
 from workers.parameters import Constant, Parameter, Parameters, under, within
 from workers.scorers import LogitScorer, Scorer, scaled_logits
-from workers.tasks import Task
+from workers.tasks import Batch, Task, TokenTask
 from workers.tensors import one_hot
 
 
@@ -56,20 +56,23 @@ class Minimal(Model):
 
     def check(self, task: Task) -> None:
         """Any task over tokens fits: there are no positions and so no longest input."""
+        over(TokenTask, task, self)
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
+        tokens = over(TokenTask, task, self).tokens
         return {
-            "embedding": Parameter(shape=(task.tokens, self.width), decay=False),
+            "embedding": Parameter(shape=(tokens, self.width), decay=False),
             "norm": Parameter(shape=(self.width,), start=Constant(value=1), decay=False),
-            "query": Parameter(shape=(self.width, self.key_width)),
-            "key": Parameter(shape=(self.width, self.key_width)),
-            "value": Parameter(shape=(self.width, self.value_width)),
-            "output": Parameter(shape=(self.value_width, self.width)),
-            "unembedding": Parameter(shape=(self.width, task.tokens)),
+            "query": Parameter(shape=(self.width, self.key_width), matrices=1),
+            "key": Parameter(shape=(self.width, self.key_width), matrices=1),
+            "value": Parameter(shape=(self.width, self.value_width), matrices=1),
+            "output": Parameter(shape=(self.value_width, self.width), matrices=1),
+            "unembedding": Parameter(shape=(self.width, tokens)),
             **under("scorer", self.scorer.parameters(heads=1)),
         }
 
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
+        task = over(TokenTask, task, self)
         rates = {"embedding": self.embedding_dropout, "residual": self.residual_dropout}
         per_token, width = self.dropout_unit == "token", actual(self, "width")
         shape = (*((task.tokens,) if per_token else (batch, length)), self.width)
@@ -77,9 +80,9 @@ class Minimal(Model):
         own = own if isinstance(width, Tensor) else ()
         return {name: Site(shape=shape, rate=rate, actual=own) for name, rate in rates.items()}
 
-    def logits(self, parameters: Parameters, inputs: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
+    def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         embedding, unembedding = parameters["embedding"], parameters["unembedding"]
-        tokens = one_hot(inputs, embedding.shape[0], embedding.dtype)  # [N, s, v]
+        tokens = one_hot(batch["inputs"], embedding.shape[0], embedding.dtype)  # [N, s, v]
         per_token = self.dropout_unit == "token"
         if not isinstance(self.scorer, LogitScorer):
             masks = {name: tokens @ mask.to(tokens.dtype) for name, mask in keep.items()} if per_token else keep
@@ -100,8 +103,9 @@ class Minimal(Model):
             displacement = (weights @ tokens) @ (rows @ unembedding)
         return tokens @ (embedding @ unembedding) + displacement
 
-    def for_validation(self) -> Model:
-        return replaced(super().for_validation(), {"embedding_dropout": 0.0, "residual_dropout": 0.0})
+    def evaluations(self) -> Mapping[str, Model]:
+        off = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
+        return {label: replaced(model, off) for label, model in super().evaluations().items()}
 
     def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
         return minimal_native.fused(self, task, dtype, device)

@@ -31,9 +31,9 @@ _FUNCTIONS = {torch.float32: "minimal_float32", torch.float64: "minimal_float64"
 
 def fused(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
     """The compiled gradient; None where this model, task or device has none."""
-    covered = isinstance(model.scorer, Softmax | Average) and isinstance(task, NextToken) and device.type == "cpu"
-    compiled = library() if covered else None
-    return _Gradient(compiled, model, task, dtype) if compiled else None
+    covered = isinstance(model.scorer, Softmax | Average) and device.type == "cpu"
+    compiled = library() if covered and isinstance(task, NextToken) else None
+    return _Gradient(compiled, model, task, dtype) if compiled and isinstance(task, NextToken) else None
 
 
 class _Gradient:
@@ -42,7 +42,7 @@ class _Gradient:
     A lane whose actual sizes are smaller is computed at these, from a copy of its parameters without the padding.
     """
 
-    def __init__(self, compiled: ctypes.CDLL, model: Minimal, task: Task, dtype: torch.dtype) -> None:
+    def __init__(self, compiled: ctypes.CDLL, model: Minimal, task: NextToken, dtype: torch.dtype) -> None:
         self._function = getattr(compiled, _FUNCTIONS[dtype])
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         on = model.embedding_dropout, model.residual_dropout
@@ -52,6 +52,7 @@ class _Gradient:
     def __call__(
         self, model: Minimal, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
+        assert isinstance(task, NextToken)
         inputs, targets = batch["inputs"].contiguous(), batch["targets"].contiguous()
         lanes, sequences, length = inputs.shape
         rates = [_per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
@@ -72,7 +73,7 @@ class _Gradient:
             raise MemoryError("the compiled step")
         return gradient, loss
 
-    def _actual_sizes(self, model: Minimal, task: Task, lanes: int, length: int) -> Tensor:
+    def _actual_sizes(self, model: Minimal, task: NextToken, lanes: int, length: int) -> Tensor:
         """[L, 5] int64."""
         widths = [actual(model, field) for field in ("width", "key_width", "value_width")]
         sizes = [task.actual_context, task.actual_tokens, *widths]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import knob, part
+from workers.layout import Layout
 from workers.schedules import Schedule
 
 Moments = Mapping[str, Tensor]
@@ -26,15 +27,20 @@ class Optimizer(ABC):
     schedule: Schedule = part(Schedule, "linear")
     clip_norm: float = knob(1.0, low=0, open_low=True)
 
+    @property
+    def may_pad(self) -> bool:
+        """Whether zeros may be added to the parameters without a change of what it computes."""
+        return True
+
     @abstractmethod
-    def start(self, parameters: Tensor) -> Moments:
-        """The optimizer's state before the first step, tensors [P]."""
+    def start(self, parameters: Tensor, layout: Layout) -> Moments:
+        """The optimizer's state before the first step, from the initial parameters [P]."""
 
     @abstractmethod
     def update(
-        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
-        """One step: parameters [P], clipped gradient [P], rate and step n (from 0) scalars, decays [P] of 0 and 1."""
+        """One step: parameters [P], clipped gradient [P], rate and step n (from 0) scalars."""
 
 
 def exact(knob: float | Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import knob
+from workers.layout import Layout
 from workers.optimizers import Moments, Optimizer, exact
 
 
@@ -24,7 +25,7 @@ class TwoMoments(Optimizer):
     weight_decay: float = knob(0.0, low=0)
     epsilon: float = knob(1e-8, low=0, open_low=True)
 
-    def start(self, parameters: Tensor) -> Moments:
+    def start(self, parameters: Tensor, layout: Layout) -> Moments:
         return {"first": torch.zeros_like(parameters), "second": torch.zeros_like(parameters)}
 
     def moved(

@@ -7,6 +7,7 @@ from typing import final
 
 from torch import Tensor
 
+from workers.layout import Layout
 from workers.optimizers import Moments, exact
 from workers.optimizers._moments import TwoMoments
 
@@ -19,7 +20,7 @@ class Adam(TwoMoments):
     """
 
     def update(
-        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
-        penalty = exact(self.weight_decay).to(parameters.dtype) * decays * parameters
+        penalty = exact(self.weight_decay).to(parameters.dtype) * layout.decays * parameters
         return self.moved(parameters, gradient + penalty, moments, rate, step)

@@ -8,6 +8,7 @@ from typing import final
 from torch import Tensor
 
 from spaces.fields import knob
+from workers.layout import Layout
 from workers.optimizers import Moments, exact
 from workers.optimizers._moments import TwoMoments
 
@@ -22,7 +23,7 @@ class AdamW(TwoMoments):
     weight_decay: float = knob(0.01, low=0)
 
     def update(
-        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
         decay = (rate * exact(self.weight_decay)).to(parameters.dtype)
-        return self.moved(parameters * (1 - decay * decays), gradient, moments, rate, step)
+        return self.moved(parameters * (1 - decay * layout.decays), gradient, moments, rate, step)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import flag, knob
+from workers.layout import Layout
 from workers.optimizers import Moments, Optimizer, exact
 
 
@@ -23,15 +24,15 @@ class StochasticGradientDescent(Optimizer):
     weight_decay: float = knob(0.0, low=0)
     nesterov: bool = flag(False)
 
-    def start(self, parameters: Tensor) -> Moments:
+    def start(self, parameters: Tensor, layout: Layout) -> Moments:
         return {"buffer": torch.zeros_like(parameters)}
 
     def update(
-        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, decays: Tensor
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
         kind = parameters.dtype
         momentum, decay = (exact(value).to(kind) for value in (self.momentum, self.weight_decay))
-        gradient = gradient + decay * decays * parameters
+        gradient = gradient + decay * layout.decays * parameters
         buffer = momentum * moments["buffer"] + gradient
         direction = gradient + momentum * buffer if self.nesterov else buffer
         return parameters - rate.to(kind) * direction, {"buffer": buffer}

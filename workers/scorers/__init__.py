@@ -15,6 +15,9 @@ from torch import Tensor
 
 from workers.parameters import Parameter, Parameters
 
+TRAINED = "scorer=trained"
+"""Label of an evaluation with the scorer of training, where validation has another."""
+
 
 class Scorer(ABC):
     """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors.
@@ -37,9 +40,12 @@ class Scorer(ABC):
         at least one key. `learned`: the values of `parameters`, [h, ...] each.
         """
 
-    def for_validation(self) -> Scorer:
-        """The scorer that validation uses in its place, with the same learned parameters; most are the same."""
-        return self
+    def evaluations(self) -> Mapping[str, Scorer]:
+        """Label -> the scorer that validation uses, with the same learned parameters; most are the same there.
+
+        Under the empty label the one that counts; others have a label, `scorer=trained` the one of training.
+        """
+        return {"": self}
 
 
 class LogitScorer(Scorer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from spaces.fields import knob, option
 from spaces.plugins import replaced
 from workers.parameters import Parameters
-from workers.scorers import LogitScorer, Scorer, masked_softmax
+from workers.scorers import TRAINED, LogitScorer, Scorer, masked_softmax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,10 @@ class AdaptiveTemperature(LogitScorer):
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits, visible) if self.phase == "evaluation" else self.sharpened(logits, visible)
 
-    def for_validation(self) -> Scorer:
-        return replaced(self, {"phase": "always"})
+    def evaluations(self) -> Mapping[str, Scorer]:
+        if self.phase == "always":
+            return {"": self}
+        return {"": replaced(self, {"phase": "always"}), TRAINED: self}
 
     def sharpened(self, logits: Tensor, visible: Tensor) -> Tensor:
         """The weights with the adapted temperature."""

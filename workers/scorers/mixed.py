@@ -55,8 +55,12 @@ class Mixed(LogitScorer):
         other = self.second.of_logits(logits[..., first:, :, :], visible, within("second", learned))
         return torch.cat([one, other], dim=-3)
 
-    def for_validation(self) -> Scorer:
-        return replaced(self, {"first": self.first.for_validation(), "second": self.second.for_validation()})
+    def evaluations(self) -> Mapping[str, Scorer]:
+        first, second = self.first.evaluations(), self.second.evaluations()
+        return {
+            label: replaced(self, {"first": first.get(label, first[""]), "second": second.get(label, second[""])})
+            for label in {**first, **second}
+        }
 
     def _split(self, heads: int) -> int:
         return min(self.first_heads or (heads + 1) // 2, heads)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from spaces.fields import knob
 from workers.parameters import Parameters
-from workers.scorers import LogitScorer, Scorer, masked_softmax
+from workers.scorers import TRAINED, LogitScorer, Scorer, masked_softmax
 from workers.scorers.softmax import Softmax
 
 
@@ -24,5 +25,5 @@ class EvaluationSoftmax(LogitScorer):
     def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits, visible)
 
-    def for_validation(self) -> Scorer:
-        return Softmax(temperature=self.temperature)
+    def evaluations(self) -> Mapping[str, Scorer]:
+        return {"": Softmax(temperature=self.temperature), TRAINED: self}

@@ -17,40 +17,37 @@ from workers.randomness import Streams
 from workers.tensors import IMPOSSIBLE, cross_entropy, cut, mean_of
 
 Batch = dict[str, Tensor]
-"""Named tensors; `inputs` is what the model reads, the rest is the task's own."""
+"""Named tensors. The model reads `inputs`, and where they are there `lengths` (how many of a sequence's positions, or
+of a set's items, are given; the rest is padding) and `query` (of a set); the others are the task's own."""
 
 
 class Task(ABC):
-    """A task's configuration, a frozen dataclass; its sizes are structural."""
+    """A task's configuration, a frozen dataclass; its sizes are structural.
 
-    @property
-    @abstractmethod
-    def tokens(self) -> int:
-        """Number of distinct token ids the model reads and writes."""
+    A model reads one kind of task: over tokens, over vectors, or over sets.
+    """
 
     @property
     @abstractmethod
     def context(self) -> int:
-        """Length of the longest training input, in tokens."""
-
-    @property
-    def actual_tokens(self) -> int | Tensor:
-        """`tokens` without padding (`spaces.plugins.actual`)."""
-        return self.tokens
-
-    @property
-    def actual_context(self) -> int | Tensor:
-        """`context` without padding: what follows in `inputs` and `targets` belongs to no sequence."""
-        return self.context
+        """Length of the longest training input, in positions."""
 
     @property
     def longest(self) -> int:
-        """Length of the longest input that the task is trained or judged on, in tokens."""
+        """Length of the longest input that the task is trained or judged on, in positions."""
+        return self.context
+
+    @property
+    def actual_context(self) -> int | Tensor:
+        """`context` without padding (`spaces.plugins.actual`): what follows in a batch belongs to no sequence."""
         return self.context
 
     @abstractmethod
-    def training(self, streams: Streams, batch: int) -> Batch:
-        """A training minibatch per lane: `inputs` [L, N, s] int64 and whatever `loss` reads."""
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """A training minibatch per lane: `inputs` [L, N, s, ...] and whatever `loss` reads.
+
+        `step` [L] int64: how many steps each lane has made, for a curriculum.
+        """
 
     @abstractmethod
     def validation(self, streams: Streams, batch: int) -> Batch:
@@ -61,24 +58,75 @@ class Task(ABC):
         return {}
 
     @abstractmethod
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Training loss of one trial, a scalar; `logits` [N, s, v], `batch` without its lane axis."""
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Training loss of one trial, a scalar; `outputs` [N, ...] of the model, `batch` without its lane axis."""
 
     @abstractmethod
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Validation metrics of one trial, one value [N] per sequence; their mean is reported."""
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Validation metrics of one trial, one value [N] per sequence, of which the mean over the set is taken."""
+
+    def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """What is reported of a set, from the means of `metrics` over it: the means themselves, unless said here."""
+        return means
 
     def facts(self) -> Mapping[str, Scalar]:
         """What follows from the sizes and is worth a column: recorded with the trial's params."""
         return {}
 
 
-class NextToken(Task):
+class TokenTask(Task):
+    """A task over tokens: `inputs` [L, N, s] int64, and a model's outputs are logits [N, s, v]."""
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """Number v of distinct token ids the model reads and writes."""
+
+    @property
+    def actual_tokens(self) -> int | Tensor:
+        """`tokens` without padding."""
+        return self.tokens
+
+
+class NextToken(TokenTask):
     """A task whose loss is the mean negative log likelihood of `targets` [N, s] over all positions."""
 
     @final
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy, averaged over positions and sequences."""
-        losses = cross_entropy(cut(logits, self.actual_tokens, IMPOSSIBLE), batch["targets"])
+        losses = cross_entropy(cut(outputs, self.actual_tokens, IMPOSSIBLE), batch["targets"])
         context = self.actual_context
         return losses.mean() if isinstance(context, int) else mean_of(losses, context).mean()
+
+
+class VectorTask(Task):
+    """A task over sequences of vectors: `inputs` [L, N, s, f] floating point; outputs are numbers [N, s, o]."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Number f of features of a position."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Number o of numbers that the model writes at a position."""
+
+
+class SetTask(Task):
+    """A task over sets with a question: `inputs` [L, N, n, f], `lengths` [L, N], `query` [L, N, q]; logits [N, c]."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Number f of features of an item."""
+
+    @property
+    @abstractmethod
+    def query_features(self) -> int:
+        """Number q of features of the question."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """Number c of answers to choose from."""

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from workers.randomness import Streams
-from workers.tasks import Batch, Task
+from workers.tasks import Batch, TokenTask
 from workers.tasks._draws import Split
 from workers.tensors import cross_entropy, unknown
 
@@ -34,7 +34,7 @@ class Examples(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Completion(Task):
+class Completion(TokenTask):
     """Tokens are the task's symbols, then the separator, then what fills up short sequences on the right."""
 
     @property
@@ -63,7 +63,7 @@ class Completion(Task):
     def tokens(self) -> int:
         return self.symbols + 2
 
-    def training(self, streams: Streams, batch: int) -> Batch:
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         return self._batch(self.examples(streams, batch, Split.TRAINING), self.context)
 
     def validation(self, streams: Streams, batch: int) -> Batch:
@@ -77,18 +77,18 @@ class Completion(Task):
         """A set to be judged on; all of them have the longest input's length, so that one recording serves them."""
         return self._batch(examples, self.longest)
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy of the next token, averaged over the tokens of all outputs."""
-        wanted = batch["wanted"].to(logits.dtype)
-        return (cross_entropy(logits, batch["targets"]) * wanted).sum() / wanted.sum()
+        wanted = batch["wanted"].to(outputs.dtype)
+        return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
 
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: the share of an output's tokens that are the most likely ones, given the tokens before them.
 
         "Token-wise accuracy of the output part" (paper 002, Appendix B), averaged within a sequence first.
         """
-        wanted = batch["wanted"].to(logits.dtype)
-        right = (logits.argmax(-1) == batch["targets"]).to(logits.dtype) + unknown(logits)
+        wanted = batch["wanted"].to(outputs.dtype)
+        right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + unknown(outputs)
         return {"accuracy": (right * wanted).sum(-1) / wanted.sum(-1)}
 
     def _batch(self, examples: Examples, length: int) -> Batch:

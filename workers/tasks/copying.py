@@ -70,13 +70,13 @@ class Copying(Completion):
         lengths = range(self.validation_length + 1, self.test_length + 1)
         return {f"length={length}": self.judged_on(self._repeated(drawn[..., :length], length)) for length in lengths}
 
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: whether all tokens of an output are the most likely ones, given the right tokens before them.
 
         Sequence-wise, since token-wise accuracy stays high on lengths that a model fails at (paper 002, Appendix B).
         """
-        right = (logits.argmax(-1) == batch["targets"]) | ~batch["wanted"]
-        return {"accuracy": right.all(-1).to(logits.dtype) + unknown(logits).sum(-1)}
+        right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
+        return {"accuracy": right.all(-1).to(outputs.dtype) + unknown(outputs).sum(-1)}
 
     def facts(self) -> Mapping[str, Scalar]:
         """Chance is that of tokens guessed one by one, over the lengths of validation."""

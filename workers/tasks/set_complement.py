@@ -56,7 +56,7 @@ class SetComplement(NextToken):
     def longest(self) -> int:
         return self.vocabulary - 1
 
-    def training(self, streams: Streams, batch: int) -> Batch:
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         sequences = self._sequences(streams, batch, self.actual_context + 1, self.length + 1)
         return {"inputs": sequences[..., :-1].clamp(min=0), "targets": sequences[..., 1:]}
 
@@ -71,13 +71,13 @@ class SetComplement(NextToken):
             return streams.permutations(batch, self.vocabulary, padded_length)
         return streams.padded_permutations(batch, tokens, length, self.vocabulary, padded_length)
 
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each sequence.
 
         A tie for the largest logit goes to the lowest token, as numpy's argmax has it.
         """
         tokens = self.actual_tokens
-        logits = cut(logits, tokens, IMPOSSIBLE)
+        logits = cut(outputs, tokens, IMPOSSIBLE)
         seen = one_hot(batch["inputs"], self.vocabulary, logits.dtype).cumsum(-2)  # [N, s, v] 1 where illegal
         absent = cut(1 - seen, tokens, 0)
         probabilities = logits.softmax(-1)
