@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from cli import catalogue, launch, look, replay, reports, space
+from cli import catalogue, launch, look, replay, reports, space, weights
 from spaces.errors import GraftError
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (launch, look, replay, space, catalogue, reports):
+for module in (launch, look, replay, space, catalogue, reports, weights):
     module.register(app)
 
 

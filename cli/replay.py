@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.comparison import Comparison, Key, Row, compared, difference, frame
 from cli.look import stored_metrics, stored_trial
 from cli.options import Format, Storage, Study, storage_url
 from cli.placement import check_device
+from cli.restoring import place_like, restored, training_bar
 from cli.tables import show, show_text
-from cli.wiring import families, version
+from cli.wiring import families
 from search.objectives import objective_after
 from spaces.errors import StudyError
-from spaces.records import TERMINAL, Report, Stage, Trial
+from spaces.records import TERMINAL, Report, Trial
 from spaces.settings import Objective
 from spaces.space import Space
 from storage.frames import Reader, open_reader
@@ -96,8 +94,7 @@ def _stored(
     devices: Mapping[str, str],
     until: int | None,
 ) -> Stored:
-    trial = space.restore(_line_of(reader, study["name"], row))
-    _check_resolved(trial, study, row)
+    trial = restored(reader, space, study, row)
     rows = stored_metrics(reader, row["id"]).rows()
     made = max([row["steps"], *(step for step, *_ in rows)]) if row["state"] in TERMINAL else row["steps"]
     steps = min(made, until or made)
@@ -119,36 +116,6 @@ def _stored(
     )
 
 
-def _line_of(reader: Reader, study: str, row: Mapping[str, Any]) -> list[Stage]:
-    """The trial and those from whose states it goes on, the first of the line first."""
-    line = [row]
-    while line[-1]["parent"] is not None:
-        line.append(stored_trial(reader, study, line[-1]["parent"]))
-    return [Stage(one["number"], json.loads(one["draws"]), one["parent_step"] or 0) for one in reversed(line)]
-
-
-def _check_resolved(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-    """Raise StudyError if this version of Graft makes another trial of the stored draws."""
-    stored = {"seed": row["seed"], **dict(_leaves(json.loads(row["config"])))}
-    resolved = {"seed": trial.seed, **dict(_leaves(trial.config))}
-    for path in sorted(stored):  # what only this version knows has its default: the numbers will tell
-        before, now = stored[path], resolved.get(path)
-        if before != now or path not in resolved:
-            raise StudyError(
-                f"trial {trial.number} of {study['name']}: {path} is stored as {before!r}, "
-                f"but Graft {version()} reads {now!r}; replay it with Graft {study['version']}, which made the study"
-            )
-
-
-def _leaves(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path -> value, through nested configurations."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
-
-
 def _judged(stored: Stored, device: str | None, form: str, alone: bool) -> Comparison:
     """Replay a trial, tell a person the verdict, and with a trial alone all its numbers."""
     found = _replayed(stored, device)
@@ -159,18 +126,11 @@ def _judged(stored: Stored, device: str | None, form: str, alone: bool) -> Compa
 
 
 def _replayed(stored: Stored, device: str | None) -> Comparison:
-    from workers.pool import devices
     from workers.replay import retrain
 
-    kind = stored.trained_on or devices.default_device()
-    place = device or (kind if devices.known(kind) else "cpu")
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"trial {stored.trial.number}", total=stored.steps)
-        reports = retrain(
-            stored.trial, steps=stored.steps, device=place, watch=lambda step: bar.update(task, completed=step)
-        )
+    place = device or place_like(stored.trained_on)
+    with training_bar(stored.trial.number, stored.steps) as watch:
+        reports = retrain(stored.trial, steps=stored.steps, device=place, watch=watch)
     return Comparison(
         number=stored.trial.number,
         rows=compared(stored.metrics, reports),

@@ -204,19 +204,48 @@ def test_dropout_acts_on_the_embedding_and_on_what_each_branch_adds() -> None:
     torch.testing.assert_close(found, plain.outputs(scaled, {"inputs": inputs}, {}))
 
 
+def test_dropout_acts_on_the_weight_of_each_key_for_each_query_in_each_head() -> None:
+    model, plain, inputs = build(depth=1, weight_dropout=0.5), build(depth=1), {"inputs": tokens(2, 5)}
+    parameters, ones = drawn(plain), torch.ones(2, 2, 5, 5, dtype=torch.bool)
+    output = parameters["layers.0.output"]
+
+    def kept(*dropped: slice | int) -> Tensor:
+        keep = ones.clone()
+        keep[dropped] = False
+        return model.outputs(parameters, inputs, {"layers.0.weights": keep})
+
+    def mixed_by(output: Tensor) -> Tensor:
+        return plain.outputs({**parameters, "layers.0.output": output}, inputs, {})
+
+    every = slice(None)
+    whole, second_head = kept(every, every, every, slice(5, 5)), 2 * output
+    second_head[:6] = 0
+    torch.testing.assert_close(whole, mixed_by(2 * output))
+    torch.testing.assert_close(kept(every, every), mixed_by(0 * output))
+    torch.testing.assert_close(kept(every, 0), mixed_by(second_head))
+    changed = (kept(0, every, 3, 2) != whole).any(-1)
+    assert changed.nonzero().tolist() == [[0, 3]]
+    changed = (kept(1, every, every, 2) != whole).any(-1)
+    assert changed.nonzero().tolist() == [[1, 2], [1, 3], [1, 4]]
+
+
 def test_dropout_sites_are_those_that_the_model_reads() -> None:
-    model = build(depth=2, embedding_dropout=0.1, attention_dropout=0.2, mlp_dropout=0.3)
+    model = build(depth=2, embedding_dropout=0.1, attention_dropout=0.2, mlp_dropout=0.3, weight_dropout=0.4)
     sites = model.dropout_sites(TASK, 4, 6)
     expected = {"embedding": 0.1}
     for layer in range(2):
-        expected |= {f"layers.{layer}.attention": 0.2, f"layers.{layer}.mlp": 0.3}
+        expected |= {f"layers.{layer}.attention": 0.2, f"layers.{layer}.mlp": 0.3, f"layers.{layer}.weights": 0.4}
     assert {name: site.rate for name, site in sites.items()} == expected
     parameters, inputs = drawn(model), tokens(4, 6)
     whole = model.outputs(parameters, {"inputs": inputs}, {})
     for name, site in sites.items():
         keep = torch.zeros(site.shape, dtype=torch.bool)
         assert not torch.allclose(model.outputs(parameters, {"inputs": inputs}, {name: keep}), whole), name
-    assert list(build(depth=1, mlp_multiple=0).dropout_sites(TASK, 4, 6)) == ["embedding", "layers.0.attention"]
+    assert list(build(depth=1, mlp_multiple=0).dropout_sites(TASK, 4, 6)) == [
+        "embedding",
+        "layers.0.attention",
+        "layers.0.weights",
+    ]
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------

@@ -80,7 +80,9 @@ class Pack:
         self._step = step_of(self._recipe, self.structure, self._device)
         self._average = Traced(("average", update_key(self._recipe), device), vmap(self._averaged, (0, 0, None)))
         self._judges = {
-            label: Traced(("judge", judging_key(self._recipe, model), device), vmap(partial(self._judged, label)))
+            label: Traced(
+                ("judge", label, judging_key(self._recipe, model), device), vmap(partial(self._judged, label))
+            )
             for label, model in self._recipe.model.evaluations().items()
         }
 
@@ -179,6 +181,15 @@ class Pack:
         """The current parameters of a running trial, by name; without padding."""
         place = self.running[number]
         return self._layout.cropped(self._own_layout(number), self._state.parameters[place])
+
+    def weights(self, place: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
+        """Variant (`raw`, `bema kappa=0.3 eta=0.1`) -> parameters by name, of the trial that this lane trained last."""
+        own = layout_of(Recipe.of(trial.config))
+        knobs, state, _ = self._gathered([place])
+        found: dict[str, dict[str, Tensor]] = {}
+        for variant, flat in self._variants(knobs, state):
+            found[f"{variant.name} {variant.condition}".strip()] = self._layout.cropped(own, flat[0])
+        return found
 
     def set_parameters(self, number: int, named: Mapping[str, Tensor]) -> None:
         """Replace a running trial's parameters, for example by weights built by hand."""

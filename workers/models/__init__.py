@@ -45,6 +45,14 @@ class FusedGradient(Protocol):
         ...
 
 
+class Affine(NamedTuple):
+    """Vectors x that heads map to their queries, or keys, x W + b."""
+
+    vectors: Tensor  # [N, s, d]
+    matrices: Tensor  # [h, d, c]
+    biases: Tensor  # [h, c]
+
+
 class Attention(NamedTuple):
     """What one layer of attention did with a batch."""
 
@@ -52,6 +60,9 @@ class Attention(NamedTuple):
     key: Tensor  # [N, h, k, c]
     weights: Tensor  # [N, h, q, k]
     visible: Tensor  # [..., q, k] bool, to meet the weights
+    query_from: Affine | None = None
+    """What queries are made of, but for a rotation; None: norms or convolutions stand between."""
+    key_from: Affine | None = None
 
 
 class Model(ABC):

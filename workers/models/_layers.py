@@ -15,7 +15,7 @@ from spaces.errors import PluginError
 from spaces.fields import flag, knob, option, part, size
 from workers.activations import Activation
 from workers.attention import fused_causal_attention
-from workers.models import HIGHEST_RATE, Attention, Model, Site, dropped, scale_of
+from workers.models import HIGHEST_RATE, Affine, Attention, Model, Site, dropped, scale_of
 from workers.parameters import Constant, Parameter, Parameters, Uniform, under, within
 from workers.positions import Position
 from workers.scorers import LogitScorer, Scorer, scaled_logits
@@ -63,6 +63,8 @@ class Layered(Model):
     embedding_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     attention_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     mlp_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
+    weight_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
+    """Of single attention weights, after the scorer: what GPT-2's code calls attention dropout."""
 
     # -- what it needs -----------------------------------------------------------------------------------------------
 
@@ -104,7 +106,9 @@ class Layered(Model):
             rates[f"layers.{layer}.attention"] = self.attention_dropout
             if self.mlp_multiple:
                 rates[f"layers.{layer}.mlp"] = self.mlp_dropout
-        return {name: Site(shape=shape, rate=rate) for name, rate in rates.items()}
+        sites = {name: Site(shape=shape, rate=rate) for name, rate in rates.items()}
+        weights = Site(shape=(batch, self.heads, length, length), rate=self.weight_dropout)
+        return sites | {f"layers.{layer}.weights": weights for layer in range(self.depth)}
 
     def _attention_parameters(self) -> dict[str, Parameter]:
         return {
@@ -181,7 +185,8 @@ class Layered(Model):
             given = self._normed(stream, "attention_norm", own) if self.pre_norm else stream
             query, key, value = self._queries_keys_values(given, own)
             weights = self._weights(query, key, value, visible, own)
-            seen.append(Attention(query=query, key=key, weights=weights, visible=visible))
+            query_from, key_from = self._sources(given, own)
+            seen.append(Attention(query, key, weights, visible, query_from, key_from))
             stream = self._layer(stream, visible, own, {})
         return seen
 
@@ -207,7 +212,7 @@ class Layered(Model):
         return everything & (place < batch["lengths"][:, None, None, None].clamp(min=1))
 
     def _layer(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
-        attention = partial(self._attention, visible)
+        attention = partial(self._attention, visible, keep)
         stream = self._added(stream, "attention", attention, self.attention_dropout, own, keep)
         if not self.mlp_multiple:
             return stream
@@ -227,10 +232,14 @@ class Layered(Model):
             return stream + _thinned(branch(self._normed(stream, f"{name}_norm", own), own), name, rate, keep)
         return self._normed(stream + _thinned(branch(stream, own), name, rate, keep), f"{name}_norm", own)
 
-    def _attention(self, visible: Tensor, stream: Tensor, own: Parameters) -> Tensor:
+    def _attention(self, visible: Tensor, keep: Mapping[str, Tensor], stream: Tensor, own: Parameters) -> Tensor:
         query, key, value = self._queries_keys_values(stream, own)
-        mixed = self._mixed(query, key, value, visible, own).transpose(-3, -2).flatten(-2)  # [N, s, d]
-        return self._mapped(mixed, "output", own)
+        if "weights" in keep:
+            weights = self._weights(query, key, value, visible, own)
+            mixed = _thinned(weights, "weights", self.weight_dropout, keep) @ value
+        else:
+            mixed = self._mixed(query, key, value, visible, own)
+        return self._mapped(mixed.transpose(-3, -2).flatten(-2), "output", own)  # [N, s, d]
 
     def _queries_keys_values(self, stream: Tensor, own: Parameters) -> tuple[Tensor, Tensor, Tensor]:
         """[N, h, s, c] each, positions turned into queries and keys."""
@@ -240,6 +249,16 @@ class Layered(Model):
         packed = self._convolved(packed, "B", own)
         query, key, value = (self._split(part) for part in packed.chunk(3, dim=-1))
         return self.position.turned(query), self.position.turned(key), value
+
+    def _sources(self, stream: Tensor, own: Parameters) -> Sequence[Affine | None]:
+        """Of queries and of keys."""
+        if self.query_key_norm or "B" in self.canon:
+            return None, None
+        vectors, weight = self._convolved(stream, "A", own), own["query_key_value"]
+        bias = own["query_key_value_bias"] if self.bias else weight.new_zeros(weight.shape[-1])
+        parts = zip(weight.chunk(3, dim=-1), bias.chunk(3), strict=True)
+        query, key, _ = (Affine(vectors, self._split(part), biases.view(self.heads, -1)) for part, biases in parts)
+        return query, key
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor, own: Parameters) -> Tensor:
         """[N, h, s, c] values mixed by attention; plain softmax by torch's fused kernel, which is exact and faster."""

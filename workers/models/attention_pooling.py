@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spaces.fields import part, size
 from workers.activations.gelu import Gelu
-from workers.models import Attention, Linear, Model, Site, over
+from workers.models import Affine, Attention, Model, Site, over
 from workers.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
 from workers.scorers import LogitScorer, Scorer
 from workers.tasks import Batch, SetTask, Task
@@ -61,11 +61,67 @@ class AttentionPooling(Model):
         return {}
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        items, question = self._read(parameters, batch)
-        weights = self._weights(parameters, items, question, batch)  # [N, 1, 1, n]
-        pooled = weights[:, 0] @ items  # [N, 1, d]
-        _, value = parameters["key_value"].chunk(2, dim=-1)
-        _, value_bias = parameters["key_value_bias"].chunk(2, dim=-1)
-        mixed = (pooled @ value + weights[:, 0].sum(-1, keepdim=True) * value_bias)[:, 0]  # [N, d]
+        items, query = self._read(parameters, batch)
+        weights = self._weights(parameters, items, query, _visible(batch))[:, 0]  # [N, 1, n]
+        _, (value, bias) = _keys_and_values(parameters)
+        mixed = ((weights @ items) @ value + weights.sum(-1, keepdim=True) * bias)[:, 0]  # [N, d]
         hidden = _gelu(_mapped(_mapped(mixed, "output", parameters), "class_in", parameters))
         return _mapped(hidden, "class_out", parameters)
+
+    def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
+        items, query = self._read(parameters, batch)
+        visible, ((key, bias), _) = _visible(batch), _keys_and_values(parameters)
+        return [
+            Attention(
+                query=_mapped(query, "query", parameters)[:, None, None],
+                key=(items @ key + bias)[:, None],
+                weights=self._weights(parameters, items, query, visible),
+                visible=visible,
+                query_from=Affine(query[:, None], parameters["query"][None], parameters["query_bias"][None]),
+                key_from=Affine(items, key[None], bias[None]),
+            )
+        ]
+
+    def _read(self, parameters: Parameters, batch: Batch) -> tuple[Tensor, Tensor]:
+        """psi_x of the items [N, n, d] and psi_q of the query [N, d]."""
+        kind = parameters["item_in"].dtype
+        items = _gelu(_mapped(batch["inputs"].to(kind), "item_in", parameters))
+        query = _gelu(_mapped(batch["query"].to(kind), "query_in", parameters))
+        return _gelu(_mapped(items, "item_out", parameters)), _mapped(query, "query_out", parameters)
+
+    def _weights(self, parameters: Parameters, items: Tensor, query: Tensor, visible: Tensor) -> Tensor:
+        """[N, 1, 1, n]."""
+        query, learned = _mapped(query, "query", parameters)[:, None], within("scorer", parameters)
+        (key, bias), _ = _keys_and_values(parameters)
+        if not isinstance(self.scorer, LogitScorer):
+            return self.scorer.weights(query[:, None], (items @ key + bias)[:, None], visible, learned)
+        scaled = query / math.sqrt(self.width)
+        logits = (scaled @ key.mT) @ items.mT + (scaled * bias).sum(-1, keepdim=True)  # [N, 1, n]
+        return self.scorer.of_logits(logits[:, None], visible, learned)
+
+
+def _map(name: str, inputs: int, outputs: int, matrices: int = 0) -> dict[str, Parameter]:
+    return {
+        name: Parameter(shape=(inputs, outputs), start=lecun_normal(inputs), matrices=matrices),
+        f"{name}_bias": Parameter(shape=(outputs,), start=Constant(value=0)),
+    }
+
+
+def _mapped(vectors: Tensor, name: str, parameters: Parameters) -> Tensor:
+    return vectors @ parameters[name] + parameters[f"{name}_bias"]
+
+
+def _gelu(values: Tensor) -> Tensor:
+    return _GELU.apply(values, {})
+
+
+def _keys_and_values(parameters: Parameters) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Matrix [d, d] and bias [d] that make keys, and those that make values."""
+    matrices, biases = parameters["key_value"].chunk(2, dim=-1), parameters["key_value_bias"].chunk(2, dim=-1)
+    return (matrices[0], biases[0]), (matrices[1], biases[1])
+
+
+def _visible(batch: Batch) -> Tensor:
+    """[N, 1, 1, n] bool: the items that are there."""
+    place = torch.arange(batch["inputs"].shape[1], device=batch["inputs"].device)
+    return place < batch["lengths"][:, None, None, None].clamp(min=1)

@@ -36,8 +36,8 @@ class Scorer(ABC):
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         """Weights [..., h, q, k] from `query` [..., h, q, c] and `key` [..., h, k, c], both unscaled.
 
-        `visible` [q, k] bool says which keys a query sees; invisible keys get weight exactly 0, and every query sees
-        at least one key. `learned`: the values of `parameters`, [h, ...] each.
+        `visible` [q, k] or [..., 1, q, k] bool says which keys a query sees; invisible keys get weight exactly 0, and
+        every query sees at least one key. `learned`: the values of `parameters`, [h, ...] each.
         """
 
     def evaluations(self) -> Mapping[str, Scorer]:

@@ -31,6 +31,7 @@ class Examples(NamedTuple):
     input_length: Tensor | int  # [L, N, 1], or one for all
     output_length: Tensor | int
     asking: Tensor | int  # [L, N, 1], or one for all: the token after the input, which asks for the output
+    answer: Tensor | None = None  # [L, N, 1]: the place in the input where the output stands, if it stands in one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,14 @@ class Completion(TokenTask):
 
     @final
     def judged_on(self, examples: Examples) -> Batch:
-        """A set to be judged on; all of them have the longest input's length, so that one recording serves them."""
-        return self._batch(examples, self.longest)
+        """A set to be judged on; all of them have the longest input's length, so that one recording serves them.
+
+        Where the answer stands in the input, `relevant` [L, N, s] is true there.
+        """
+        batch = self._batch(examples, self.longest)
+        if examples.answer is not None:
+            batch["relevant"] = examples.answer == torch.arange(self.longest, device=examples.answer.device)
+        return batch
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy of the next token, averaged over the tokens of all outputs."""

@@ -54,7 +54,12 @@ class Haystack(Completion):
         body = torch.where(place == 1, first[..., None], body)
         answer = 2 * (markers == question).int().argmax(-1, keepdim=True) + 1
         return Examples(
-            input=body, output=body.gather(-1, answer), input_length=2 * count, output_length=1, asking=question
+            input=body,
+            output=body.gather(-1, answer),
+            input_length=2 * count,
+            output_length=1,
+            asking=question,
+            answer=answer,
         )
 
     def facts(self) -> Mapping[str, Scalar]:

@@ -1,0 +1,77 @@
+"""The command weights: train a stored trial again and write what it learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.look import stored_trial
+from cli.options import Force, OptionError, Storage, Study, known_format, storage_url
+from cli.placement import check_device
+from cli.restoring import place_like, restored, training_bar
+from cli.tables import show_text
+from cli.wiring import families
+from spaces.errors import StudyError
+from storage.frames import open_reader
+
+FORMATS = ("safetensors", "gpt2")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module to the program."""
+    app.command()(weights)
+
+
+def weights(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to: a file, for --format gpt2 a folder.", show_default=False)
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="|".join(FORMATS),
+            callback=known_format(FORMATS),
+            help="gpt2: a folder for Hugging Face transformers (GPT2LMHeadModel), where the architecture allows it.",
+        ),
+    ] = "safetensors",
+    variant: Annotated[str, typer.Option(help="raw, or an average of the trial: ema, bema.")] = "raw",
+    storage: Storage = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Train a trial again, as far as it was trained, and write its weights; no study stores them.
+
+    Example: search weights tinystories 4 --variant bema --format gpt2 -o tiny-gpt2
+    """
+    from spaces import parse
+    from workers.exporting import check_gpt2, write_gpt2, write_safetensors
+    from workers.replay import weights as retrained
+
+    if output.exists() and not force:
+        raise OptionError(f"--output: {output} exists; name another or add --force")
+    if device:
+        check_device(device)
+    with open_reader(storage_url(storage)) as reader:
+        found, row = reader.study(study), stored_trial(reader, study, number)
+        trial = restored(reader, parse(found["space"], f"the space of study {study}", families()), found, row)
+        kinds = {worker: kind.partition(":")[0] for worker, kind in reader.workers(study)["id", "device"].rows()}
+    if not row["steps"]:
+        raise StudyError(f"trial {number} of {study} ({row['state']}) has not been trained yet")
+    if form == "gpt2":
+        check_gpt2(trial.config)
+    place = device or place_like(kinds.get(row["worker"]))
+    with training_bar(number, row["steps"]) as watch:
+        learned = retrained(trial, variant=variant, steps=row["steps"], device=place, watch=watch)
+    if form == "gpt2":
+        write_gpt2(output, trial.config, learned)
+    else:
+        write_safetensors(output, learned)
+    count = sum(array.size for array in learned.values())
+    show_text(f"{output}: {count:,} parameters of trial {number} after step {row['steps']:,}, {variant}")

@@ -1,0 +1,140 @@
+"""Written weights: another program computes with them what Graft does, or they are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from cli.main import main
+from spaces.errors import StudyError
+from tests.trials import config, trial
+from workers.exporting import check_gpt2, write_gpt2
+from workers.pack import Pack
+from workers.replay import weights
+from workers.train import Recipe, layout_of
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+MODEL = {"name": "transformer", "width": 12, "depth": 2, "heads": 3, "mlp_multiple": 2}
+
+
+def settings(**model: Any) -> dict[str, Any]:
+    """A transformer on the set complement, trained for five steps in float32."""
+    return {**config(steps=5, every=5, dtype="float32"), "model": {**MODEL, **model}}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {},
+        {"tied": True, "activation": {"name": "relu"}, "norm_epsilon": 1e-3},
+        {"bias": False, "position": {"name": "none"}, "activation": {"name": "relu_squared"}},
+        {"scorer": {"name": "softmax", "temperature": 2.5}, "position": {"name": "sinusoidal", "scale": 0.1}},
+    ],
+    ids=["plain", "tied", "without biases", "temperature"],
+)
+def test_transformers_own_gpt_2_computes_the_same_logits(model: dict[str, Any], tmp_path: Path) -> None:
+    from transformers import GPT2LMHeadModel
+
+    one = trial(0, settings(**model))
+    found = weights(one, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    check_gpt2(one.config)
+    write_gpt2(tmp_path / "gpt2", one.config, found)
+    theirs = GPT2LMHeadModel.from_pretrained(tmp_path / "gpt2").eval()
+    inputs = torch.tensor([[0, 3, 5, 1, 7, 2, 8], [6, 2, 1, 0, 4, 3, 5]])
+    recipe = Recipe.of(one.config)
+    named = {name: torch.tensor(array) for name, array in found.items()}
+    with torch.no_grad():
+        expected = recipe.model.outputs(named, {"inputs": inputs}, {})
+        torch.testing.assert_close(theirs(inputs).logits, expected, rtol=1e-4, atol=1e-5)
+    assert float(expected.std()) > 1e-3
+
+
+def test_weights_are_those_at_the_end_of_training_and_of_its_average() -> None:
+    one = trial(0, {**settings(), "averaging": {"name": "bema_grid", "kappas": 2, "etas": 2}})
+    pack = Pack(one, width=2)
+    pack.place([one])
+    pack.train(4)
+    before = pack.parameters(0)
+    found = weights(one, variant="raw", steps=4, device="cpu", watch=lambda _: None)
+    assert all(torch.equal(torch.tensor(found[name]), tensor) for name, tensor in before.items())
+    average = weights(one, variant="bema kappa=0.5 eta=1", steps=5, device="cpu", watch=lambda _: None)
+    last = weights(one, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    assert any((average[name] != last[name]).any() for name in average)
+    assert {name: array.shape for name, array in average.items()} == {
+        name: parameter.shape for name, parameter in layout_of(Recipe.of(one.config)).parameters.items()
+    }
+    with pytest.raises(
+        StudyError, match=r"variant 'ema': trial 0 has none such; choose one of raw, bema kappa=0\.5 eta"
+    ):
+        weights(one, variant="ema", steps=5, device="cpu", watch=lambda _: None)
+
+
+def test_an_architecture_that_is_not_gpt_2_is_refused_with_all_reasons() -> None:
+    model = {
+        "pre_norm": False, "norm": "rms_norm", "query_key_norm": True, "canon": "AB", "logit_cap": 3.0,
+        "scorer": {"name": "ssa"}, "activation": {"name": "swiglu"}, "position": {"name": "rotary"},
+    }  # fmt: skip
+    with pytest.raises(StudyError) as refusal:
+        check_gpt2({**settings(**model), "model": {**MODEL, **model, "heads": 2}})
+    for reason in ("pre_norm", "norm is rms_norm", "query_key_norm", "canon is AB", "logit_cap is 3", "scorer is ssa",
+                   "activation is swiglu", "position is rotary"):  # fmt: skip
+        assert f"model.{reason}" in str(refusal.value)
+    with pytest.raises(StudyError, match=r"no GPT-2: model\.name is minimal, must be transformer"):
+        check_gpt2(config())
+
+
+Search = Callable[..., str]
+
+
+@pytest.fixture
+def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Search:
+    """Run the program in a folder of its own; what it printed on stdout, or its one line on stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, status: int = 0) -> str:
+        monkeypatch.setattr("sys.argv", ["search", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        assert (ended.value.code or 0) == status, err
+        return err if status else out
+
+    return run
+
+
+SPACE = """
+study: tiny
+task: {name: add_mod, modulus: 17}
+model: {name: transformer, width: 8, depth: 1, heads: 2, mlp_multiple: 2}
+optimizer: {name: adamw, learning_rate: {log_uniform: [1.0e-3, 1.0e-2]}}
+averaging: ema
+training: {steps: 6, batch: 8, validate_every: 3, validation_batch: 20}
+search: {sampler: random, trials: 2, objective: {maximize: accuracy/raw}}
+"""
+
+
+def test_the_command_writes_what_a_study_trained(search: Search, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(SPACE)
+    search("launch", "tiny.yaml")
+    said = search("weights", "tiny", "1", "-o", "one.safetensors", "--variant", "ema")
+    assert said.startswith("one.safetensors: ")
+    assert "parameters of trial 1 after step 6, ema" in said
+    assert load_file(tmp_path / "one.safetensors")["embedding"].shape == (19, 8)
+    search("weights", "tiny", "0", "-o", "gpt2", "--format", "gpt2")
+    assert json.loads((tmp_path / "gpt2" / "config.json").read_text())["vocab_size"] == 19
+    for arguments, reason in [
+        (["1", "-o", "one.safetensors"], "--output: one.safetensors exists; name another or add --force"),
+        (["7", "-o", "x"], "trial 7"),
+        (["1", "-o", "x", "--format", "onnx"], "--format: 'onnx' must be one of safetensors, gpt2"),
+        (["1", "-o", "x", "--variant", "bema"], "variant 'bema': trial 1 has none such; choose one of raw, ema"),
+    ]:
+        assert reason in search("weights", "tiny", *arguments, status=2)
+        assert not (tmp_path / "x").exists()
