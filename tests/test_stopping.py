@@ -217,6 +217,15 @@ def test_the_median_rule_is_the_rule_over_the_whole_log(
         assert stopped(here, reports) == expected
 
 
+def test_a_trial_that_started_again_counts_once_in_the_median() -> None:
+    here = monitor("median", trials=3)
+    assert stopped(here, [report(0, 1, 1.0), report(1, 1, 2.0)]) == set()
+    here.forget(1)
+    assert stopped(here, [report(1, 1, 9.0)]) == set(), "two trials are known, not three"
+    assert stopped(here, [report(2, 1, 5.0)]) == set()
+    assert stopped(here, [report(3, 1, 8.0)]) == {3}, "the median of 1, 9, 5 and 8 is 6.5"
+
+
 @pytest.mark.parametrize("name", ["asha", "median"])
 def test_stored_reports_make_a_monitor_judge_as_if_it_had_never_stopped(name: str) -> None:
     past = [report(number, step, (number + 1) / step) for number in range(8) for step in (1, 3, 9)]

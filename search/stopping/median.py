@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from statistics import median
 from typing import final
@@ -57,7 +56,8 @@ class MedianMonitor(RememberingMonitor):
         self._trials = trials
         self._steps = steps
         self._curves: defaultdict[int, _Curve] = defaultdict(_Curve)
-        self._averages: defaultdict[int, deque[float]] = defaultdict(partial(deque[float], maxlen=max(KEPT, trials)))
+        self._averages: defaultdict[int, dict[int, float]] = defaultdict(dict[int, float])
+        """Step -> trial -> its average there, the newest last; a trial that started again counts once."""
 
     @property
     def measure(self) -> Measure:
@@ -79,13 +79,19 @@ class MedianMonitor(RememberingMonitor):
         curve.best = min(curve.best, loss)
         curve.total += loss
         curve.count += 1
-        self._averages[report.step].append(curve.total / curve.count)
+        self._remember(self._averages[report.step], report.number, curve.total / curve.count)
         return curve.best
+
+    def _remember(self, averages: dict[int, float], number: int, average: float) -> None:
+        averages.pop(number, None)
+        averages[number] = average
+        if len(averages) > max(KEPT, self._trials):
+            del averages[next(iter(averages))]
 
     def _median(self, step: int) -> float:
         """The loss above which a trial is stopped at this step."""
-        averages = self._averages.get(step, ())
-        return median(averages) if step >= self._steps and len(averages) >= self._trials else inf
+        averages = self._averages.get(step, {})
+        return median(averages.values()) if step >= self._steps and len(averages) >= self._trials else inf
 
     def forget(self, number: int) -> None:
         """The trial does not run any more; its averages stay."""
