@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ from torch.func import grad, vmap
 from spaces import plugins
 from spaces.errors import PluginError
 from workers.activations import Activation
-from workers.activations._spline import interpolated, positions, symmetrised
+from workers.activations._spline import gathered, interpolated, positions, symmetrised
 from workers.activations.chebyshev import Chebyshev
 from workers.activations.gaussian_wavelet import GaussianWavelet
 from workers.activations.gelu import Gelu
 from workers.activations.polynomial import Polynomial
 from workers.activations.sinc import Sinc
 from workers.activations.spline import Spline
+from workers.native import library
 from workers.parameters import Parameters
 from workers.tracing import Traced
 
@@ -207,6 +209,38 @@ def test_a_spline_is_what_numpy_interpolates(
     values = torch.tensor(knots, dtype=torch.float64)
     expected = by_numpy(there, values, low, high)
     torch.testing.assert_close(interpolated(there, values, low, high), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 1000])
+def test_the_compiled_spline_is_the_one_of_torchs_operations_with_its_gradients(count: int) -> None:
+    """In stacked lanes, each with its own knots and range; points beyond the ends, at a knot, and none."""
+    if library() is None:
+        pytest.skip("no compiler")
+    generator = torch.Generator().manual_seed(count)
+    points = 12 * torch.randn(3, count, generator=generator, dtype=torch.float64)
+    points[:, 0] = torch.tensor([1e3, -1e3, 20.0])
+    knots = torch.randn(3, 31, generator=generator, dtype=torch.float64)
+    low, high = -torch.tensor([5.0, 10, 20]).double(), torch.tensor([6.0, 10, 15]).double()
+    upstream = torch.randn(3, count, generator=generator, dtype=torch.float64)
+
+    def compiled(points: Tensor, knots: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return interpolated(points, knots, low, high)
+
+    def plain(points: Tensor, knots: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return gathered(points, knots, low, 30 / (high - low))
+
+    def with_gradients(spline: Any) -> Any:
+        def one(points: Tensor, knots: Tensor, low: Tensor, high: Tensor, upstream: Tensor) -> Any:
+            values, pull = torch.func.vjp(lambda *parts: spline(*parts, low, high), points, knots)
+            return values, *pull(upstream)
+
+        return torch.func.vmap(one)(points, knots, low, high, upstream)
+
+    found, expected = with_gradients(compiled), with_gradients(plain)
+    for mine, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
+    nothing = torch.full((2,), math.nan, dtype=torch.float64)
+    assert interpolated(nothing, knots[0], -1.0, 1.0).isnan().all()
 
 
 @pytest.mark.parametrize("count", [2, 121, 361])

@@ -194,6 +194,28 @@ def test_every_thread_replays_recordings_as_they_are() -> None:
     assert found == [False]
 
 
+def test_splines_are_the_same_to_the_bit_wherever_their_lane_is() -> None:
+    """Each lane with its own range; an odd number of points, so that the last vector is not full."""
+    model = {"name": "transformer", "width": 9, "depth": 1, "heads": 1, "mlp_multiple": 1}
+    trials = [
+        trial(
+            number,
+            {
+                **config(steps=12, every=6, dtype="float32", batch=7, length=3),
+                "model": {**model, "activation": {"name": "spline", "knots": 11, "low": -1.0 - number}},
+                "optimizer": {"name": "adamw", "learning_rate": 0.01},
+            },
+        )
+        for number in range(5)
+    ]
+    pack = Pack(trials[0], width=3)
+    pack.place(trials[:3])
+    together = reports_of(pack, waiting=trials[3:])
+    for one in trials:
+        for key, report in alone(one).items():
+            assert together[key] == report
+
+
 @pytest.mark.parametrize("optimizer", plugins.names(Optimizer))
 @pytest.mark.parametrize("averaging", ["bema_grid", "ema"])
 def test_lanes_together_are_lanes_alone_to_the_bit_under_every_optimizer(optimizer: str, averaging: str) -> None:
