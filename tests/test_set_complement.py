@@ -82,7 +82,7 @@ def test_loss_is_the_cross_entropy_of_the_sampled_next_tokens() -> None:
 
 
 def test_the_generalisation_gap_is_recorded() -> None:
-    assert TASK.facts() == {"generalisation_gap": 2}
+    assert TASK.facts() == {"generalisation_gap": 2, "chance": 0.5}
 
 
 def test_a_vocabulary_too_small_for_the_length_is_refused_in_one_line() -> None:

@@ -1,12 +1,25 @@
-"""Refitting the adaptive temperature's polynomial to a trained model."""
+"""The temperature of attention after training: sweeps, the adaptive one's polynomial, and closed forms.
+
+Closed forms: paper 004, whose model predicts from l pairs (x_i, y_i) and an input x, with u_i = v . (x_i, y_i),
+
+    mean u + (1 / temperature) covariance(x_i . M x, u_i),
+
+both over the pairs. A temperature is best where its error, a parabola in 1 / temperature, is least.
+
+Legend: d dimensions of an input, l pairs.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from spaces.errors import PluginError
 
 TEMPERATURES = torch.arange(1, 101, dtype=torch.float64) / 10
 """0.1 .. 10.0 in steps of 0.1, as the source searches them (0 itself is an argmax)."""
@@ -31,3 +44,127 @@ def refit(logits: Tensor, target: Tensor, degree: int = 4) -> dict[str, float]:
     beta = 1 / TEMPERATURES[of_target.argmax(-1)]
     fitted: Any = np.polyfit(entropy.numpy(), beta.numpy(), degree)
     return {f"a{degree - index}": float(value) for index, value in enumerate(fitted)}
+
+
+def sweep(path: str, temperatures: str) -> Mapping[str, float]:
+    """Label -> temperature of a field's text `1 2 4`: `temperature=2` -> 2; raises PluginError for any other text."""
+    found: dict[str, float] = {}
+    for item in temperatures.split():
+        try:
+            value = float(item)
+        except ValueError:
+            value = 0.0
+        if not 0 < value < float("inf"):
+            raise PluginError(f"{path}: {item!r} must be a number > 0; write numbers with spaces between them")
+        found[f"temperature={item}"] = value
+    return found
+
+
+# -- closed forms ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """Where prompts of linear regression are from; all tensors float64, with any axes before those that are told.
+
+    Inputs x are normal, weights w have these first two moments, labels are w . x plus noise of variance `noise` [].
+    """
+
+    pairs: int
+    noise: Tensor
+    input_mean: Tensor  # [d]
+    input_covariance: Tensor  # [d, d]
+    task_mean: Tensor  # [d]
+    task_covariance: Tensor  # [d, d]
+
+    @property
+    def tasks(self) -> Tensor:
+        """E[w w'] [d, d]."""
+        return self.task_covariance + _outer(self.task_mean, self.task_mean)
+
+
+class Curve(NamedTuple):
+    """Expected squared error over temperatures: still - 2 cross / temperature + second / temperature^2."""
+
+    still: Tensor
+    cross: Tensor
+    second: Tensor
+
+    def at(self, temperature: float | Tensor) -> Tensor:
+        """The error at a temperature."""
+        return self.still - 2 * self.cross / temperature + self.second / temperature**2
+
+    @property
+    def optimum(self) -> Tensor:
+        """The temperature of least error (theorem 4.7); infinity where higher is better throughout, `cross` <= 0."""
+        return torch.where(self.cross > 0, self.second / self.cross, float("inf"))
+
+
+def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
+    """Error of the model with M = `matrix` [d, d] and v = `value` [d + 1], its last entry the label's (theorem 4.6).
+
+    Exact at any l for normal inputs, where the paper leaves out what vanishes for large l: S, the sample covariance
+    around the sample mean, has E[S B S] = ((l - 1) / l^2) (l C B C + tr(B C) C) for inputs of covariance C.
+    """
+    pairs, noise, mean, covariance = prompts.pairs, prompts.noise, prompts.input_mean, prompts.input_covariance
+    free = (pairs - 1) / pairs
+    weight, offset = value[..., -1, None], value[..., :-1]
+    tasks, crossed = prompts.tasks, _outer(offset, prompts.task_mean)
+    both = weight[..., None] * tasks + crossed  # E[(v_x + v_y w) w']
+    own = weight[..., None] * (both + crossed.mT) + _outer(offset, offset)  # E[(v_x + v_y w) (v_x + v_y w)']
+    noise_in_values = noise * weight[..., 0].square()
+    asked = covariance + _outer(mean, mean)  # E[x x'] of the input that is asked
+    still = _trace(tasks @ asked) + noise - 2 * _form(mean, both, mean)
+    still = still + _trace(own @ (covariance / pairs + _outer(mean, mean))) + noise_in_values / pairs
+    cross = free * (_trace(covariance @ matrix @ asked @ both.mT) - _form(mean, own @ covariance @ matrix, mean))
+    isotropic = (_trace(own @ covariance) + noise_in_values)[..., None, None] * covariance
+    middle = covariance @ own @ covariance + isotropic / pairs
+    second = free * _trace(matrix @ asked @ matrix.mT @ middle)
+    return Curve(still=still, cross=cross, second=second)
+
+
+def mimicking(prompts: Prompts) -> tuple[Tensor, Tensor]:
+    """Matrix and value that imitate the posterior mean of w (lemma 4.1): M = (C + (noise / l) C_w^-1)^-1.
+
+    C and C_w are the covariances of inputs and weights; v carries the weights' mean. As in the paper v is shrunk and M
+    grown by as much, so that the plain mean of the values is lost in the prediction.
+    """
+    precision = torch.linalg.inv(prompts.task_covariance)
+    share = (prompts.noise / prompts.pairs)[..., None, None] * precision
+    matrix = torch.linalg.inv(prompts.input_covariance + share)
+    pull = torch.linalg.solve(prompts.input_covariance, (share @ prompts.task_mean[..., None])[..., 0])
+    return _without_mean(matrix, torch.cat([pull, torch.ones_like(pull[..., :1])], -1))
+
+
+def fitted(prompts: Prompts) -> tuple[Tensor, Tensor]:
+    """Matrix and value of least error at temperature 1 on these prompts, with v_x = 0: what training comes to.
+
+    M = (C A C + (tr(A C) + noise) C / l)^-1 C A, A = E[w w'], where the derivative of the error by M is zero. It
+    differs from the matrix of lemma 4.1 by what the samples of C add; both are C^-1 for many pairs.
+    """
+    covariance, tasks = prompts.input_covariance, prompts.tasks
+    isotropic = (_trace(tasks @ covariance) + prompts.noise)[..., None, None] * covariance / prompts.pairs
+    matrix = torch.linalg.solve(covariance @ tasks @ covariance + isotropic, covariance @ tasks)
+    value = torch.zeros_like(prompts.task_mean)
+    return _without_mean(matrix, torch.cat([value, torch.ones_like(value[..., :1])], -1))
+
+
+_SMALL = 1e-6
+
+
+def _without_mean(matrix: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    return matrix / _SMALL, value * _SMALL
+
+
+def _outer(one: Tensor, other: Tensor) -> Tensor:
+    """[d, d] of [d] and [d]."""
+    return one[..., :, None] * other[..., None, :]
+
+
+def _form(left: Tensor, matrix: Tensor, right: Tensor) -> Tensor:
+    """Left' matrix right, []."""
+    return (left[..., None, :] @ matrix @ right[..., None])[..., 0, 0]
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)

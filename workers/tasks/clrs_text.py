@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
+import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.fields import flag, option, size
-from workers.randomness import Streams
+from spaces.records import Scalar
+from workers.randomness import Purpose, Streams
 from workers.tasks import Batch
 from workers.tasks._clrs_algorithms import (
     Algorithm,
@@ -112,6 +115,10 @@ class ClrsText(Completion):
         whole = right.all(-1).to(outputs.dtype) + unknown(outputs).sum(-1)
         return {"accuracy": whole, "token_accuracy": super().metrics(outputs, batch)["accuracy"]}
 
+    def facts(self) -> Mapping[str, Scalar]:
+        """`chance`: how often the most frequent answer is right."""
+        return {"chance": _most_frequent(self)}
+
     @property
     def _algorithm(self) -> Algorithm:
         return ALGORITHMS[self.algorithm]
@@ -149,3 +156,15 @@ class ClrsText(Completion):
     def _answer(self, parts: Parts[Piece], trace: Trace[Piece] | None) -> list[str | Piece]:
         steps: list[str | Piece] = [] if trace is None else [trace.steps, " | "]
         return [*steps, parts.answer, "\n\n"]
+
+
+@cache
+def _most_frequent(task: ClrsText) -> float:
+    """The share of the most frequent answer among 1,024 fixed examples of the training sizes."""
+    streams = Streams.of(torch.zeros(1, dtype=torch.int64), Purpose.VALIDATION_DATA, 0)
+    batch = task.validation(streams, 1024)
+    answers = batch["targets"][0].masked_fill(~batch["wanted"][0], task.padding)
+    starts = batch["wanted"][0].int().argmax(-1, keepdim=True)
+    place = (torch.arange(answers.shape[-1]) + starts) % answers.shape[-1]
+    _, counts = answers.gather(-1, place).unique(dim=0, return_counts=True)
+    return float(counts.max()) / len(answers)

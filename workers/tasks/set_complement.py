@@ -90,4 +90,5 @@ class SetComplement(NextToken):
         }
 
     def facts(self) -> Mapping[str, Scalar]:
-        return {"generalisation_gap": self.vocabulary - 1 - self.length}
+        """`chance`: TVD, ITP and ITR of the uniform guess, the mean of s' / v over the prefixes s' = 1 .. v - 1."""
+        return {"generalisation_gap": self.vocabulary - 1 - self.length, "chance": 0.5}
