@@ -10,21 +10,31 @@ from typing import Any
 from spaces import plugins
 from workers.activations import Activation
 from workers.averaging import Averaging
+from workers.corpora import Corpus
+from workers.diagnostics import Diagnostic
+from workers.models import Model
 from workers.optimizers import Optimizer
 from workers.positions import Position
 from workers.schedules import Schedule
 from workers.scorers import Scorer
+from workers.tasks import Task
+from workers.tokenizers import Tokenizer
 
 PAGE = Path(__file__).with_name("plug-ins.md")
-FAMILIES: dict[str, tuple[type, Callable[[Any], Any]]] = {
+FAMILIES: dict[str, tuple[type, Callable[[Any], Any] | None]] = {
+    "Tasks": (Task, None),
+    "Corpora": (Corpus, None),
+    "Tokenizers": (Tokenizer, None),
+    "Models": (Model, None),
     "Scorers": (Scorer, lambda scorer: scorer.parameters(1)),
     "Activations": (Activation, lambda activation: activation.parameters()),
-    "Positions": (Position, lambda position: None),
-    "Optimizers": (Optimizer, lambda optimizer: None),
-    "Schedules": (Schedule, lambda schedule: None),
-    "Averages": (Averaging, lambda averaging: None),
+    "Positions": (Position, None),
+    "Optimizers": (Optimizer, None),
+    "Schedules": (Schedule, None),
+    "Averages": (Averaging, None),
+    "Diagnostics": (Diagnostic, None),
 }
-"""Title -> family, and what a member learns (None: the family learns nothing by itself)."""
+"""Title -> family, and what a member of it with default fields learns, where the members are told apart by that."""
 
 
 def page() -> str:
@@ -36,13 +46,14 @@ def page() -> str:
 def _family(title: str) -> Iterator[str]:
     family, learned = FAMILIES[title]
     yield f"\n## {title}\n"
-    yield "| name | what it is | fields | learned | source |"
-    yield "|---|---|---|---|---|"
+    yield "| name | what it is | fields | learned | source |" if learned else "| name | what it is | fields | source |"
+    yield "|---|---|---|---|---|" if learned else "|---|---|---|---|"
     for name in plugins.names(family):
         member = plugins.load(family, name)
         text, source = _halves(inspect.getdoc(member) or "")
-        parameters = learned(member())
-        yield f"| `{name}` | {text} | {_fields(member)} | {', '.join(parameters or ()) or '-'} | {source or '-'} |"
+        cells = [f"`{name}`", text, _fields(member)]
+        cells += [", ".join(learned(member())) or "-"] if learned else []
+        yield f"| {' | '.join([*cells, source or '-'])} |"
 
 
 def _halves(docstring: str) -> tuple[str, str]:

@@ -16,8 +16,8 @@ from workers.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 SETTINGS: dict[str, dict[str, Any]] = {
     "set_complement": {"length": 5, "vocabulary": 9},
     "max_retrieval": {"largest": 64},
-    "language": {"corpus": "stories", "length": 16},
-    "masked_language": {"corpus": "stories", "length": 16},
+    "language": {"corpus": {"name": "stories", "words": 20_000}, "length": 16},
+    "masked_language": {"corpus": {"name": "stories", "words": 20_000}, "length": 16},
 }
 """Fields without defaults, and sizes that make a test short."""
 SEQUENCES = 24

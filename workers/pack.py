@@ -329,8 +329,9 @@ class Pack:
     def _means(self, judge: Traced, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
         """For each lane what is reported of a set: of each metric's mean, judged in chunks of limited length."""
         count, length = whole["inputs"].shape[1:3]
-        batch = self._recipe.training.batch
-        size = max(1, min(batch, max(batch * self._recipe.task.context, LEAST_JUDGED) // length))
+        batch, together = self._recipe.training.batch, self._recipe.task.judged_together
+        size = max(together, min(batch, max(batch * self._recipe.task.context, LEAST_JUDGED) // length))
+        size -= size % together
         sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
             chunk = {name: tensor[:, start : start + size] for name, tensor in whole.items()}

@@ -69,6 +69,11 @@ class Task(ABC):
         """What is reported of a set, from the means of `metrics` over it: the means themselves, unless said here."""
         return means
 
+    @property
+    def judged_together(self) -> int:
+        """Sequences of a set that are only judged together, as the two of a pair: sets hold whole groups of so many."""
+        return 1
+
     def facts(self) -> Mapping[str, Scalar]:
         """What follows from the sizes and is worth a column: recorded with the trial's params."""
         return {}

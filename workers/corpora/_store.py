@@ -1,0 +1,78 @@
+"""Arrays of tokens on disk: one file for a corpus, memory-mapped, in the user's cache.
+
+A file is a line of JSON that says what follows and how to check it, then the tokens. It is written aside and moved into
+place, so that processes never see half of one, and each of several that write at once leaves the same file. One that is
+cut short or changed does not fit its check and is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.unsignedinteger[Any]]
+_ALIGNED = 64
+
+
+class Stored(NamedTuple):
+    """What a file holds."""
+
+    notes: Mapping[str, Any]
+    """JSON values."""
+    arrays: Sequence[Numbers]
+    """Of one dtype, uint16 or uint32; each maps a part of the file."""
+
+
+def write(path: Path, content: Stored) -> None:
+    """Put the content where other processes find it; raises OSError where that cannot be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_head(content))
+            for array in content.arrays:
+                file.write(array.data.cast("B"))
+        Path(aside).replace(path)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def read(path: Path) -> Stored | None:
+    """The content; None where there is no such file, or one that is not whole."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        with path.open("rb") as file:
+            line = file.readline()
+        head = json.loads(line)
+        body = np.memmap(path, dtype=np.dtype(head["dtype"]), mode="c", offset=len(line))  # torch wants it writable
+        ends = np.cumsum(head["sizes"])
+        whole = len(body) == int(ends[-1]) and head["check"] == _check(head["notes"], [body])
+        if whole and head["dtype"] in ("uint16", "uint32"):
+            return Stored(head["notes"], np.split(body, ends[:-1]))
+    return None
+
+
+def _head(content: Stored) -> bytes:
+    head = {
+        "dtype": content.arrays[0].dtype.name,
+        "sizes": [len(array) for array in content.arrays],
+        "check": _check(content.notes, content.arrays),
+        "notes": content.notes,
+    }
+    line = json.dumps(head).encode()
+    return line + b" " * (-(len(line) + 1) % _ALIGNED) + b"\n"
+
+
+def _check(notes: Mapping[str, Any], arrays: Sequence[Numbers]) -> int:
+    check = zlib.crc32(json.dumps(notes).encode())
+    for array in arrays:
+        check = zlib.crc32(array.data.cast("B"), check)
+    return check

@@ -1,0 +1,44 @@
+"""Tokenizers: how text becomes whole numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from spaces.plugins import canonical_json, config_of
+
+
+class Encoder(ABC):
+    """A tokenizer that has seen its corpus."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of distinct tokens, 0 .. size - 1."""
+
+    @abstractmethod
+    def encode(self, text: str) -> Sequence[int]:
+        """The tokens of a text; what it has no token for is left out."""
+
+    @abstractmethod
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+
+
+class Tokenizer(ABC):
+    """A tokenizer's configuration, a frozen dataclass without knobs: all of it is structural."""
+
+    @abstractmethod
+    def learned(self, documents: Iterable[str]) -> str:
+        """What it takes from the training part of a corpus, as text; the same for the same documents.
+
+        Raises PluginError, one line, if a package that it needs is missing.
+        """
+
+    @abstractmethod
+    def encoder(self, learned: str) -> Encoder:
+        """The encoder of what was learned."""
+
+    def content(self) -> str:
+        """Equal for tokenizers that learn the same from the same documents."""
+        return canonical_json(config_of(self))
