@@ -11,6 +11,7 @@ import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from cli.tables import writing
+from cli.transfer import transfer_report
 from storage.frames import TRIALS, Reader, open_reader
 
 _ENDINGS = (".html", ".md")
@@ -20,13 +21,9 @@ _READ = tuple(name for name in TRIALS if name not in ("draws", "config"))
 def register(app: typer.Typer) -> None:
     """Add the command group `report` to the program."""
     group = typer.Typer(no_args_is_help=True)
-    group.callback()(_reports)
     group.command("study")(study_report)
-    app.add_typer(group, name="report", help="Write what studies found as a page: report study.")
-
-
-def _reports() -> None:
-    """Keep `study` a command of its own while it is the only one."""
+    group.command("transfer")(transfer_report)
+    app.add_typer(group, name="report", help="Write what studies found as a page: report study, report transfer.")
 
 
 def study_report(

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import polars as pl
 
 from search.dropout import DropoutSummary, summarise_dropout
+from search.powers import compare, rest_of, split
 from search.tails import RAW, median_interval, ranked, tails
 from spaces.records import Scalar, State
 
@@ -63,6 +64,8 @@ class StudySummary:
     gap_trend: pl.DataFrame
     """name, condition, variant, portion, gap, groups, median, low, high: values over groups of like gap."""
     dropout: DropoutSummary
+    powers: pl.DataFrame
+    """kappa, eta, trials, value, raw, change, margin of the objective's metric (search.powers); no rows: no grid."""
 
 
 def summarise(
@@ -81,7 +84,8 @@ def summarise(
     metric, *rest = str(study["objective"]).split("/", 2)
     condition = rest[1] if len(rest) > 1 else ""
     ended = trials.filter(pl.col("objective").is_not_null())
-    scores = _scores(metrics, ended, metric, study["direction"])
+    every = split(_scores(metrics, ended, metric, study["direction"]))
+    scores, condition = every.plain, rest_of(condition)
     order = _order(scores, metric, condition)
     groups = _groups(ended)
     best = ended.sort("objective", "number", descending=[study["direction"] == "maximize", False]).head(top)
@@ -111,6 +115,7 @@ def summarise(
             scores.filter((pl.col("name") == metric) & (pl.col("condition") == condition)),
             groups,
         ),
+        powers=compare(every, metric, condition),
     )
 
 

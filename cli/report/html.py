@@ -1,7 +1,9 @@
-"""A report as one HTML file: styles and figures inside, no script, nothing fetched."""
+"""A report as one HTML file: styles, figures and, where it sorts a table, its script inside; nothing fetched."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -10,12 +12,14 @@ from cli.report.document import Block, Document, Heading, Paragraph, Picture, Ta
 
 _STYLE = Path(__file__).with_name("style.css")
 
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <style>
 {style}</style>
@@ -24,7 +28,7 @@ _PAGE = """<!DOCTYPE html>
 <main>
 <h1>{title}</h1>
 {body}
-</main>
+</main>{script}
 </body>
 </html>
 """
@@ -32,12 +36,24 @@ _PAGE = """<!DOCTYPE html>
 
 def write(document: Document, path: Path) -> None:
     """Write the report to one file that opens without a network."""
-    body = "\n".join(map(_block, document.blocks))
-    page = _PAGE.format(title=escape(document.title), style=_STYLE.read_text(encoding="utf-8"), body=body)
-    path.write_text(page, encoding="utf-8")
+    body = "\n".join(map(element, document.blocks))
+    path.write_text(page(document.title, body), encoding="utf-8")
 
 
-def _block(block: Block) -> str:
+def page(title: str, body: str, style: str = "", script: str = "") -> str:
+    """A whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are code."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _PAGE.format(
+        title=escape(title),
+        style=_STYLE.read_text(encoding="utf-8") + style,
+        body=body,
+        script=f"\n<script>{script}</script>" if script else "",
+        policy=f"{_POLICY}; script-src 'sha256-{digest}'" if script else _POLICY,
+    )
+
+
+def element(block: Block) -> str:
+    """One block as HTML."""
     match block:
         case Heading(text=text):
             return f"<h2>{escape(text)}</h2>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -11,6 +12,7 @@ from cli.options import OptionError
 from cli.report import dropout_figures, figures, html, markdown
 from cli.report.document import Block, Document, Heading, Paragraph, Picture, Table
 from cli.report.drawing import look
+from cli.report.powers_figure import powers_figure
 from cli.report.selection import series_label, shown
 from cli.report.words import MISSING, number, parameter, percent, percent_with_margin, with_margin
 from search.dropout import MEASURES
@@ -52,6 +54,7 @@ def _results(summary: StudySummary) -> list[Block]:
         _figure_1(summary),
         *_figures_2_and_3(summary),
         _figure_4(summary),
+        *_figure_5(summary),
         *_groups(summary),
         Heading(text="How these numbers are made"),
         *_notes(),
@@ -225,6 +228,29 @@ def _figure_4(summary: StudySummary) -> Block:
         "Where a line crosses 1 % is the threshold of the best 1 %."
     )
     return Picture(number=4, caption=caption, svg=figures.distribution_figure(summary, 4))
+
+
+def _figure_5(summary: StudySummary) -> Iterable[Block]:
+    """The grid of averages, where the study has one."""
+    powers = summary.powers
+    if powers.is_empty():
+        return
+    minimize = summary.direction == "minimize"
+    most: Any = powers["trials"].max()
+    best = powers.drop_nulls("change").sort("change", descending=not minimize).head(1)
+    winner = "".join(_winner(row, minimize) for row in best.iter_rows(named=True))
+    caption = (
+        f"Averages from one training run: the change of the mean {summary.objective.split('/')[0]} over "
+        f"{number(most)} trials, each with its last validation, against the raw parameters "
+        f"({number(powers['raw'][0])}), for EMA power κ and BEMA power η (paper 003, section 6).{winner}"
+    )
+    yield Picture(number=5, caption=caption, svg=powers_figure(powers, 5))
+
+
+def _winner(row: dict[str, Any], minimize: bool) -> str:
+    eta = "" if row["eta"] is None else f", η = {row['eta']:g}"
+    change = percent_with_margin(row["change"], row["margin"])
+    return f" The {'lowest' if minimize else 'highest'} is κ = {row['kappa']:g}{eta}: {change}."
 
 
 def _groups(summary: StudySummary) -> Iterable[Block]:

@@ -1,0 +1,70 @@
+"""The command report transfer: a study's compatibility matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from storage.frames import open_reader
+
+ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
+
+
+def transfer_report(
+    study: Study,
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, .md, .tex, .csv, .parquet, .png or .svg.")],
+    source: Annotated[
+        str, typer.Option(metavar="PATH", help="Rows: where a trial says what it was made for.")
+    ] = "architecture.source",
+    target: Annotated[str, typer.Option(metavar="PATH", help="Columns: what it was trained on.")] = "task.name",
+    pair: Annotated[
+        str, typer.Option(metavar="PATH", help="The integer that says which trials are compared.")
+    ] = "pair",
+    baseline: Annotated[
+        str, typer.Option(metavar="NAME", help="The row that all others are compared with.")
+    ] = "baseline",
+    interval: Annotated[
+        Literal["student", "bootstrap"], typer.Option(help="How the intervals over pairs are made.")
+    ] = "student",
+    order: Annotated[
+        Literal["similarity", "name"], typer.Option(help="Rows and columns: like ones side by side, or by name.")
+    ] = "similarity",
+    force: Force = False,
+    storage: Storage = None,
+) -> None:
+    """Write the compatibility matrix of one study: what each source changes on each target, against the baseline.
+
+    Any two paths of a trial make one: --source model.scorer --baseline softmax --pair group_number.
+
+    Example: search report transfer stage-two -o matrix.html
+    """
+    if output.suffix not in ENDINGS:
+        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
+    check_output(output, force)
+    from cli.report.compatibility import Paths, Transfer, cautions
+    from cli.report.transfer import render
+    from search.affinity import by_similarity
+    from search.intervals import Bootstrap, Student
+    from search.stage_two import READ, results
+    from search.transfer import compare
+
+    with open_reader(storage_url(storage)) as reader:
+        row, trials = reader.study(study), reader.trials(study, columns=READ)
+    found = results(trials, row["direction"], source=source, target=target, seed=pair)
+    matrix = compare(found, baseline, Bootstrap() if interval == "bootstrap" else Student())
+    transfer = Transfer(
+        study=study,
+        objective=row["objective"],
+        direction=row["direction"],
+        paths=Paths(source=source, target=target, pair=pair),
+        matrix=by_similarity(matrix) if order == "similarity" else matrix,
+        results=found,
+        left_out=trials.height - found.height,
+    )
+    render(transfer, output)
+    for caution in cautions(transfer):
+        typer.echo(f"note: {caution}", err=True)
+    typer.echo(str(output), err=True)

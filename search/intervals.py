@@ -1,0 +1,112 @@
+"""Confidence intervals and tests of mean changes, one per cell of a matrix, from the changes of its pairs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+Numbers = NDArray[np.float64]
+
+_BLOCK = 4_000_000
+"""Numbers of resamples held at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval(ABC):
+    """How the interval of a mean of paired changes is made."""
+
+    confidence: float = 0.95
+    """Share of intervals that hold the true mean, in (0, 1)."""
+
+    @abstractmethod
+    def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
+        """Lower and upper ends, one per row; NaN for fewer than two pairs.
+
+        `cells` has pairs (how many), mean and deviation (sample standard deviation) of the changes, and the changes
+        themselves as lists.
+        """
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The interval's name in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Student(Interval):
+    """mean ± t(pairs − 1) · deviation / √pairs: exact for normal changes, and the usual choice for a few seeds."""
+
+    def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
+        pairs, mean = cells["pairs"].to_numpy(), cells["mean"].to_numpy()
+        quantile: Any = stdtrit(pairs - 1, (1 + self.confidence) / 2)
+        reach = quantile * cells["deviation"].fill_null(np.nan).to_numpy() / np.sqrt(pairs)
+        return mean - reach, mean + reach
+
+    def describe(self) -> str:
+        return f"{100 * self.confidence:g} % t-intervals over pairs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bootstrap(Interval):
+    """Percentiles of the means of resampled pairs (Efron 1979); too narrow for a few pairs.
+
+    The same seed gives the same intervals, and a cell's interval depends on its own changes alone.
+    """
+
+    resamples: int = 10_000
+    seed: int = 0
+
+    def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
+        found = np.full((2, cells.height), np.nan)
+        pairs = cells["pairs"].to_numpy()
+        for count in np.unique(pairs[pairs >= 2]).tolist():
+            places = np.flatnonzero(pairs == count)
+            changes = np.stack([cells["changes"][place].to_numpy() for place in places.tolist()])  # [cells, pairs]
+            changes.sort()  # whatever the order of the results, the same draws
+            found[:, places] = np.quantile(self._means(changes), self._levels(), axis=0)
+        return found[0], found[1]
+
+    def describe(self) -> str:
+        return f"{100 * self.confidence:g} % bootstrap intervals over pairs ({self.resamples:,} resamples)"
+
+    def _means(self, changes: Numbers) -> Numbers:
+        """Means of resamples, [resamples, cells]; how often each pair is drawn is the same for all these cells."""
+        count = changes.shape[1]
+        random = np.random.default_rng([self.seed, count])
+        block = max(1, _BLOCK // count)
+        sizes = [min(block, self.resamples - start) for start in range(0, self.resamples, block)]
+        even = np.full(count, 1 / count)
+        return np.concatenate([random.multinomial(count, even, size) @ changes.T / count for size in sizes])
+
+    def _levels(self) -> tuple[float, float]:
+        return (1 - self.confidence) / 2, (1 + self.confidence) / 2
+
+
+def paired_p(cells: pl.DataFrame) -> Numbers:
+    """Two-sided p of the paired t-test, one per row; `cells` as for Interval. NaN for fewer than two pairs.
+
+    Changes that are all 0 have p = 1, since they are no evidence of any.
+    """
+    error = pl.col("deviation") / pl.col("pairs").sqrt()
+    statistic = cells.select((pl.col("mean") / error).abs()).to_series()
+    some: Any = 2 * stdtr(cells["pairs"].to_numpy() - 1, -statistic.fill_null(np.nan).to_numpy())
+    nothing = (cells["deviation"] == 0) & (cells["mean"] == 0)
+    return np.where(nothing.fill_null(False).to_numpy(), 1.0, some)
+
+
+def adjusted(p: pl.Expr) -> pl.Expr:
+    """The p values adjusted for their number: of those below 5 %, 5 % are false at most on average.
+
+    Nulls do not count. Source: Benjamini and Hochberg 1995, "Controlling the false discovery rate".
+    """
+    scaled = p * p.count() / p.rank("max")
+    return (
+        scaled.sort_by(p, descending=True, nulls_last=True)
+        .cum_min()
+        .gather(p.rank("ordinal", descending=True).cast(pl.Int64) - 1)
+    )

@@ -1,0 +1,80 @@
+"""The grid of averages in a study's report, against plain numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from cli.report.study import document
+from search.powers import rest_of, split
+from search.summary import StudySummary, summarise
+from tests.synthetic_studies import metrics_frame, study_row, trial_row, trials_frame
+
+KAPPAS, ETAS = (0.5, 1.0), (0.3, 0.9)
+
+
+def values(trials: int) -> dict[tuple[str, str], np.ndarray]:
+    """(variant, condition) -> the last tvd of each trial."""
+    generator = np.random.default_rng(0)
+    found = {("raw", ""): generator.uniform(0.2, 0.4, trials), ("raw", "length=9"): np.full(trials, 0.5)}
+    for kappa in KAPPAS:
+        found["ema", f"kappa={kappa:g}"] = generator.uniform(0.1, 0.4, trials)
+        found["ema", f"length=9 kappa={kappa:g}"] = np.full(trials, 0.9)
+        for eta in ETAS:
+            found["bema", f"kappa={kappa:g} eta={eta:g}"] = generator.uniform(0.05, 0.3, trials)
+    return found
+
+
+def summary(trials: int, objective: str = "tvd/bema/kappa=0.5 eta=0.3") -> StudySummary:
+    rows = [trial_row(number, 0, "finished", 0.1) for number in range(trials)]
+    metrics = [
+        (number, step, "tvd", variant, condition, float(column[number]) if step == 20 else 0.99)
+        for (variant, condition), column in values(trials).items()
+        for number in range(trials)
+        for step in (10, 20)
+    ]
+    return summarise(study_row(objective=objective), trials_frame(rows), metrics_frame(metrics))
+
+
+@pytest.mark.parametrize("trials", [3, 8])
+def test_each_pair_of_powers_is_compared_with_raw_on_the_last_validations(trials: int) -> None:
+    found = summary(trials).powers
+    columns = values(trials)
+    raw = columns["raw", ""]
+    assert found.select("kappa", "eta").rows() == [(k, e) for k in KAPPAS for e in (*ETAS, None)]
+    for row in found.iter_rows(named=True):
+        eta = "" if row["eta"] is None else f" eta={row['eta']:g}"
+        column = columns["ema" if row["eta"] is None else "bema", f"kappa={row['kappa']:g}{eta}"]
+        assert row["value"] == pytest.approx(column.mean())
+        assert row["change"] == pytest.approx((column.mean() - raw.mean()) / raw.mean())
+        error = 1.96 * (column - raw).std(ddof=1) / trials**0.5 / raw.mean()
+        assert row["margin"] == (None if trials < 5 else pytest.approx(error))
+
+
+def test_a_grid_is_one_picture_and_no_rows_of_tables() -> None:
+    found = summary(8)
+    assert found.statistics["condition"].unique().sort().to_list() == ["", "length=9"]
+    pictures = [block for block in document(found).blocks if getattr(block, "number", None) == 5]
+    assert len(pictures) == 1
+    best = found.powers.sort("change").row(0, named=True)
+    assert f"The lowest is κ = {best['kappa']:g}" in pictures[0].caption
+    assert pictures[0].svg.startswith("<svg")
+
+
+def test_a_study_without_a_grid_has_no_such_picture() -> None:
+    rows = [trial_row(number, 0, "finished", 0.1) for number in range(3)]
+    metrics = [(number, 10, "tvd", "raw", "", 0.1 * number) for number in range(3)]
+    found = summarise(study_row(objective="tvd/raw"), trials_frame(rows), metrics_frame(metrics))
+    assert found.powers.is_empty()
+    assert not [block for block in document(found).blocks if getattr(block, "number", None) == 5]
+
+
+def test_conditions_are_told_from_powers() -> None:
+    assert rest_of("length=9 kappa=0.5 eta=0.3") == "length=9"
+    assert rest_of("kappa=0.5") == rest_of("") == ""
+    assert rest_of("my_kappa=0.5") == "my_kappa=0.5"
+    frame = pl.DataFrame({"condition": ["", "a=1", "a=1 kappa=0.2", "kappa=0.2 eta=1"]})
+    plain, grid = split(frame)
+    assert plain["condition"].to_list() == ["", "a=1"]
+    assert grid.rows() == [("a=1", 0.2, None), ("", 0.2, 1.0)]

@@ -1,0 +1,468 @@
+"""The report of a compatibility matrix in every format, from a database to what a browser shows of it."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from cli.main import main
+from cli.report import heatmap
+from cli.report.compatibility import Paths, Transfer
+from cli.report.drawing import styled
+from cli.report.latex import escape
+from cli.report.shading import change
+from cli.report.transfer import ENDINGS, render
+from cli.transfer import ENDINGS as OFFERED
+from search.stage_two import READ, results
+from search.transfer import BASELINE, compare
+from spaces.records import Ending, Trial
+from spaces.settings import Direction, Objective
+from storage.frames import open_reader
+from storage.store import open_store
+from tests.browser import Browser, browser
+from tests.test_report import Page, assert_inert
+
+TASKS = ("add", "copy", "mano", "memorize")
+EVIL = "<script>alert('1 & 2')</script>|`$x_1$` \"{0}%\\"
+GAINED = {"add": 12.0, "copy": -6.0, "mano": 3.0, "memorize": 0.0}
+"""Points that a source gains on other tasks; on its own it gains 25."""
+
+
+def value(source: str, target: str, pair: int) -> float:
+    noise = random.Random(f"{source} {target} {pair}").uniform(-0.003, 0.003)
+    gained = 0.0 if source == BASELINE else 25.0 if source == target else GAINED[source]
+    return 0.4 + 0.01 * pair + gained / 100 + noise
+
+
+def trial(number: int, source: str, target: str, pair: int) -> Trial:
+    config = {"task": {"name": target}, "model": {"name": "transformer", "scorer": {"name": "softmax"}}}
+    return Trial(
+        number=number,
+        group=number // 5,
+        seed=number,
+        draws={},
+        params={"architecture.source": source, "pair": pair},
+        config=config | {"architecture": {"source": source}},
+        structure="{}",
+    )
+
+
+def write(url: str, name: str, pairs: int = 6) -> None:
+    """A study of all sources on all targets, but that copy was not tried on mano, and one trial diverged."""
+    objective = Objective(direction="maximize", metric="accuracy", variant="raw")
+    with open_store(url) as store:
+        study = store.create_study(name, space="", space_hash="", objective=objective, seed=0, trials=200, version="")
+        store.claim(study, policy="full", objective=objective)
+        keys = [(source, target, pair) for target in TASKS for pair in range(pairs) for source in (BASELINE, *TASKS)]
+        keys = [key for key in keys if key[:2] != ("copy", "mano")]
+        started = [trial(number, *key) for number, key in enumerate(keys)]
+        store.start(study, started, "worker")
+        lost = keys.index(("add", "memorize", pairs - 1))
+        ended = [
+            Ending(number=number, state="finished", objective=value(*key))
+            if number != lost
+            else Ending(number=number, state="diverged", objective=None, error="loss is not finite")
+            for number, key in enumerate(keys)
+        ]
+        store.end(study, ended)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stage-two") / "graft.db"
+    write(f"sqlite:///{path}", "stage-two")
+    write(f"sqlite:///{path}", "one-seed", pairs=1)
+    return path
+
+
+Search = Callable[..., str]
+
+
+@pytest.fixture
+def search(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Search:
+    """Runs `search report transfer` in an empty folder and gives what it writes to stderr."""
+    monkeypatch.setenv("SEARCH_STORAGE", str(database))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, status: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["search", "report", "transfer", *arguments])
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = leaving.code or 0
+        told = capsys.readouterr()
+        assert (code, told.out) == (status, "")
+        return told.err
+
+    return run
+
+
+def made_of(results: pl.DataFrame, direction: Direction = "maximize", study: str = "made") -> Transfer:
+    return Transfer(
+        study=study,
+        objective="accuracy/raw",
+        direction=direction,
+        paths=Paths(source="architecture.source", target="task.name", pair="pair"),
+        matrix=compare(results),
+        results=results,
+        left_out=0,
+    )
+
+
+def frame(rows: list[tuple[str, str, int, float | None]], direction: str = "maximize") -> pl.DataFrame:
+    columns = ["source", "target", "seed", "value"]
+    return pl.DataFrame(rows, schema=columns, orient="row").with_columns(
+        direction=pl.lit(direction), number=pl.int_range(pl.len())
+    )
+
+
+def of_names(*names: str, direction: str = "maximize", pairs: int = 3) -> pl.DataFrame:
+    rows = [
+        (source, target, pair, 0.4 + 0.01 * pair + 0.01 * (source != BASELINE) * (place - other) + 0.001 * (pair % 2))
+        for place, source in enumerate((BASELINE, *names))
+        for other, target in enumerate(names)
+        for pair in range(pairs)
+    ]
+    return frame(rows, direction)
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_offers_what_the_report_writes() -> None:
+    assert OFFERED == ENDINGS
+
+
+@pytest.mark.parametrize("ending", OFFERED)
+def test_every_format_is_written_from_a_database(search: Search, tmp_path: Path, ending: str) -> None:
+    told = search("stage-two", "-o", f"matrix{ending}")
+    assert told == f"note: 1 pair was dropped: one side has no finite result.\nmatrix{ending}\n"
+    assert (tmp_path / f"matrix{ending}").stat().st_size > 500
+    assert "--force" in search("stage-two", "-o", f"matrix{ending}", status=2)
+    search("stage-two", "-o", f"matrix{ending}", "--force")
+
+
+def test_csv_and_parquet_hold_the_cells(search: Search, tmp_path: Path) -> None:
+    for ending in ("csv", "parquet"):
+        search("stage-two", "-o", f"matrix.{ending}", "--order", "name")
+    cells = pl.read_parquet(tmp_path / "matrix.parquet")
+    assert_frame_equal(pl.read_csv(tmp_path / "matrix.csv"), cells)
+    assert ",".join(cells.columns) == "source,target,direction,unit,mean,low,high,pairs,dropped,p,q"
+    assert cells.select("source", "target").rows() == [(source, target) for source in TASKS for target in TASKS]
+    row = cells.row(by_predicate=(pl.col("source") == "add") & (pl.col("target") == "memorize"), named=True)
+    expected = [100 * (value("add", "memorize", pair) - value(BASELINE, "memorize", pair)) for pair in range(5)]
+    assert row["mean"] == pytest.approx(np.mean(expected))
+    assert (row["pairs"], row["dropped"]) == (5, 1)
+
+
+def test_any_two_paths_make_a_matrix(search: Search, tmp_path: Path) -> None:
+    paths = ("--source", "task.name", "--target", "architecture.source", "--pair", "pair", "--baseline", "mano")
+    search("stage-two", "-o", "matrix.csv", *paths, "--interval", "bootstrap")
+    cells = pl.read_csv(tmp_path / "matrix.csv")
+    assert set(cells["source"]) == {"add", "copy", "memorize"}
+    assert set(cells["target"]) == {BASELINE, *TASKS}
+    assert cells.filter(pl.col("target") == "copy")["pairs"].to_list() == [0, 0, 0]
+
+
+def test_every_database_gives_the_same_results(url: str) -> None:
+    write(url, "here", pairs=2)
+    with open_reader(url) as reader:
+        found = results(reader.trials("here", columns=READ), "maximize")
+    assert found.height == 2 * (20 - 1)
+    for row in found.drop_nulls("value").iter_rows(named=True):
+        assert row["value"] == value(row["source"], row["target"], row["seed"])
+
+
+def test_one_seed_gives_a_matrix_without_intervals(search: Search, tmp_path: Path) -> None:
+    told = search("one-seed", "-o", "matrix.csv")
+    assert "note: No cell has more than one pair, so there are no intervals and no tests.\n" in told
+    cells = pl.read_csv(tmp_path / "matrix.csv")
+    assert cells["mean"].count() == 14
+    assert cells["low"].count() == cells["q"].count() == 0
+
+
+BAD: dict[str, tuple[tuple[str, ...], str]] = {
+    "unknown study": (("nope", "-o", "m.csv"), "study 'nope' does not exist; there are"),
+    "unknown ending": (("stage-two", "-o", "m.pdf"), "m.pdf: the ending must be one of .html, .md, .tex, .csv"),
+    "no folder": (("stage-two", "-o", "no/m.csv"), "the folder no does not exist"),
+    "unknown path": (
+        ("stage-two", "-o", "m.csv", "--source", "model.scoer"),
+        "no trial has 'model.scoer'; what differs between trials is architecture.source, group_number, pair, task.name",
+    ),
+    "no baseline": (
+        ("stage-two", "-o", "m.csv", "--baseline", "softmax"),
+        "no result has the source 'softmax', the baseline; the sources are add, baseline, copy, mano, memorize",
+    ),
+    "pair that is no integer": (("stage-two", "-o", "m.csv", "--pair", "task.name"), "must be an integer"),
+    "nothing pairs": (("stage-two", "-o", "m.csv", "--pair", "seed"), "no seed has results of both 'baseline'"),
+    "unknown interval": (("stage-two", "-o", "m.csv", "--interval", "normal"), "'student', 'bootstrap'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_is_one_line(search: Search, tmp_path: Path, case: str) -> None:
+    arguments, words = BAD[case]
+    told = search(*arguments, status=2)
+    assert told.startswith("error: ")
+    assert told.count("\n") == 1
+    assert words in told
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- the page in a browser -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def page(search: Search, tmp_path: Path, chromium: Browser) -> Browser:
+    """The report of `stage-two`, rows and columns by name, on the screen."""
+    search("stage-two", "-o", "matrix.html", "--order", "name")
+    chromium.open(tmp_path / "matrix.html")
+    return chromium
+
+
+ROWS = "[...document.querySelectorAll('#matrix tbody th')].map(header => header.innerText)"
+COLUMNS = "[...document.querySelectorAll('#matrix thead th')].map(header => header.innerText)"
+OPEN = "[...document.querySelectorAll('.cell')].filter(one => getComputedStyle(one).display !== 'none')"
+
+
+def texts(page: Browser) -> list[list[str]]:
+    """What the cells of the matrix show, row by row."""
+    return page.run("[...matrix.tBodies[0].rows].map(row => [...row.cells].slice(1).map(cell => cell.innerText))")
+
+
+def test_the_matrix_is_on_the_screen_and_nothing_is_fetched(page: Browser, tmp_path: Path) -> None:
+    assert (page.run(ROWS), page.run(COLUMNS)) == (list(TASKS), list(TASKS))
+    shown = texts(page)
+    assert [row[place] for place, row in enumerate(shown)] == ["+25*"] * 4
+    assert shown[1][2] == "–"
+    assert page.run("matrix.getBoundingClientRect().width") > 300
+    colours = page.run(
+        "[...document.querySelectorAll('#matrix td a')].map(a => getComputedStyle(a.parentNode).backgroundColor)"
+    )
+    assert len(set(colours)) > 8
+    page.picture(tmp_path / "screen.png")
+    pixels = matplotlib.image.imread(tmp_path / "screen.png")[..., :3]
+    strongest = np.abs(pixels - np.array([0x05, 0x30, 0x61]) / 255).max(axis=-1) < 0.02  # the colour of the best cell
+    assert strongest.sum() > 500
+    assert page.complaints == []
+    assert page.fetched == [(tmp_path / "matrix.html").as_uri()]
+
+
+def test_a_cell_under_the_mouse_tells_its_details(page: Browser) -> None:
+    assert page.run("told.hidden") is True
+    page.point("#matrix tbody tr:nth-child(1) td:nth-of-type(4) a")
+    assert page.run("told.hidden") is False
+    words = page.run("told.innerText")
+    number = r"\+1[123]\.\d"
+    told = f"add → memorize: {number} points, interval {number} to {number}, 5 pairs, p < 0.0001, q < 0.0001, 1 dropped"
+    assert re.fullmatch(told, words), words
+    page.point("h1")
+    assert page.run("told.hidden") is True
+    assert page.complaints == []
+
+
+def test_a_name_sorts_by_its_column_or_row(page: Browser) -> None:
+    column = "#matrix thead th:nth-of-type(3) button"  # mano, where copy was not tried
+    by_gain = []
+    for _ in range(3):
+        page.point(column, click=True)
+        by_gain.append(page.run(ROWS))
+    assert by_gain == [["mano", "add", "memorize", "copy"], ["memorize", "add", "mano", "copy"], list(TASKS)]
+    before = texts(page)
+    page.point("#matrix tbody tr:nth-child(2) th button", click=True)  # copy: its own task first, the missing one last
+    columns = page.run(COLUMNS)
+    assert (columns[0], columns[-1]) == ("copy", "mano")
+    after = texts(page)
+    for row in range(4):
+        assert [after[row][columns.index(task)] for task in TASKS] == before[row]
+    assert page.complaints == []
+
+
+def test_a_cell_leads_to_its_trials(page: Browser, database: Path) -> None:
+    assert page.run(f"{OPEN}.length") == 0
+    page.point("#matrix tbody tr:nth-child(3) td:nth-of-type(1) a", click=True)
+    assert page.run("location.hash") == "#cell-2-0"
+    assert page.run(f"{OPEN}.map(one => one.id)") == ["cell-2-0"]
+    words, command = page.run(f"{OPEN}[0].innerText"), page.run(f"{OPEN}[0].querySelector('code').innerText")
+    assert words.startswith("mano → add: +3.")
+    numbers = re.fullmatch(r'search trials stage-two --where "number IN \(([\d, ]+)\)"', command)
+    assert numbers
+    with open_reader(f"sqlite:///{database}") as reader:
+        found = reader.trials("stage-two", where=f"number IN ({numbers[1]})")
+    assert found.height == 12
+    assert set(found["task"]) == {"add"}
+    assert set(found["params"].str.json_path_match('$["architecture.source"]')) == {"mano", BASELINE}
+    page.point("#cell-2-0 a", click=True)
+    assert page.run(f"{OPEN}.length") == 0
+    assert page.complaints == []
+
+
+def test_texts_of_users_stay_texts_on_the_page(chromium: Browser, tmp_path: Path) -> None:
+    render(made_of(of_names(EVIL, "add"), study=EVIL), tmp_path / "evil.html")
+    chromium.open(tmp_path / "evil.html")
+    assert sorted(chromium.run(COLUMNS)) == sorted([EVIL, "add"])
+    assert chromium.run("document.querySelector('h1').textContent").endswith(EVIL)
+    assert chromium.run("document.scripts.length") == 1
+    assert chromium.complaints == []
+
+
+def test_a_page_is_inert_but_for_its_one_script(tmp_path: Path) -> None:
+    render(made_of(of_names(EVIL, "add")), tmp_path / "evil.html")
+    text = (tmp_path / "evil.html").read_text(encoding="utf-8")
+    head, script, tail = re.split(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    assert "innerHTML" not in script
+    page = Page(head + tail)
+    assert_inert(page)
+    assert EVIL in page.text
+    assert "script-src 'sha256-" in head
+
+
+# -- other formats ---------------------------------------------------------------------------------------------------
+
+
+def test_markdown_has_the_matrix_as_a_table(search: Search, tmp_path: Path) -> None:
+    search("stage-two", "-o", "matrix.md", "--order", "name")
+    text = (tmp_path / "matrix.md").read_text(encoding="utf-8")
+    rows = [
+        line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(("| Source | add", "| copy |"))
+    ]
+    assert rows[0] == ["Source", *TASKS]
+    assert rows[1][:4] == ["copy", "−6\\*", "+25\\*", "–"]
+    assert ElementTree.parse(tmp_path / "matrix_figure1.svg").getroot().tag.endswith("svg")
+
+
+def balanced(text: str) -> bool:
+    """Whether LaTeX's groups, math and environments are closed where they must be."""
+    open_groups: list[str] = []
+    for token in re.findall(r"\\begin\{\w+\}|\\end\{\w+\}|\\.|[{}]", text, flags=re.DOTALL):
+        if token.startswith("\\begin") or token == "{":
+            open_groups.append(token)
+        elif token.startswith("\\end") or token == "}":
+            expected = token.replace("\\end", "\\begin") if token.startswith("\\end") else "{"
+            if not open_groups or open_groups.pop() != expected:
+                return False
+    return not open_groups and len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
+
+
+@pytest.mark.parametrize("names", [TASKS, (EVIL, "a_b & c#~^", "x")])
+def test_latex_is_a_whole_table(names: tuple[str, ...], tmp_path: Path) -> None:
+    render(made_of(of_names(*names)), tmp_path / "matrix.tex")
+    text = (tmp_path / "matrix.tex").read_text(encoding="utf-8")
+    assert balanced(text)
+    (columns,) = re.findall(r"\\begin\{tabular\}\{(l[r]+)\}", text)
+    body = text[text.index("\\toprule") : text.index("\\bottomrule")]
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 1 + len(names)
+    assert all(len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1 == len(names) for row in rows)
+    assert not re.findall(r"(?<!\\)[#_%](?!\s\\usepackage)", text)
+    assert text.isascii()
+
+
+def test_latex_sets_the_best_of_a_column_in_bold(tmp_path: Path) -> None:
+    rows = [(source, "t", 0, gained) for source, gained in ((BASELINE, 0.5), ("a", 0.4), ("b", 0.75))]
+    render(made_of(frame(rows)), tmp_path / "matrix.tex")
+    text = (tmp_path / "matrix.tex").read_text()
+    assert "a & $-$10 \\\\" in text
+    assert "b & \\textbf{+25} \\\\" in text
+
+
+def test_latex_escapes_all_that_is_special() -> None:
+    assert escape("\\{}$&#%_^~\n<") == (
+        r"\textbackslash{}\{\}\$\&\#\%\_\textasciicircum{}\textasciitilde{} \textless{}"
+    )
+
+
+# -- the picture -----------------------------------------------------------------------------------------------------
+
+
+def drawn(transfer: Transfer) -> tuple[list[str], list[Any]]:
+    """The texts in the cells of the picture, and its rectangles."""
+    with styled():
+        axes = heatmap.figure(transfer).axes[0]
+    return [text.get_text() for text in axes.texts], list(axes.patches)
+
+
+def test_the_picture_prints_the_values_and_hatches_what_is_missing() -> None:
+    rows = [
+        (BASELINE, "a", 0, 0.5),
+        ("a", "a", 0, 0.7),
+        ("b", "a", 0, 0.5),
+        (BASELINE, "b", 0, 0.5),
+        ("a", "b", 0, 0.4),
+    ]
+    found, patches = drawn(made_of(frame(rows)))
+    assert found == ["+20", "−10", "0"]
+    assert [patch.get_hatch() for patch in patches].count("////") == 1
+    assert sum(not patch.get_fill() for patch in patches) == 2  # frames around a on a, and b on b, which is missing
+
+
+def colour_of(transfer: Transfer, source: str) -> np.ndarray[Any, Any]:
+    """Red, green and blue of the source's first cell."""
+    colour = transfer.cells[source, transfer.matrix.targets[0]].colour
+    assert colour
+    return np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_blue_is_better_and_red_is_worse_and_no_change_is_pale(direction: Direction) -> None:
+    values = {BASELINE: 0.5, "more": 0.6, "less": 0.4, "same": 0.5}
+    transfer = made_of(frame([(source, "t", 0, each) for source, each in values.items()], direction), direction)
+    better, worse = ("more", "less") if direction == "maximize" else ("less", "more")
+    assert colour_of(transfer, better)[2] > colour_of(transfer, better)[0] + 50
+    assert colour_of(transfer, worse)[0] > colour_of(transfer, worse)[2] + 50
+    assert colour_of(transfer, "same").min() > 240
+
+
+def test_one_source_that_fails_does_not_pale_the_others() -> None:
+    names = [f"s{place}" for place in range(20)]
+    values = {BASELINE: 2.0, **{name: 2.0 - 0.002 * place for place, name in enumerate(names)}, "failed": 900.0}
+    transfer = made_of(frame([(source, "t", 0, each) for source, each in values.items()], "minimize"), "minimize")
+    assert transfer.shading.limits["percent"] < 10
+    assert colour_of(transfer, "s19")[0] < 200
+
+
+@pytest.mark.parametrize(
+    ("amount", "decimals", "text"),
+    [(43.4, 0, "+43"), (-0.4, 0, "0"), (-9.96, 1, "−10.0"), (0.0, 2, "0"), (1234.5, 0, "+1,234"), (None, 0, "–")],
+)
+def test_changes_have_their_sign(amount: float | None, decimals: int, text: str) -> None:
+    assert change(amount, decimals) == text
+
+
+@pytest.mark.parametrize("count", [1, 2, 25])
+def test_a_picture_of_any_size_is_drawn(count: int, tmp_path: Path) -> None:
+    transfer = made_of(of_names(*(f"a task with a rather long name {place}" for place in range(count))))
+    render(transfer, tmp_path / "matrix.png")
+    height, width = matplotlib.image.imread(tmp_path / "matrix.png").shape[:2]
+    assert 300 < height < 4000
+    assert 300 < width < 6000
+
+
+def test_units_that_differ_share_a_picture_and_a_page(tmp_path: Path) -> None:
+    mixed = pl.concat(
+        [of_names("a", "b"), of_names("c", "d", direction="minimize").with_columns(pl.col("number") + 99)]
+    )
+    transfer = made_of(mixed)
+    for ending in ENDINGS:
+        render(transfer, tmp_path / f"mixed{ending}")
+    assert "percentage points of accuracy/raw or percent of" in (tmp_path / "mixed.md").read_text()
