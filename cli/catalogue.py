@@ -13,7 +13,7 @@ import typer
 
 from cli.options import Format, OptionError
 from cli.tables import show, show_text
-from cli.wiring import families
+from cli.wiring import listed_families
 from spaces import plugins
 from spaces.fields import REQUIRED, Rule
 
@@ -34,7 +34,7 @@ def list_plugins(
 
     Example: search list optimizers
     """
-    known = _reachable(families().values())
+    known = _reachable(listed_families())
     if family not in known:
         raise OptionError(f"list: {family!r} must be one of {', '.join(known)}")
     rows = [row for name in plugins.names(known[family]) for row in _rows(known[family], name)]

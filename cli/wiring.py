@@ -43,6 +43,13 @@ def families() -> Mapping[str, type]:
     }
 
 
+def listed_families() -> Sequence[type]:
+    """The families that a person can look up: those that a space names, and diagnostics, which it asks for at once."""
+    from workers.diagnostics import Diagnostic
+
+    return [*families().values(), Diagnostic]
+
+
 def enrol(url: str, name: str, space: Space) -> bool:
     """Write the study into the database; True if it is new.
 

@@ -36,8 +36,9 @@ def rule_of(levels: Collection[Level], search: Search) -> Callable[[Mapping[str,
     sharing = search.group if max(levels) is Level.GROUP else 1
 
     def few(sections: Mapping[str, Any]) -> bool:
-        parts, steps = (sections["model"], sections["optimizer"]), sections["training"].steps
-        able = all(isinstance(part, MayPad) and part.may_pad for part in parts)
+        parts, training = (sections["model"], sections["optimizer"]), sections["training"]
+        steps = training.steps
+        able = all(isinstance(part, MayPad) and part.may_pad for part in parts) and not training.diagnostics
         return able and (sharing < FEW_TRIALS or sharing * steps < FEW_STEPS)
 
     return few

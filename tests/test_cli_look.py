@@ -432,7 +432,7 @@ def test_space_list_names_the_packaged_spaces(search: Search) -> None:
 
 FAMILIES = (
     *("tasks", "models", "scorers", "activations", "positions"),
-    *("optimizers", "schedules", "averaging", "samplers", "stopping"),
+    *("optimizers", "schedules", "averaging", "samplers", "stopping", "diagnostics"),
 )
 
 

@@ -56,6 +56,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "transformer": {"width": 6, "mlp_multiple": 2},
     "encoder": {"width": 6, "mlp_multiple": 2},
     "regressor": {"width": 6, "mlp_multiple": 2},
+    "attention_pooling": {"width": 6},
+    "linearised_attention": {},
 }
 
 
@@ -266,3 +268,18 @@ def test_a_switch_that_is_off_stays_the_number_zero_when_knobs_become_tensors() 
         model = plugins.build(Model, {"name": "transformer", **SIZES["transformer"], "logit_cap": cap})
         bound = plugins.bind(model, {path: torch.tensor(value) for path, value in plugins.knobs(model)})
         assert in_use(model.logit_cap) == in_use(bound.logit_cap) == (cap > 0)
+
+
+def test_the_attention_that_models_show_is_the_one_they_use() -> None:
+    """The minimal transformer's outputs, made of the weights that it shows."""
+    for scorer in ("softmax", "ssa", "cosformer"):
+        model = plugins.build(Model, {"name": "minimal", **SIZES["minimal"], "scorer": {"name": scorer}})
+        parameters = drawn(model)
+        [shown] = model.attention(parameters, BATCH)
+        assert shown.query_from
+        made = shown.query_from.vectors[:, None] @ shown.query_from.matrices
+        torch.testing.assert_close(made, shown.query, rtol=1e-12, atol=1e-12)
+        stream = parameters["embedding"][INPUTS]
+        rows = shown.query_from.vectors * parameters["norm"] @ parameters["value"] @ parameters["output"]
+        expected = (stream + shown.weights[:, 0] @ rows) @ parameters["unembedding"]
+        torch.testing.assert_close(model.outputs(parameters, BATCH, {}), expected, rtol=1e-12, atol=1e-12)

@@ -341,3 +341,11 @@ def test_a_scorer_that_counts_all_keys_is_not_padded() -> None:
     for scorer in (counting, {"name": "mixed", "second": counting}):
         assert not Recipe.of(config(steps=1, model={"scorer": scorer})).model.may_pad
     assert Recipe.of(config(steps=1, model={"scorer": {"name": "polynomial"}})).model.may_pad
+
+
+def test_diagnostics_are_not_padded() -> None:
+    """They would average over positions that are no part of a sequence."""
+    made = settings(SHAPES[2], pad=True)
+    made["training"] = {**made["training"], "diagnostics": True}
+    with pytest.raises(PluginError, match=r"training\.pad_shapes: true, but diagnostics do not know padding"):
+        Recipe.of(made)

@@ -14,6 +14,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from tests.test_pack import alone, assert_same, reports_of
 from tests.trials import config, random_knobs, trial
+from workers.layout import Layout
 from workers.models import Model
 from workers.models.transformer import Transformer
 from workers.pack import Pack
@@ -21,7 +22,6 @@ from workers.parameters import Parameter, Parameters
 from workers.positions import Position
 from workers.scorers import Scorer, masked_softmax
 from workers.tasks.set_complement import SetComplement
-from workers.layout import Layout
 
 functional = nn.functional
 TASK = SetComplement(length=5, vocabulary=9)

@@ -28,7 +28,7 @@ from workers.train import Recipe, State, averaged, begin, judged, judging_key, l
 
 NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
-LEAST_JUDGED = 1 << 16
+LEAST_JUDGED = 1 << 13
 """Positions that are judged together however few a training batch has: where validation has longer inputs."""
 
 

@@ -49,6 +49,10 @@ class Recipe:
             training=Training(**config["training"]),
         )
         recipe.model.check(recipe.task)
+        if recipe.training.pad_shapes and recipe.training.diagnostics:
+            raise PluginError(
+                "training.pad_shapes: true, but diagnostics do not know padding; set one of the two to false"
+            )
         for part in (recipe.model, recipe.optimizer):
             if recipe.training.pad_shapes and not part.may_pad:
                 raise PluginError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spaces.fields import knob, option, part, size
 from spaces.plugins import actual, replaced
-from workers.models import HIGHEST_RATE, FusedGradient, Model, Site, dropped, over, scale_of
+from workers.models import HIGHEST_RATE, Affine, Attention, FusedGradient, Model, Site, dropped, over, scale_of
 from workers.native import minimal as minimal_native
 from workers.parameters import Constant, Parameter, Parameters, under, within
 from workers.scorers import LogitScorer, Scorer, scaled_logits
@@ -102,6 +102,18 @@ class Minimal(Model):
             rows = dropped(rows, keep["residual"]) if "residual" in keep else rows
             displacement = (weights @ tokens) @ (rows @ unembedding)
         return tokens @ (embedding @ unembedding) + displacement
+
+    def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
+        embedding = parameters["embedding"]
+        normed = self._normed(one_hot(batch["inputs"], embedding.shape[0], embedding.dtype) @ embedding)  # [N, s, d]
+        gain, visible = parameters["norm"][:, None], _causal(normed.shape[-2], normed)
+        sources = [
+            Affine(normed, (gain * parameters[name])[None], embedding.new_zeros(1, self.key_width))
+            for name in ("query", "key")
+        ]
+        query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
+        weights = self.scorer.weights(query, key, visible, within("scorer", parameters))
+        return (Attention(query, key, weights, visible, *sources),)
 
     def evaluations(self) -> Mapping[str, Model]:
         off = {"embedding_dropout": 0.0, "residual_dropout": 0.0}

@@ -57,8 +57,8 @@ class SetComplement(NextToken):
         return self.vocabulary - 1
 
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        sequences = self._sequences(streams, batch, self.actual_context + 1, self.length + 1)
-        return {"inputs": sequences[..., :-1].clamp(min=0), "targets": sequences[..., 1:]}
+        sequences = self._sequences(streams, batch, self.actual_context + 1, self.length + 1).clamp(min=0)
+        return {"inputs": sequences[..., :-1], "targets": sequences[..., 1:]}
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         sequences = self._sequences(streams, batch, self.actual_tokens - 1, self.vocabulary - 1)

@@ -1,0 +1,37 @@
+"""How widely attention is spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from workers.diagnostics import Diagnostic
+from workers.diagnostics._heads import by_head, present, shares
+from workers.tasks import Batch
+
+if TYPE_CHECKING:
+    from workers.models import Attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionEntropy(Diagnostic):
+    """Shannon entropy in nats of the weights that a query gives to the keys, mean over queries; by head and over all.
+
+    Weights that do not sum to 1 are divided by the sum of their absolute values. Source: paper 001, Figure 3 and
+    equation 16.
+    """
+
+    def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
+        if not layers:
+            return {}
+        entropies = [_entropy(shares(layer.weights)) for layer in layers]
+        return by_head(entropies, present(batch, entropies[0].shape[-1]))
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    """[...] of [..., k]; 0 log 0 is 0."""
+    return -(probabilities * probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()).sum(-1)
