@@ -334,7 +334,7 @@ class Pack:
         size -= size % together
         sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
-            chunk = {name: tensor[:, start : start + size] for name, tensor in whole.items()}
+            chunk = {name: tensor[:, start : start + size].contiguous() for name, tensor in whole.items()}
             for name, values in judge(knobs, flat, chunk).items():
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
         columns = {name: (total / count).tolist() for name, total in sums.items()}

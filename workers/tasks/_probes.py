@@ -146,7 +146,7 @@ def _filled(values: Sequence[int], length: int) -> list[int]:
 def told_right(losses: Tensor, scored: Tensor, rows: int, score: str) -> Tensor:
     """[R] 1 for the rows of the pairs whose good sentence has the higher score, 0 for the others; a tie is wrong.
 
-    `losses` [R, s] negative log-probabilities, of which `scored` [R, s] bool count; `rows` of a pair, all of them given.
+    `losses` [R, s] negative log-probabilities, of which `scored` [R, s] bool count; a pair has `rows` rows, all given.
     """
     assert len(losses) % rows == 0, "sets are judged in whole pairs"
     counts = scored.to(losses.dtype)

@@ -31,7 +31,7 @@ class Quantifier(InContext):
     say how long, how wide and how finely, by default as in Figures 4 and 5 of paper 000. A set has the same signs at
     all sigma and extremes, and shorter ones begin as the longest do. Which number is extreme the paper leaves open.
 
-    Nearly all answers are the same: a constant has the accuracy that the fact `constant_accuracy` says, and a balanced
+    Nearly all answers are the same: a constant has the accuracy that the fact `chance` says, and a balanced
     accuracy of 1/2.
     """
 
@@ -116,7 +116,7 @@ class Quantifier(InContext):
 
     @final
     def facts(self) -> Mapping[str, Scalar]:
-        return {"constant_accuracy": 1 - sum(2.0**-i for i in range(1, self.points + 1)) / self.points}
+        return {"chance": 1 - sum(2.0**-i for i in range(1, self.points + 1)) / self.points}
 
     @property
     def _lengths(self) -> range:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from spaces.fields import size
+from spaces.records import Scalar
 from workers.randomness import Streams
 from workers.tasks import Batch
 from workers.tasks._in_context import InContext, every_step, predictions, sequences
@@ -78,6 +79,10 @@ class Affine(InContext):
             "highest_output": counted.amax(-1),
             "lowest_output": counted.amin(-1),
         }
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """`chance`: the expected `zero_mse`, E[y^2] = 2 on the points that count."""
+        return {"chance": 2 * (self.points - 2) / self.points}
 
     def _drawn(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor, Tensor]:
         """Standard normal x [L, N, n], a and b [L, N, 1]."""
