@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cli.live import duration
+from spaces.errors import StudyError
 from storage.history import predict_bytes, predict_rows
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def show_estimate(space: Space, placement: Placement) -> None:
         f"database    {rows:,} metric rows a trial ({search.history}), {_size(_bytes(space, sampled, rows))} in all"
     )
     asked = placement.width and min(placement.width, space.search.trials)  # as a launch has it
-    plans = _plans(_spread(sampled), replace(placement, width=asked), total_steps)
+    plans = _fitting(_spread(sampled), replace(placement, width=asked), total_steps)
     for reason in dict.fromkeys(plan.reason for plan in plans):
         typer.echo(f"width       {reason}")
     rates = [plan.rate for plan in plans]
@@ -113,6 +114,16 @@ class _Plan:
     reason: str
     rate: float
     """Model-steps per second of the whole device."""
+
+
+def _fitting(trials: Sequence[Trial], placement: Placement, total_steps: float) -> list[_Plan]:
+    """As `_plans`; raises StudyError where a pack does not fit into memory."""
+    from workers.memory import Shortage, attempt
+
+    plans = attempt(lambda: _plans(trials, placement, total_steps), str(placement.device))
+    if isinstance(plans, Shortage):
+        raise StudyError(f"a pack of this space does not fit into the memory of {placement.device}: {plans.reason}")
+    return plans
 
 
 def _plans(trials: Sequence[Trial], placement: Placement, total_steps: float) -> list[_Plan]:

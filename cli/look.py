@@ -18,6 +18,8 @@ from spaces.errors import StudyError
 from spaces.records import TERMINAL
 from storage.frames import TRIALS, Reader, open_reader
 
+SECONDS = 300.0
+"""How long the database may work on an answer that a person described in SQL."""
 _LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "lease_until", "draws", "config"))
 _PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
 """The order in which params stand in a table for people, which may be too narrow for all."""
@@ -53,7 +55,7 @@ def trials(
 
     Example: search trials set-complement --where "params.optimizer.learning_rate > 1e-3" --top 10
     """
-    with open_reader(storage_url(storage)) as reader:
+    with open_reader(storage_url(storage), SECONDS) as reader:
         frame = unpacked(reader.trials(study, where=where, sort=sort, top=top, columns=_LISTED))
     show(_for_people(frame) if form == "table" else frame, form)
 
@@ -82,6 +84,7 @@ def show_trial(
 
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT over studies, trials, metrics, workers and architectures.")],
+    seconds: Annotated[float, typer.Option(min=0.001, help="How long the database may work on the answer.")] = SECONDS,
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
@@ -89,7 +92,7 @@ def query(
 
     Example: search query "SELECT state, count(*) AS trials FROM trials GROUP BY state"
     """
-    with open_reader(storage_url(storage)) as reader:
+    with open_reader(storage_url(storage), seconds) as reader:
         frame = reader.query(sql)
     if not frame.width:
         raise OptionError("the query has no answer; write one SELECT")

@@ -8,7 +8,8 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from cli import catalogue, launch, look, replay, reports, space, weights
+from cli import catalogue, database, launch, look, replay, reports, space, weights
+from cli.tables import one_line
 from spaces.errors import GraftError
 
 app = typer.Typer(
@@ -17,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (launch, look, replay, space, catalogue, reports, weights):
+for module in (launch, look, replay, space, catalogue, reports, weights, database):
     module.register(app)
 
 
@@ -49,5 +50,5 @@ def main() -> None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    print(f"error: {' '.join(reason.split())}", file=sys.stderr)
+    print(f"error: {' '.join(one_line(reason).split())}", file=sys.stderr)
     sys.exit(2)

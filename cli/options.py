@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from spaces.errors import GraftError
 from storage.database import find_database
 
+_PASSWORD = re.compile(r"[^/]*:[^/]*@")
 DEFAULT_STORAGE = "sqlite:///graft.db"
 FORMATS = ("table", "csv", "json", "parquet", "md")
 
@@ -60,6 +62,8 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist
 def storage_url(storage: str | None) -> str:
     """The URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working directory."""
     url = storage or DEFAULT_STORAGE
+    if not url.isprintable() or _PASSWORD.match(url):  # a URL without its start: not shown, it may hold a password
+        raise OptionError("--storage: use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE")
     if "://" in url and not url.startswith("sqlite:///"):
         return url
     # Absolute, since a controller on a cluster may run in another folder.

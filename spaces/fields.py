@@ -18,9 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spaces.errors import PluginError
+from spaces.words import shortened
 
 Kind = Literal["size", "knob", "option", "flag", "text", "part"]
 REQUIRED = dataclasses.MISSING
+LARGEST_SIZE = 2**31 - 1
+LARGEST_COUNT = 2**53
+"""Beyond it not every integer is a float of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +73,18 @@ class Rule:
         else:
             good = self._is_number(value)
         if not good:
-            raise PluginError(f"{path}: {value!r} must be {self.describe()}")
+            raise PluginError(f"{path}: {shortened(repr(value))} must be {self.describe()}")
+        if self.integer and abs(value) > self._largest():
+            raise PluginError(
+                f"{path}: {shortened(repr(value))} must be {self.describe()}, at most {self._largest():,}"
+            )
         if self.kind in ("flag", "option", "text"):
             return value
         return int(value) if self.integer else float(value)
+
+    def _largest(self) -> float:
+        """What torch and SQL take for an integer where the rule has no bound of its own."""
+        return self.high if math.isfinite(self.high) else LARGEST_SIZE if self.kind == "size" else LARGEST_COUNT
 
     def _is_number(self, value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:

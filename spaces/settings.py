@@ -57,7 +57,7 @@ class Search:
     stopping: tuple[Any, ...] = ()
     """Plug-ins of the family `stopping`; a trial stops when one of them says so."""
     objective: Objective
-    trials: int = size()
+    trials: int = size(high=10**9)
     """Trials of the study."""
     group: int = size(1)
     """Trials that share one draw of the space's `group:` block."""

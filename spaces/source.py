@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -21,6 +22,7 @@ MOST_NODES = 10_000
 """Values of a space, aliases written out: a small file of nested aliases may stand for billions."""
 DEEPEST = 32
 """Mappings and lists around a value."""
+_TOO_MANY = f"a space may have {MOST_NODES:,} values, nested {DEEPEST} deep"
 SETTING = "--set "
 """Start of the name of a text that comes from the command line and has no lines worth naming."""
 
@@ -48,6 +50,20 @@ class Node:
         return SpaceError(f"{self.place}: {path}: {message}" if path else f"{self.place}: {message}")
 
 
+class _Loader(yaml.BaseLoader):
+    """Composes nodes without reading a text to its end that can be no space; a second may make half a million."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._nodes += 1
+        if self._nodes > 2 * MOST_NODES:  # a key and a value each
+            raise SpaceError(f"{_place(self.name, self.line + 1)}: {_TOO_MANY}")
+        return super().compose_node(parent, index)
+
+
 def composed(text: str, name: str) -> yaml.Node:
     """The syntax tree of one YAML document, all scalars still text; `name` is what errors call its source.
 
@@ -56,7 +72,7 @@ def composed(text: str, name: str) -> yaml.Node:
     if len(text) > LARGEST:
         raise SpaceError(f"{name}: a space may have {LARGEST:,} characters, but this text has {len(text):,}")
     try:
-        loader = yaml.BaseLoader(text)
+        loader = _Loader(text)
         loader.name = name
         root = loader.get_single_node()
     except yaml.reader.ReaderError as error:
@@ -139,7 +155,7 @@ class _Reader:
         place = mark_place(node.start_mark if node.start_mark.name.startswith(SETTING) else mark)
         self._nodes += 1
         if self._nodes > MOST_NODES or depth > DEEPEST:
-            raise SpaceError(f"{place}: a space may have {MOST_NODES:,} values, nested {DEEPEST} deep")
+            raise SpaceError(f"{place}: {_TOO_MANY}")
         if node.tag not in _UNTAGGED:
             raise SpaceError(f"{place}: {shortened(node.tag)}: tags are not part of a space")
         match node:

@@ -5,6 +5,7 @@ schema.py, migrations/   the tables, and the way to them from older ones
 store.py, rows.py        writing: one transaction per call; memory.py binds a store to one study
 frames.py                reading: typed Polars frames
 history.py               which reports stay
+checking.py, copying.py  whether a database is whole; copies of it
 """
 
 from storage.frames import Reader, open_reader

@@ -46,8 +46,23 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def reader(self) -> Connection:
-        """A connection that cannot write, whatever is sent over it; raises StorageError if there is no database."""
+    def reader(self, seconds: float | None = None) -> Connection:
+        """A connection that cannot write, whatever is sent over it; raises StorageError if there is no database.
+
+        `seconds`: how long the database may work on one `select`; None: as long as it takes.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Connection:
+        """A connection for our own SQL that cannot write; a transaction of it sees one moment of the database."""
+
+    @abstractmethod
+    def damage(self) -> list[str]:
+        """What is wrong with the database as such, each in a line; raises StorageError if there is none."""
+
+    @abstractmethod
+    def check_idle(self, connection: Connection) -> None:
+        """Raise StudyError if any study of the database is being run, asked over a connection of `writer`."""
 
     @abstractmethod
     def insert(self, table: Table) -> Insert:
@@ -79,7 +94,7 @@ class Database(ABC):
 
     @abstractmethod
     def select(self, connection: Connection, sql: str) -> Rows:
-        """Run one statement over a connection of `reader`, as it stands."""
+        """Run one SELECT over a connection of `reader`, as it stands; any other statement is refused."""
 
     @abstractmethod
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:
@@ -100,11 +115,15 @@ class Database(ABC):
             yield
         except IntegrityError:
             raise
+        except MemoryError as error:
+            raise StorageError(f"{self.name}: the answer does not fit into memory") from error
+        except UnicodeEncodeError as error:  # an argument of the command line that was no UTF-8
+            raise StorageError(f"{self.name}: a text holds {error.object[error.start]!r}, no character") from error
         except Exception as error:
             line = self.explain(error.orig if isinstance(error, DBAPIError) and error.orig else error)
             if line is None:
                 raise
-            raise StorageError(f"{self.name}: {line}") from error
+            raise StorageError(f"{self.name}: {' '.join(line.split())}") from error
 
 
 def find_database(url: str) -> Database:
@@ -113,6 +132,8 @@ def find_database(url: str) -> Database:
     sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database
     """
     parsed = _parse(url)
+    if "@" in f"{parsed.host}{parsed.database}" or (parsed.host and parsed.get_backend_name() == "sqlite"):
+        raise StorageError(f"{_NO_URL}; in a password write %40 for @, %2F for / and %3A for :")
     if parsed.get_backend_name() == "sqlite":
         from storage.sqlite import Sqlite
 
@@ -125,13 +146,14 @@ def find_database(url: str) -> Database:
 
 
 _FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+_NO_URL = f"the storage is not a URL; {_FORMS}"  # not shown: it may hold a password
 
 
 def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
-        raise StorageError(f"the storage is not a URL; {_FORMS}") from None  # not shown: it may hold a password
+        raise StorageError(_NO_URL) from None
 
 
 def who_am_i() -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,6 +23,10 @@ Schema = Mapping[str, pl.DataType]
 _TIME = pl.Datetime("us", "UTC")
 _CHUNK = 100_000
 """Rows turned into columns at once: tuples of Python objects take twenty times the room of a frame."""
+LARGEST_ANSWER = 1 << 30
+"""Bytes of a query's answer while it is fetched."""
+_VALUE = 64
+"""Bytes of a Python value beside its text."""
 
 
 def _dtype(column_type: Any) -> pl.DataType:
@@ -55,10 +60,13 @@ METRICS: Schema = {
 }
 
 
-def open_reader(url: str) -> Reader:
-    """The reading end of a database; raises StorageError if there is none, or it is not one of this program's."""
+def open_reader(url: str, seconds: float | None = None) -> Reader:
+    """The reading end of a database; raises StorageError if there is none, or it is not one of this program's.
+
+    `seconds`: how long the database may work on one answer; None: as long as it takes.
+    """
     database = find_database(url)
-    reader = Reader(database, database.reader())
+    reader = Reader(database, database.reader(seconds))
     try:
         reader.check()
     except BaseException:
@@ -166,16 +174,30 @@ class Reader:
         """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.
 
         PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
-        metrics' column of that name, else text.
+        metrics' column of that name, else text. StorageError also for an answer that is too large.
         """
         with self._select(sql) as answer:
-            values = _columns(answer.cursor.fetchall() if answer.names else [], len(answer.names))
+            values = _columns(self._fetched(answer) if answer.names else [], len(answer.names))
         if len(set(answer.names)) < len(answer.names):
             raise StorageError(f"two columns of the answer have one name ({', '.join(answer.names)}); use AS")
         types = [
             known or _told(name, column) for name, known, column in zip(answer.names, answer.types, values, strict=True)
         ]
         return _to_frame(dict(zip(answer.names, types, strict=True)), values)
+
+    def _fetched(self, answer: Rows) -> list[tuple[Any, ...]]:
+        """All rows of an answer, few at a time where they are large."""
+        fetched: list[tuple[Any, ...]] = []
+        taken, count = 0, 1
+        while rows := answer.cursor.fetchmany(count):
+            fetched += rows
+            taken += sum(map(_room, itertools.chain.from_iterable(rows)))
+            if taken > LARGEST_ANSWER:
+                raise StorageError(
+                    f"the answer has more than {LARGEST_ANSWER >> 20:,} MiB; add a LIMIT, or use `search export`"
+                )
+            count = max(1, min(_CHUNK, len(fetched) * (LARGEST_ANSWER >> 4) // taken))
+        return fetched
 
     def _choices(self) -> str:
         names = self.studies()["name"].to_list()
@@ -194,7 +216,9 @@ class Reader:
     @contextmanager
     def _select(self, sql: str) -> Generator[Rows]:
         with self.database.errors_in_words(), self._connection.begin():
-            yield self.database.select(self._connection, sql)
+            answer = self.database.select(self._connection, sql)
+            with closing(answer.cursor):
+                yield answer
 
     def _frame(self, sql: str, schema: Schema) -> pl.DataFrame:
         with self._select(sql) as answer:
@@ -205,6 +229,10 @@ class Reader:
 
 
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)")
+
+
+def _room(value: Any) -> int:
+    return _VALUE + (len(value) if isinstance(value, str | bytes) else 0)
 
 
 def _quoted(value: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -21,8 +23,18 @@ if TYPE_CHECKING:
 
 _LOCK_CLASS = 0x67726166
 """First half of the advisory lock's key, `graf`; the second half is the study's id."""
-_CONNECTING = {"options": "-c timezone=UTC", "connect_timeout": "10"}
+_CONNECTING = {"options": "-c timezone=UTC -c cursor_tuple_fraction=1", "connect_timeout": "10"}
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+_SECRETS = ("password", "sslpassword")
+_READ_ALL_DATA = 140_000
+"""The version of PostgreSQL that brought the role pg_read_all_data."""
+_ACTING = re.compile(
+    r"""set_config|pg_(terminate|cancel)_backend|pg_(try_)?advisory|pg_notify|pg_logical|\blo_\w+|dblink"""
+    r"""|\w+_to_xml|ts_stat|ts_rewrite|\bU&["']""",  # the last line: what could spell or run the others unseen
+    re.IGNORECASE,
+)
+"""What acts although the transaction is read-only and the role may only read."""
+_WORDS = {"QueryCanceled": "it was interrupted, or took longer than it may; ask for less, or give it more --seconds"}
 _TYPES: dict[int, pl.DataType] = {
     16: pl.Boolean(),
     17: pl.Binary(),
@@ -55,12 +67,31 @@ class Postgres(Database):
             raise
         return connection
 
-    def reader(self) -> Connection:
+    def reader(self, seconds: float | None = None) -> Connection:
         from psycopg.types.json import set_json_loads
 
         connection = self._connect(read_only=True)
+        if seconds is not None:
+            with self.errors_in_words(), connection.begin():
+                connection.execute(text(f"SET statement_timeout = {math.ceil(1000 * seconds)}"))
         set_json_loads(lambda data: bytes(data).decode() if not isinstance(data, str) else data, _driver(connection))
         return connection
+
+    def snapshot(self) -> Connection:
+        from psycopg import IsolationLevel
+
+        connection = self._connect(read_only=True)
+        _driver(connection).isolation_level = IsolationLevel.REPEATABLE_READ
+        return connection
+
+    def damage(self) -> list[str]:
+        """Nothing: the server checks references and pages by itself."""
+        return []
+
+    def check_idle(self, connection: Connection) -> None:
+        holder = connection.execute(text(_ANY_HOLDER), {"class": _LOCK_CLASS}).first()
+        if holder:
+            raise StudyError(f"{self.name}: study {holder[0]!r} is being run by {holder[1]}; stop it first")
 
     def insert(self, table: Table) -> Insert:
         return postgresql.insert(table)
@@ -90,8 +121,19 @@ class Postgres(Database):
         connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=False))
 
     def select(self, connection: Connection, sql: str) -> Rows:
-        cursor = _driver(connection).cursor(binary=True)  # binary: also the protocol that refuses a second statement
-        cursor.execute(sql.encode())
+        """A server's cursor takes one SELECT that changes no table, and nothing else, and gives it row by row."""
+        acting = _ACTING.search(sql)
+        if acting:
+            raise StorageError(f"{self.name}: {acting[0]!r} is not allowed here; only SELECT is")
+        driver = _driver(connection)
+        if driver.pgconn.parameter_status(b"is_superuser") == b"on" and driver.info.server_version >= _READ_ALL_DATA:
+            connection.execute(text("SET LOCAL ROLE pg_read_all_data"))  # a superuser's SELECT can write files
+        cursor = driver.cursor("graft", binary=True)
+        try:
+            cursor.execute(sql.encode())
+        except BaseException:
+            cursor.close()
+            raise
         columns = cursor.description or ()
         return Rows([c.name for c in columns], [_TYPES.get(c.type_code, pl.String()) for c in columns], cursor)
 
@@ -108,8 +150,9 @@ class Postgres(Database):
         if not isinstance(error, psycopg.Error):
             return None
         line = " ".join(str(error).split("\n", 1)[0].split())
-        secret = str(self._url.password or "")
-        return line.replace(secret, "***") if secret else line
+        for secret in filter(None, (self._url.password, *map(self._url.query.get, _SECRETS))):
+            line = line.replace(str(secret), "***")
+        return _WORDS.get(type(error).__name__, line)
 
     def close(self) -> None:
         """Nothing to do: the advisory lock goes with the connection."""
@@ -145,6 +188,15 @@ SELECT application_name || coalesce(' at ' || host(client_addr), '')
 FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE locktype = 'advisory' AND classid = :class AND objid = :study AND granted
     AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+_ANY_HOLDER = """
+SELECT studies.name, application_name
+FROM pg_locks JOIN pg_stat_activity USING (pid) JOIN studies ON studies.id = objid
+WHERE locktype = 'advisory' AND classid = :class AND granted
+    AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+LIMIT 1
 """
 
 

@@ -124,8 +124,13 @@ def _ending_row(study_id: int, ending: Ending) -> dict[str, Any]:
         "trial": trial_id(study_id, ending.number),
         "verdict": ending.state,
         "score": finite(ending.objective),
-        "reason": ending.error,
+        "reason": _storable(ending.error),
     }
+
+
+def _storable(text: str | None) -> str | None:
+    """The text of an error, without what PostgreSQL, or UTF-8, cannot hold."""
+    return text and text.replace("\0", " ").encode(errors="backslashreplace").decode()
 
 
 def requeue(

@@ -7,11 +7,13 @@ connection of one process writes, guarded by a lock file, and every other opens 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -23,8 +25,16 @@ from sqlalchemy.pool import NullPool
 from spaces.errors import StorageError, StudyError
 from spaces.plugins import canonical_json
 from storage.database import Database, Insert, MetricRow, Rows, who_am_i
+from storage.schema import VERSION_TABLE
 
 _BUSY_SECONDS = 30.0
+_LARGEST_VALUE = 1 << 26
+"""Bytes of a value that a reader takes or makes; a configuration has thousands."""
+_PAGES = 4096
+"""Pages of a copy between looks at Ctrl-C."""
+_MOST_FAULTS = 20
+_OPERATIONS = 100_000
+"""SQLite's own operations, a few milliseconds of them, between looks at the clock and at Ctrl-C."""
 _LOCK_SECONDS = 0.5
 """Longer than `holder`, or a second launch that is about to be refused, keeps the lock."""
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|s3fs|sshfs|smb\w*)")
@@ -41,13 +51,17 @@ _WORDS = {
     "disk is full": "no space left on the disk; what was committed before stays",
     "disk i/o error": "the disk refuses to read or write (full, or broken?); what was committed before stays",
     "not a database": "this file is not a Graft database",
-    "malformed": "the file is damaged; restore it from a copy",
+    "disk image is malformed": "the file is damaged; restore it from a copy",
     "readonly database": "the database cannot be written over this connection, or its file is read-only",
     "unable to open": "the file cannot be opened; check that it exists and that its folder can be written",
     "not authorized": "only SELECT is allowed here",
     "authorization denied": "only SELECT is allowed here",
+    "not reading": "only SELECT is allowed here",
+    "interrupted": "it was interrupted, or took longer than it may; ask for less, or give it more --seconds",
+    "string or blob too big": f"a value has more than {_LARGEST_VALUE:,} bytes",
     "one statement at a time": "only one statement at a time is allowed here",
 }
+_ACTING = ("load_extension", "fts3_tokenizer")
 _INTROSPECTION = ("table_info", "table_list", "index_list", "index_info", "foreign_key_list")
 
 
@@ -59,6 +73,8 @@ class Sqlite(Database):
             raise StorageError("storage sqlite:// needs a file that outlives the process; use sqlite:///FILE")
         self._path = Path(url.database).absolute()
         self._lock: int | None = None
+        self._seconds = math.inf
+        self._deadline = math.inf
         self.name = str(self._path)
 
     def writer(self) -> Connection:
@@ -75,15 +91,57 @@ class Sqlite(Database):
             self.close()
             raise
 
-    def reader(self) -> Connection:
-        if not self._path.exists():
-            raise StorageError(f"{self.name}: there is no such database; `search launch` creates one")
-        self._check_place()
+    def reader(self, seconds: float | None = None) -> Connection:
+        self._seconds = math.inf if seconds is None else seconds
+        self._check_exists()
         engine = create_engine("sqlite://", creator=self._connect_reader, poolclass=NullPool)
         with self.errors_in_words():
             connection = engine.connect()
-            _driver(connection).set_authorizer(_only_reading)
+            driver = _driver(connection)
+            driver.set_authorizer(_only_reading)
+            driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
+            driver.set_progress_handler(lambda: time.monotonic() > self._deadline, _OPERATIONS)
             return connection
+
+    def snapshot(self) -> Connection:
+        self._check_exists()
+        engine = create_engine("sqlite://", creator=self._connect_reader, poolclass=NullPool)
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        with self.errors_in_words():
+            return engine.connect()
+
+    def damage(self) -> list[str]:
+        self._check_exists()
+        with self.errors_in_words(), closing(self._connect_reader()) as connection:
+            try:
+                found = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})").fetchall()
+                orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(_MOST_FAULTS)
+            except sqlite3.DatabaseError as error:
+                if "malformed" not in str(error):
+                    raise
+                return [f"the file is damaged: {error}"]
+        pages = [line for (line,) in found if line != "ok"]
+        return [
+            *(f"the file is damaged: {' '.join(line.split())}" for line in pages),
+            *(f"a row of {table} refers to a row of {other} that is not there" for table, _, other, _ in orphans),
+        ]
+
+    def check_idle(self, connection: Connection) -> None:
+        """The lock that `writer` took covers all studies of the file."""
+
+    def copy_pages(self, target: Path) -> None:
+        """Write the file, as of one moment, to `target`, page by page, while others read and write."""
+        self._check_exists()
+        with closing(self._connect_reader()) as old, closing(sqlite3.connect(target, isolation_level=None)) as new:
+            old.execute("BEGIN")
+            if not old.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,)).fetchone():
+                raise StorageError(f"{self.name} is not a Graft database: it has no table {VERSION_TABLE}")
+            old.backup(new, pages=_PAGES)
+
+    def settle(self) -> None:
+        """Leave the file in one piece: without a log beside it, readable also where nothing can be written."""
+        with self.errors_in_words(), closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode=DELETE")
 
     def insert(self, table: Table) -> Insert:
         return sqlite.insert(table)
@@ -119,6 +177,7 @@ class Sqlite(Database):
         self._stop_file(study_id).unlink(missing_ok=True)
 
     def select(self, connection: Connection, sql: str) -> Rows:
+        self._deadline = time.monotonic() + self._seconds
         cursor = _driver(connection).execute(sql)
         names = [column[0] for column in cursor.description or ()]
         return Rows(names, [None] * len(names), cursor)
@@ -138,6 +197,11 @@ class Sqlite(Database):
         if self._lock is not None:
             os.close(self._lock)  # the file stays: removing it would let two processes lock two files of one name
             self._lock = None
+
+    def _check_exists(self) -> None:
+        if not self._path.exists():
+            raise StorageError(f"{self.name}: there is no such database; `search launch` creates one")
+        self._check_place()
 
     def _check_place(self) -> None:
         folder = self._path.parent
@@ -206,9 +270,11 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _only_reading(action: int, first: str | None, *more: Any) -> int:
+def _only_reading(action: int, first: str | None, second: str | None, *more: Any) -> int:
     """Allow what a SELECT does. ATTACH, VACUUM INTO and most PRAGMAs could touch files even over a read-only file."""
     reading = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
+    if action == sqlite3.SQLITE_FUNCTION and second in _ACTING:
+        return sqlite3.SQLITE_DENY
     allowed = action in reading or (action == sqlite3.SQLITE_PRAGMA and first in _INTROSPECTION)
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 

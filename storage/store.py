@@ -6,6 +6,7 @@ a key that the caller knows, so that a call whose answer was lost can be made ag
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from spaces.errors import StudyError
 from spaces.records import Ending, Outcome, Report, Stage, State, Trial
 from spaces.settings import History, Objective
+from spaces.words import shortened
 from storage import migrations, rows
 from storage.database import Database, find_database
 from storage.frames import open_reader
@@ -38,6 +40,9 @@ def open_store(url: str) -> Store:
         store.close()
         raise
     return store
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class _Plan(NamedTuple):
@@ -76,6 +81,8 @@ class Store:
     def migrate(self) -> None:
         """Bring the tables up to this code's schema, all steps in one transaction with their record."""
         with self._transaction() as connection:
+            if migrations.is_older(connection):
+                self._database.check_idle(connection)
             migrations.upgrade(connection, self._database.name)
 
     def create_study(
@@ -91,8 +98,11 @@ class Store:
     ) -> int:
         """Write a new study, in state `stopped`, and return its id.
 
-        `space` is the YAML text, `trials` the planned number, `version` Graft's. StudyError if the name is taken.
+        `space` is the YAML text, `trials` the planned number, `version` Graft's. StudyError if the name is taken, or
+        is no word that can stand in a command line, a file's name and a page.
         """
+        if not _NAME.fullmatch(name):
+            raise StudyError(f"{shortened(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
         row = {
             "name": name,
             "space": space,
@@ -262,6 +272,19 @@ class Store:
     def _drop_pasts(self, study_id: int, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._pasts.pop((study_id, number), None)
+
+
+def pending(url: str) -> tuple[str, Sequence[str]]:
+    """The schema of a database, and the steps from there to this code's, a line each; none if it is this code's.
+
+    Raises StorageError if there is no database, none of this program's, or a newer one.
+    """
+    database = find_database(url)
+    with database.reader() as connection, database.errors_in_words(), connection.begin():
+        if not migrations.is_older(connection):
+            migrations.check(connection, database.name)
+        found = str(migrations.version_of(connection))
+    return found, migrations.steps_from(found)
 
 
 def bring_up(url: str) -> None:

@@ -112,7 +112,7 @@ def test_counts_never_make_a_worker_known_and_never_change_when_it_was_heard(url
 
 def test_resume_brings_up_a_database_that_looking_alone_refuses(url: str, capsys: pytest.CaptureFixture[str]):
     make_first_version(url)
-    with pytest.raises(StorageError, match="`search resume` brings it up"):
+    with pytest.raises(StorageError, match="run: search db upgrade"):
         app(["status", "old", "--storage", url], standalone_mode=False)
     app(["resume", "old", "--storage", url], standalone_mode=False)
     app(["status", "old", "--storage", url], standalone_mode=False)

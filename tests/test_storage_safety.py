@@ -110,7 +110,7 @@ def test_a_reader_refuses_an_older_schema(url: str):
 
 def test_a_database_of_the_first_version_is_brought_up_with_its_rows(url: str):
     make_first_version(url)
-    with pytest.raises(StorageError, match=f"has schema 0001, this program reads {VERSION}; `search resume` brings"):
+    with pytest.raises(StorageError, match=f"has schema 0001, this program reads {VERSION}; run: search db upgrade"):
         open_reader(url)
     bring_up(url)
     with open_reader(url) as reader:

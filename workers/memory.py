@@ -20,7 +20,12 @@ from workers.randomness import Purpose, Streams
 from workers.tracing import tree_leaves
 from workers.train import Recipe, begin, layout_of
 
-_PHRASES = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+_PHRASES = (
+    "can't allocate memory",
+    "Storage size calculation overflowed",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 """How torch's plain RuntimeErrors say it; those of its CUDA allocator have a class of their own."""
 HELD = 12
 """Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""

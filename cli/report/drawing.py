@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from cli.report.words import number
+from cli.report.words import number, plain
 
 INK, SOFT, GRID = "#1b1f24", "#57606a", "#e6eaef"
 PANEL = (3.6, 2.6)
@@ -139,7 +139,7 @@ def to_svg(figure: Figure, name: str) -> str:
         text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
-    return re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip()
+    return plain(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip())
 
 
 def dodges(count: int) -> list[float]:

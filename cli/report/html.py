@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 from cli.report.document import Block, Document, Heading, Paragraph, Picture, Table
+from cli.report.words import plain
 
 _STYLE = Path(__file__).with_name("style.css")
 
@@ -44,9 +45,9 @@ def page(title: str, body: str, style: str = "", script: str = "") -> str:
     """A whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are code."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _PAGE.format(
-        title=escape(title),
+        title=escape(plain(title)),
         style=_STYLE.read_text(encoding="utf-8") + style,
-        body=body,
+        body=plain(body),
         script=f"\n<script>{script}</script>" if script else "",
         policy=f"{_POLICY}; script-src 'sha256-{digest}'" if script else _POLICY,
     )

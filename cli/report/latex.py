@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cli.report.compatibility import Transfer, caption
 from cli.report.shading import MARK, Cell
+from cli.report.words import plain
 from search.affinity import best_sources
 
 _SPECIAL: Mapping[str, str] = {
@@ -37,7 +38,7 @@ def write(transfer: Transfer, path: Path) -> None:
 
 def escape(text: str) -> str:
     """Text that LaTeX sets as it is, on one line."""
-    return re.sub("|".join(map(re.escape, _SPECIAL)), lambda found: _SPECIAL[found[0]], " ".join(text.split()))
+    return re.sub("|".join(map(re.escape, _SPECIAL)), lambda found: _SPECIAL[found[0]], " ".join(plain(text).split()))
 
 
 def _lines(transfer: Transfer) -> Iterable[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from cli.report.document import Block, Document, Heading, Paragraph, Picture, Table
+from cli.report.words import plain
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#$])")
 
@@ -18,7 +19,7 @@ def write(document: Document, path: Path) -> None:
     for number, picture in pictures.items():
         _beside(path, number).write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{picture.svg}\n', encoding="utf-8")
     text = "\n\n".join([f"# {_escape(document.title)}", *(_block(block, path) for block in document.blocks)])
-    path.write_text(f"{text}\n", encoding="utf-8")
+    path.write_text(plain(f"{text}\n"), encoding="utf-8")
 
 
 def _beside(path: Path, number: int) -> Path:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 MISSING = "–"
+_NOWHERE = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def plain(text: str) -> str:
+    """The text without the characters that have no place in HTML and XML, such as those that steer a terminal."""
+    return _NOWHERE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def number(value: float | None) -> str:

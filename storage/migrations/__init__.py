@@ -33,7 +33,7 @@ def check(connection: Connection, name: str) -> None:
         raise StorageError(f"{name} is not a Graft database: it has no table {VERSION_TABLE}")
     _refuse_newer(found, name)
     if found != VERSION:
-        raise StorageError(f"{name} has schema {found}, this program reads {VERSION}; `search resume` brings it up")
+        raise StorageError(f"{name} has schema {found}, this program reads {VERSION}; run: search db upgrade")
 
 
 def is_older(connection: Connection) -> bool:
@@ -47,6 +47,15 @@ def version_of(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+
+
+def steps_from(version: str) -> list[str]:
+    """What leads from a version to this code's, a line each: `0003: trials that go on from another's state`."""
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory(str(Path(__file__).parent)).walk_revisions(version, "head")
+    newer = [script for script in scripts if script.revision > version]
+    return [f"{script.revision}: {script.doc}" for script in reversed(newer)]
 
 
 def _refuse_newer(found: str | None, name: str) -> None:

@@ -25,13 +25,10 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
     pack = _pack_of_copies(trial, width, device)
     pack.train(WARM_UP_STEPS)
     start, steps = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - start) < seconds or not steps:
+    while ((elapsed := time.perf_counter() - start) < seconds and pack.running) or not steps:
         pack.train(STEPS_BETWEEN_LOOKS)
         steps += STEPS_BETWEEN_LOOKS
-    pack.evaluate(range(width))  # records the validation
-    start = time.perf_counter()
-    pack.evaluate(range(width))
-    validation = time.perf_counter() - start
+    validation = _seconds_to_validate(pack) if pack.running else 0.0  # lanes that diverged are gone
     return width / (elapsed / steps + validation / every)
 
 
@@ -56,6 +53,13 @@ def _seconds_a_step(pack: Pack, steps: int, clock: Callable[[], float]) -> float
     start = clock()
     pack.train(steps)
     return (clock() - start) / steps
+
+
+def _seconds_to_validate(pack: Pack) -> float:
+    pack.evaluate(pack.running)  # records the validation
+    start = time.perf_counter()
+    pack.evaluate(pack.running)
+    return time.perf_counter() - start
 
 
 def _pack_of_copies(trial: Trial, width: int, device: str) -> Pack:

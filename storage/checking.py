@@ -1,0 +1,112 @@
+"""Whether a database is what its writers left: the file itself, and what our own tables promise beyond their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.database import find_database
+from storage.frames import Reader, open_reader
+from storage.schema import NUMBERS_PER_STUDY
+from storage.sqlite import Sqlite
+
+_FINITE = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
+_ENDED = "('finished', 'pruned', 'diverged', 'failed')"
+_FURTHEST = "SELECT trial_id, max(step) AS step FROM metrics GROUP BY trial_id"
+
+_RULES = {
+    "a study's state is running, stopped, finished or failed, its direction minimize or maximize": """
+        SELECT name FROM studies WHERE state NOT IN ('running', 'stopped', 'finished', 'failed')
+        OR direction NOT IN ('minimize', 'maximize')""",
+    "a study's name is its own": "SELECT name FROM studies GROUP BY name HAVING count(*) > 1",
+    "a finished study has no trial that waits or runs": """
+        SELECT trials.id FROM trials JOIN studies ON studies.id = study_id
+        WHERE studies.state = 'finished' AND trials.state IN ('queued', 'running')""",
+    "a trial belongs to a study": "SELECT id FROM trials WHERE study_id NOT IN (SELECT id FROM studies)",
+    f"a trial's id is its study's times {NUMBERS_PER_STUDY:,} plus its number": f"""
+        SELECT id FROM trials WHERE id <> CAST(study_id AS bigint) * {NUMBERS_PER_STUDY} + number
+        OR number NOT BETWEEN 0 AND {NUMBERS_PER_STUDY - 1}""",
+    "a trial's number is its own in its study": """
+        SELECT min(id) FROM trials GROUP BY study_id, number HAVING count(*) > 1""",
+    "a trial's state is queued, running, finished, pruned, diverged or failed": f"""
+        SELECT id FROM trials WHERE state NOT IN {_ENDED} AND state NOT IN ('queued', 'running')""",
+    "a finished trial has an objective or says why not": """
+        SELECT id FROM trials WHERE state = 'finished' AND objective IS NULL AND error IS NULL""",
+    "a diverged or failed trial says why": """
+        SELECT id FROM trials WHERE state IN ('diverged', 'failed') AND error IS NULL""",
+    "only a finished or pruned trial has an objective, a finite one": f"""
+        SELECT id FROM trials WHERE objective IS NOT NULL
+        AND (state NOT IN ('finished', 'pruned') OR NOT objective {_FINITE})""",
+    "a trial that ended says when, and no other does": f"""
+        SELECT id FROM trials WHERE (state IN {_ENDED}) <> (finished_at IS NOT NULL)""",
+    "a running trial says where and since when": """
+        SELECT id FROM trials WHERE state = 'running' AND (worker IS NULL OR started_at IS NULL)""",
+    "a trial goes on from an earlier trial of its study, at a step": """
+        SELECT child.id FROM trials AS child
+        LEFT JOIN trials AS known ON known.study_id = child.study_id AND known.number = child.parent
+        WHERE (child.parent IS NULL) <> (child.parent_step IS NULL)
+        OR (child.parent IS NOT NULL AND (known.id IS NULL OR child.parent >= child.number))""",
+    "a metric belongs to a trial": """
+        SELECT DISTINCT trial_id FROM metrics WHERE trial_id NOT IN (SELECT id FROM trials)""",
+    "a metric's value is finite or NULL": f"SELECT DISTINCT trial_id FROM metrics WHERE NOT value {_FINITE}",
+    "a trial has metrics up to the step that it reached": f"""
+        SELECT id FROM trials JOIN ({_FURTHEST}) AS furthest ON trial_id = id WHERE furthest.step > trials.steps""",
+    "a trial that waits has no metrics": f"""
+        SELECT id FROM trials JOIN ({_FURTHEST}) AS furthest ON trial_id = id WHERE state = 'queued'""",
+    "a worker belongs to a study": "SELECT id FROM workers WHERE study_id NOT IN (SELECT id FROM studies)",
+    "an architecture belongs to a trial of its study": """
+        SELECT architectures.id FROM architectures LEFT JOIN trials ON trials.id = trial_id
+        WHERE trials.id IS NULL OR trials.study_id <> architectures.study_id""",
+}
+"""What holds -> a SELECT of what breaks it."""
+
+_JSON = """
+SELECT id FROM trials WHERE NOT json_valid(params) OR NOT json_valid(draws) OR NOT json_valid(config)
+"""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was found; each line is one sentence."""
+
+    rules: int
+    """How many were looked at."""
+    faults: tuple[str, ...]
+    """Rules that are broken, and by what."""
+    notes: tuple[str, ...]
+    """What is no fault, but what somebody should know."""
+
+
+def check(url: str) -> Verdict:
+    """Look at everything in a database; StorageError if there is none, or one of another schema.
+
+    Nothing is changed. It may be written meanwhile: each rule is looked at as of one moment.
+    """
+    damage = find_database(url).damage()
+    if damage:
+        return Verdict(rules=1, faults=tuple(damage), notes=())
+    with open_reader(url) as reader:
+        rules = dict(_RULES)
+        if isinstance(reader.database, Sqlite):  # PostgreSQL takes no JSON that is none
+            rules["a trial's params, draws and config are JSON"] = _JSON
+        broken = [(rule, reader.query(sql).to_series().to_list()) for rule, sql in rules.items()]
+        faults = tuple(f"{rule}; broken by {_named(found)}" for rule, found in broken if found)
+        return Verdict(rules=1 + len(rules), faults=faults, notes=tuple(_abandoned(reader)))
+
+
+def _abandoned(reader: Reader) -> list[str]:
+    """Studies whose trials run, or that are called running, under a controller that is gone."""
+    notes: list[str] = []
+    for name, state in reader.studies().select("name", "state").iter_rows():
+        count = reader.counts(name).get("running", 0)
+        if (count or state == "running") and not reader.holder(name):
+            notes.append(
+                f"study {name} is {state} with {count:,} running trials, but no process is at it; go on with "
+                f"`search resume {name}`, which starts them again"
+            )
+    return notes
+
+
+def _named(found: list[object]) -> str:
+    shown = ", ".join(map(str, found[:_SHOWN]))
+    return shown if len(found) <= _SHOWN else f"{shown} and {len(found) - _SHOWN:,} more"

@@ -1,0 +1,298 @@
+"""Whole copies: a database into one file, studies from one database into another.
+
+A study is read as of one moment, in a form that does not depend on the ids that a database gave its rows; it is
+written, read again and compared in one transaction, so that the target has all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Table, insert, select
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError
+
+from spaces.errors import StorageError, StudyError
+from spaces.plugins import canonical_json
+from storage import migrations
+from storage.database import Database, find_database
+from storage.schema import architectures, metrics, studies, trial_id, trials, workers
+from storage.sqlite import Sqlite
+
+Row = dict[str, Any]
+"""Column -> value, without the ids that differ from database to database: trials go by their numbers, architectures by
+their order."""
+
+Batch = tuple[Table, Sequence[Any]]
+"""Rows of one table; those of metrics are tuples (number, step, name, variant, condition, value), for speed."""
+
+_BATCH = 5_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied:
+    """A study in the target."""
+
+    name: str
+    trials: int
+    metrics: int
+    new: bool
+    """Whether it was written now; otherwise the same study was there already, number by number."""
+
+
+def copy(source: str, target: str, study: str | None = None) -> Generator[Copied]:
+    """Copy the study, or every study that is not there yet, into another database, which is created or brought up.
+
+    Each study is committed before it is yielded; after a kill the same call does what is left. Raises StudyError,
+    before anything is written, if a name is taken: the one asked for, or any by another study. Raises StorageError
+    where a copy would not give the same rows; nothing is left of that study.
+    """
+    with _snapshot(source) as (_, old), _writer(target) as (database, new):
+        wanted = _ids(old, study)
+        with database.errors_in_words(), new.begin():
+            there = _ids(new, None)
+            same = {name for name in wanted.keys() & there.keys() if _is_same(old, wanted[name], new, there[name])}
+        taken = sorted(wanted.keys() & there.keys() if study else (wanted.keys() & there.keys()) - same)
+        if taken:
+            raise StudyError(f"study {taken[0]!r} exists already in {database.name}; nothing was copied")
+        for name, number in wanted.items():
+            if name in same:
+                yield _copied(name, _tally(_rows(old, number)), new=False)
+            else:
+                yield _copy_study(old, number, database, new)
+
+
+def backup(source: str, target: Path) -> Path:
+    """Write the whole database, as of one moment, to a new SQLite file; a launch may write meanwhile.
+
+    The file appears under its name when it is complete and on the disk. Raises StorageError if the file exists, or
+    cannot be written.
+    """
+    for path in (target, Path(f"{target}-wal"), Path(f"{target}-journal")):
+        if path.exists():
+            raise StorageError(f"{path} exists; name another file, or remove it first")
+    if not target.parent.is_dir():
+        raise StorageError(f"{target}: the folder {target.parent} does not exist")
+    database = find_database(source)
+    with database.errors_in_words(), tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
+        part = Path(aside, "part.db")
+        if isinstance(database, Sqlite):
+            database.copy_pages(part)
+        else:
+            _copy_all(source, f"sqlite:///{part}")
+        _publish(part, target)
+    return target
+
+
+def _copy_all(source: str, target: str) -> None:
+    """Copy all studies with their ids into an empty database."""
+    with _snapshot(source) as (_, old), _writer(target) as (database, new):
+        for number in _ids(old, None).values():
+            _copy_study(old, number, database, new, number)
+
+
+def _publish(part: Path, target: Path) -> None:
+    """Give a complete file its name, both on the disk."""
+    copied = Sqlite(make_url(f"sqlite:///{part}"))
+    copied.settle()
+    damage = copied.damage()
+    if damage:
+        raise StorageError(f"{target}: the copy is damaged ({damage[0]}); nothing was written")
+    _synchronise(part)
+    part.rename(target)
+    _synchronise(target.parent)
+
+
+def _synchronise(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _snapshot(url: str) -> Generator[tuple[Database, Connection]]:
+    """A database of this code's schema in one reading transaction."""
+    database = find_database(url)
+    with database.snapshot() as connection, database.errors_in_words(), connection.begin():
+        migrations.check(connection, database.name)
+        yield database, connection
+
+
+@contextmanager
+def _writer(url: str) -> Generator[tuple[Database, Connection]]:
+    """The writing end of a database, created if it is not there."""
+    database = find_database(url)
+    connection = database.writer()
+    try:
+        with database.errors_in_words(), connection.begin():
+            if migrations.is_older(connection):
+                database.check_idle(connection)
+            migrations.upgrade(connection, database.name)
+        yield database, connection
+    finally:
+        connection.close()
+        database.close()
+
+
+def _ids(connection: Connection, study: str | None) -> dict[str, int]:
+    """Name -> id, oldest first; StudyError if a study of this name is asked for and is not there."""
+    found = {name: number for name, number in connection.execute(select(studies.c.name, studies.c.id).order_by("id"))}  # noqa: C416
+    if study is None:
+        return found
+    if study not in found:
+        raise StudyError(f"study {study!r} does not exist; there are {', '.join(found) or 'none'}")
+    return {study: found[study]}
+
+
+def _copy_study(old: Connection, number: int, database: Database, new: Connection, kept: int | None = None) -> Copied:
+    """Write a study in one transaction, under the id `kept` or the next one; it is compared before it is committed."""
+    sent = _Tally()
+    with database.errors_in_words(), new.begin():
+        try:
+            written = _write(database, new, sent.counted(_rows(old, number)), kept)
+        except IntegrityError as error:
+            raise StorageError(f"{database.name}: a copied row breaks a rule of the tables: {error.orig}") from error
+        differs = sent.differences(_tally(_rows(new, written)))
+        if differs:
+            raise StorageError(f"{database.name}: the copy differs in {', '.join(differs)}; nothing of it was kept")
+        name = str(new.scalar(select(studies.c.name).where(studies.c.id == written)))
+    return _copied(name, sent, new=True)
+
+
+def _copied(name: str, tally: _Tally, *, new: bool) -> Copied:
+    return Copied(name=name, trials=tally.counts.get("trials", 0), metrics=tally.counts.get("metrics", 0), new=new)
+
+
+def _is_same(old: Connection, old_id: int, new: Connection, new_id: int) -> bool:
+    return not _tally(_rows(old, old_id)).differences(_tally(_rows(new, new_id)))
+
+
+class _Tally:
+    """How many rows of each table, and a checksum of them that does not depend on their order.
+
+    The two databases sort texts differently, so a checksum is the sum of the rows' hashes.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.sums: dict[str, int] = {}
+
+    def counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches; each is added before it is given."""
+        for table, rows in batches:
+            total = sum(map(_hash, rows), self.sums.get(table.name, 0))
+            self.sums[table.name] = total % (1 << 128)
+            self.counts[table.name] = self.counts.get(table.name, 0) + len(rows)
+            yield table, rows
+
+    def differences(self, other: _Tally) -> list[str]:
+        """The tables that are not the same in both."""
+        tables = sorted(self.sums.keys() | other.sums.keys())
+        return [
+            name
+            for name in tables
+            if (self.counts.get(name), self.sums.get(name)) != (other.counts.get(name), other.sums.get(name))
+        ]
+
+
+def _hash(row: Row | Sequence[Any]) -> int:
+    plain = sorted((name, _plain(value)) for name, value in row.items()) if isinstance(row, dict) else tuple(row)
+    return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=16).digest())
+
+
+def _plain(value: Any) -> Any:
+    """A value as both databases give it."""
+    if isinstance(value, dict | list):
+        return canonical_json(value)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _tally(batches: Iterable[Batch]) -> _Tally:
+    tally = _Tally()
+    for _ in tally.counted(batches):
+        pass
+    return tally
+
+
+def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
+    """All rows of a study, table by table: the study's own, architectures, trials, metrics, workers."""
+    first, after = trial_id(study_id, 0), trial_id(study_id + 1, 0)
+    places: dict[int | None, int | None] = {None: None}
+    for rows in _selected(connection, studies, studies.c.id == study_id):
+        yield studies, [_without(row, "id") for row in rows]
+    for rows in _selected(connection, architectures, architectures.c.study_id == study_id):
+        places |= {row["id"]: place for place, row in enumerate(rows, len(places) - 1)}
+        yield (
+            architectures,
+            [{**_without(row, "id", "study_id"), "trial_id": row["trial_id"] - first} for row in rows],
+        )
+    for rows in _selected(connection, trials, trials.c.study_id == study_id):
+        yield (
+            trials,
+            [{**_without(row, "id", "study_id"), "architecture_id": places[row["architecture_id"]]} for row in rows],
+        )
+    numbered = select((metrics.c.trial_id - first).label("number"), *list(metrics.columns)[1:])
+    mine = numbered.where(metrics.c.trial_id >= first, metrics.c.trial_id < after)
+    for batch in connection.execute(mine, execution_options={"yield_per": _BATCH}).partitions():
+        yield metrics, batch
+    for rows in _selected(connection, workers, workers.c.study_id == study_id):
+        yield workers, [_without(row, "study_id") for row in rows]
+
+
+def _selected(connection: Connection, table: Table, condition: ColumnElement[bool]) -> Iterator[list[Row]]:
+    ordered = select(table).where(condition).order_by(*table.primary_key)
+    for rows in connection.execute(ordered, execution_options={"yield_per": _BATCH}).mappings().partitions():
+        yield [{name: _utc(value) for name, value in row.items()} for row in rows]
+
+
+def _utc(value: Any) -> Any:
+    """SQLite's times are UTC and do not say so."""
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
+def _without(row: Row, *columns: str) -> Row:
+    return {name: value for name, value in row.items() if name not in columns}
+
+
+def _write(database: Database, connection: Connection, batches: Iterable[Batch], kept: int | None) -> int:
+    """Write a study's rows with the ids of this database; the study's."""
+    found = iter(batches)
+    _, [study] = next(found)
+    own = {} if kept is None else {"id": kept}
+    study_id: int = connection.execute(insert(studies).values(**study, **own).returning(studies.c.id)).scalar_one()
+    first = trial_id(study_id, 0)
+    architecture_ids: list[int] = []
+    for table, rows in found:
+        if table is architectures:
+            architecture_ids += _write_architectures(connection, study_id, rows)
+        elif table is trials:
+            connection.execute(insert(trials), [_placed(row, study_id, architecture_ids) for row in rows])
+        elif table is metrics:
+            database.insert_metrics(connection, [(first + number, *more) for number, *more in rows])
+        else:
+            connection.execute(insert(workers), [{**row, "study_id": study_id} for row in rows])
+    return study_id
+
+
+def _write_architectures(connection: Connection, study_id: int, rows: Sequence[Any]) -> list[int]:
+    """Write architectures; the ids that they have here, in the same order."""
+    first = trial_id(study_id, 0)
+    placed = [{**row, "study_id": study_id, "trial_id": first + row["trial_id"]} for row in rows]
+    statement = insert(architectures).returning(architectures.c.id, sort_by_parameter_order=True)
+    return list(connection.scalars(statement, placed))
+
+
+def _placed(row: Row, study_id: int, architecture_ids: Sequence[int]) -> Row:
+    place = row["architecture_id"]
+    architecture = None if place is None else architecture_ids[place]
+    return {**row, "id": trial_id(study_id, row["number"]), "study_id": study_id, "architecture_id": architecture}
