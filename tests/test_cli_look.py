@@ -21,6 +21,7 @@ import polars as pl
 import pytest
 import yaml
 
+import spaces
 from cli.main import main
 from cli.options import shown, storage_url
 from spaces.plugins import names
@@ -430,9 +431,14 @@ def test_space_list_names_the_packaged_spaces(search: Search) -> None:
     assert all(listed.values())
 
 
+@pytest.mark.parametrize("name", spaces.packaged())
+def test_every_packaged_space_passes_its_check(search: Search, name: str) -> None:
+    search("space", "check", name)
+
+
 FAMILIES = (
     *("tasks", "models", "scorers", "activations", "positions"),
-    *("optimizers", "schedules", "averaging", "samplers", "stopping", "diagnostics"),
+    *("optimizers", "schedules", "averaging", "samplers", "stopping", "diagnostics", "corpora", "tokenizers"),
 )
 
 

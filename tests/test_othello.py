@@ -320,7 +320,7 @@ def test_a_packed_trial_has_the_numbers_of_one_alone(cache: Path) -> None:
 
 
 def test_the_generalisation_gap_is_recorded() -> None:
-    assert Othello(length=15).facts() == {"generalisation_gap": 44}
+    assert Othello(length=15).facts() == {"generalisation_gap": 44, "chance": 0.8565}
     assert (Othello(length=15).context, Othello(length=15).longest) == (15, 59)
 
 

@@ -178,6 +178,7 @@ def test_the_search_is_the_papers(space: spaces.Space) -> None:
         "validate_every": 10_000,
         "validation_batch": 1024,
         "dtype": "float32",
+        "diagnostics": False,
         "pad_shapes": False,
     }
     assert trial.config["training"] == training

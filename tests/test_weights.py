@@ -18,6 +18,7 @@ from tests.trials import config, trial
 from workers.exporting import check_gpt2, write_gpt2
 from workers.pack import Pack
 from workers.replay import weights
+from workers.tasks._draws import Split
 from workers.train import Recipe, layout_of
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -55,6 +56,39 @@ def test_transformers_own_gpt_2_computes_the_same_logits(model: dict[str, Any], 
         expected = recipe.model.outputs(named, {"inputs": inputs}, {})
         torch.testing.assert_close(theirs(inputs).logits, expected, rtol=1e-4, atol=1e-5)
     assert float(expected.std()) > 1e-3
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_language_model_goes_with_its_tokenizer_and_never_says_what_it_has_dropped(
+    tied: bool, tmp_path: Path
+) -> None:
+    """Text through Hugging Face's tokenizer and model gives the probabilities that Graft's give."""
+    from transformers import AutoTokenizer, GPT2LMHeadModel
+
+    task = {
+        "name": "language", "corpus": {"name": "stories", "words": 5000}, "length": 12, "rare": 5,
+        "tokenizer": {"name": "bpe", "vocabulary": 300},
+    }  # fmt: skip
+    one = trial(0, {**settings(tied=tied, pre_norm=True), "task": task, "optimizer": {"name": "adamw"}})
+    found = weights(one, variant="raw", steps=5, device="cpu", watch=lambda _: None)
+    write_gpt2(tmp_path / "gpt2", one.config, found)
+    tokenizer, theirs = (kind.from_pretrained(tmp_path / "gpt2") for kind in (AutoTokenizer, GPT2LMHeadModel))
+    recipe = Recipe.of(one.config)
+    text = recipe.task.tokenised
+    sentence = text.decode(text.part(Split.VALIDATION, torch.device("cpu"))[:40].long().tolist()[:8])
+    ours, named = torch.tensor([text.encode(sentence)]), {name: torch.tensor(array) for name, array in found.items()}
+    ids = tokenizer(sentence, return_tensors="pt").input_ids
+    assert ids.tolist() == [[text.kept[token] for token in ours[0].tolist()]]
+    with torch.no_grad():
+        expected = recipe.model.outputs(named, {"inputs": ours}, {}).log_softmax(-1)
+        logits = theirs(ids).logits.log_softmax(-1)
+    size = text.encoder.size
+    known = [*text.kept, size]
+    assert len(known) < size, "some tokens are dropped"
+    torch.testing.assert_close(logits[..., known], expected, rtol=1e-3, atol=1e-3)
+    dropped = sorted({*range(size)} - {*text.kept})
+    assert float(logits[..., dropped].max()) < -100
+    assert tokenizer.eos_token_id == theirs.config.eos_token_id == size
 
 
 def test_weights_are_those_at_the_end_of_training_and_of_its_average() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from workers.activations.tanh import Tanh
 from workers.models.transformer import Transformer
 from workers.parameters import within
 from workers.scorers.softmax import Softmax
+from workers.tasks.language import Language
+from workers.tokenizers import HasFile
 from workers.train import Recipe
 
 Arrays = Mapping[str, np.ndarray]
@@ -34,6 +36,10 @@ ACTIVATIONS: Mapping[type[Activation], str] = {
     Tanh: "tanh",
 }
 """Ours -> theirs, of those that are the same function."""
+END = "<|endoftext|>"
+"""GPT-2's token after each text."""
+UNREACHED = 1e4
+"""How far below zero the logit of a token is that a trial never saw."""
 POSITIONS = ("learned", "none", "sinusoidal")
 """Positions that are added to embeddings, and so are a table."""
 
@@ -52,10 +58,19 @@ def check_gpt2(config: Mapping[str, Any]) -> None:
 
 
 def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None:
-    """A folder that `transformers.GPT2LMHeadModel.from_pretrained` reads, of a trial that `check_gpt2` lets pass."""
+    """A folder that `transformers.GPT2LMHeadModel.from_pretrained` reads, of a trial that `check_gpt2` lets pass.
+
+    A trial of the language task with byte pairs goes with its tokenizer, as lm-evaluation-harness needs it.
+    """
     save_file, recipe = _saver(), Recipe.of(config)
     settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
+        settings |= {"vocab_size": encoder.size + 1, "bos_token_id": encoder.size, "eos_token_id": encoder.size}
+        _widen(tensors, recipe.task.tokenised.kept, encoder.size)
+        (folder / "tokenizer.json").write_text(encoder.file(END))
+        tokens = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "bos_token": END}
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
     save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
@@ -85,6 +100,23 @@ def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any]
     if not model.tied:
         tensors["lm_head.weight"] = weights["unembedding"].mT
     return _settings(model, tokens=weights["embedding"].shape[0], length=length), tensors
+
+
+def _widen(tensors: dict[str, Tensor], kept: Sequence[int], size: int) -> None:
+    """Give embedding and unembedding a row for each of `size` tokens of the encoder, then one for the end of a text.
+
+    A token that the trial has dropped gets a logit that nothing else reaches: LayerNorm's output z has the sum 0, so
+    that the product of g z + b with 1 / g is always the sum of b / g; a row is that vector, scaled to -UNREACHED. Where
+    b is 0 there is no such row, and its logit is 0.
+    """
+    gain, bias = tensors["transformer.ln_f.weight"].double(), tensors["transformer.ln_f.bias"].double()
+    level = (bias / gain).sum()
+    never = (-UNREACHED / level / gain if level else torch.zeros_like(gain)).to(bias.dtype)
+    for name in ("transformer.wte.weight", "lm_head.weight"):
+        if name in tensors:
+            rows = tensors[name]
+            tensors[name] = never.to(rows.dtype).expand(size + 1, -1).clone()
+            tensors[name][[*kept, size]] = rows
 
 
 def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:

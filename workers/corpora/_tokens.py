@@ -52,7 +52,7 @@ class Tokens:
     @property
     def end(self) -> int:
         """The token v, which follows each piece; it is never dropped."""
-        return len(self.stored.notes["kept"])
+        return len(self.kept)
 
     @property
     def counts(self) -> Sequence[int]:
@@ -72,12 +72,11 @@ class Tokens:
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, dropped ones left out."""
         text = text.lower() if self.source.lower_case else text
-        return [place for token in self._encoder.encode(text) if (place := self._places.get(token)) is not None]
+        return [place for token in self.encoder.encode(text) if (place := self._places.get(token)) is not None]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens below v."""
-        kept = self.stored.notes["kept"]
-        return self._encoder.decode([kept[token] for token in tokens])
+        return self.encoder.decode([self.kept[token] for token in tokens])
 
     @cached_property
     def dropped(self) -> float:
@@ -96,13 +95,19 @@ class Tokens:
         total = sum(self.counts)
         return math.exp(-sum(count / total * math.log(count / total) for count in self.counts if count))
 
+    @property
+    def kept(self) -> Sequence[int]:
+        """[v] what the encoder calls each token."""
+        return self.stored.notes["kept"]
+
     @cached_property
-    def _encoder(self) -> Encoder:
+    def encoder(self) -> Encoder:
+        """The tokenizer that has seen the training part; it knows dropped tokens too."""
         return self.source.tokenizer.encoder(self.stored.notes["learned"])
 
     @cached_property
     def _places(self) -> Mapping[int, int]:
-        return {token: place for place, token in enumerate(self.stored.notes["kept"])}
+        return {token: place for place, token in enumerate(self.kept)}
 
 
 @cache

@@ -25,6 +25,14 @@ class Encoder(ABC):
         """The text of tokens."""
 
 
+class HasFile(Encoder):
+    """An encoder that other programs can load, as a `tokenizer.json` of Hugging Face's tokenizers."""
+
+    @abstractmethod
+    def file(self, end: str) -> str:
+        """The file's text, with one more token, `end`, as its last."""
+
+
 class Tokenizer(ABC):
     """A tokenizer's configuration, a frozen dataclass without knobs: all of it is structural."""
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from spaces.errors import PluginError
-from workers.tokenizers import Encoder
+from workers.tokenizers import HasFile
 
 
 def library() -> Any:
@@ -21,7 +21,7 @@ def library() -> Any:
         ) from error
 
 
-class BytePairs(Encoder):
+class BytePairs(HasFile):
     """A tokenizer of the package, from its JSON."""
 
     def __init__(self, learned: str) -> None:
@@ -33,6 +33,11 @@ class BytePairs(Encoder):
 
     def encode(self, text: str) -> Sequence[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def file(self, end: str) -> str:
+        longer = library().Tokenizer.from_str(self._tokenizer.to_str())
+        longer.add_special_tokens([end])
+        return longer.to_str()
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=False)
