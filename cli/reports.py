@@ -12,6 +12,7 @@ import typer
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from cli.tables import writing
 from cli.transfer import transfer_report
+from cli.wiring import diagnostic_names
 from storage.frames import TRIALS, Reader, open_reader
 
 _ENDINGS = (".html", ".md")
@@ -44,7 +45,8 @@ def study_report(
 
     with open_reader(storage_url(storage)) as reader:
         row = reader.study(study)
-        summary = summarise(row, _trials(reader, row), reader.metrics(study), lanes=reader.lane_steps(study))
+        trials, metrics, lanes = _trials(reader, row), reader.metrics(study), reader.lane_steps(study)
+        summary = summarise(row, trials, metrics, lanes=lanes, diagnostics=diagnostic_names())
     with writing(output):
         render(summary, output)
     typer.echo(str(output), err=True)

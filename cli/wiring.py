@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
+import pkgutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +43,14 @@ def families() -> Mapping[str, type]:
         "sampler": Sampler,
         "stopping": Stopping,
     }
+
+
+def diagnostic_names() -> list[str]:
+    """The names of the diagnostics, without loading torch as their family does."""
+    folder = importlib.util.find_spec("workers.diagnostics")
+    assert folder, "the package is whole"
+    modules = pkgutil.iter_modules(folder.submodule_search_locations)
+    return [module.name for module in modules if not module.name.startswith("_")]
 
 
 def listed_families() -> Sequence[type]:

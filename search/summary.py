@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
@@ -64,6 +64,8 @@ class StudySummary:
     gap_trend: pl.DataFrame
     """name, condition, variant, portion, gap, groups, median, low, high: values over groups of like gap."""
     dropout: DropoutSummary
+    diagnostics: pl.DataFrame
+    """name, condition, variant, trials, value: means of the last validations of what is neither good nor bad."""
     powers: pl.DataFrame
     """kappa, eta, trials, value, raw, change, margin of the objective's metric (search.powers); no rows: no grid."""
 
@@ -74,17 +76,20 @@ def summarise(
     metrics: pl.DataFrame,
     top: int = 10,
     lanes: tuple[int, int] = (0, 0),
+    diagnostics: Collection[str] = (),
 ) -> StudySummary:
     """The summary of one study.
 
     `study` is its row, `trials` and `metrics` its frames as `storage.frames` gives them: metrics in the order of steps.
     Of `config` only that of each group's first trial that has one is read; the others may be null. `top`: best trials.
-    `lanes`: the lane-steps made, and those that there was room for.
+    `lanes`: the lane-steps made, and those that there was room for. `diagnostics`: first words of the names of metrics of
+    which more is no better than less.
     """
     metric, *rest = str(study["objective"]).split("/", 2)
     condition = rest[1] if len(rest) > 1 else ""
     ended = trials.filter(pl.col("objective").is_not_null())
-    every = split(_scores(metrics, ended, metric, study["direction"]))
+    told = pl.col("name").str.split(" ").list.first().is_in(list(diagnostics))
+    every = split(_scores(metrics.filter(~told), ended, metric, study["direction"]))
     scores, condition = every.plain, rest_of(condition)
     order = _order(scores, metric, condition)
     groups = _groups(ended)
@@ -115,6 +120,7 @@ def summarise(
             scores.filter((pl.col("name") == metric) & (pl.col("condition") == condition)),
             groups,
         ),
+        diagnostics=_means_of_last(metrics.filter(told), ended),
         powers=compare(every, metric, condition),
     )
 
@@ -148,6 +154,15 @@ def _scores(metrics: pl.DataFrame, ended: pl.DataFrame, metric: str, direction: 
             last=sign * pl.col("last"),
         )
         .collect()
+    )
+
+
+def _means_of_last(metrics: pl.DataFrame, ended: pl.DataFrame) -> pl.DataFrame:
+    """Of metrics outside grids of averages."""
+    plain = split(metrics.join(ended.select("number"), on="number", how="semi")).plain
+    last = plain.group_by("number", *_METRIC, "variant").agg(pl.col("value").last()).drop_nulls("value")
+    return (
+        last.group_by(*_METRIC, "variant").agg(trials=pl.len(), value=pl.col("value").mean()).sort(*_METRIC, "variant")
     )
 
 

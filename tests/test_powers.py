@@ -6,10 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from cli.report.document import Table
 from cli.report.study import document
+from cli.wiring import diagnostic_names
 from search.powers import rest_of, split
 from search.summary import StudySummary, summarise
+from spaces import plugins
 from tests.synthetic_studies import metrics_frame, study_row, trial_row, trials_frame
+from workers.diagnostics import Diagnostic
 
 KAPPAS, ETAS = (0.5, 1.0), (0.3, 0.9)
 
@@ -78,3 +82,27 @@ def test_conditions_are_told_from_powers() -> None:
     plain, grid = split(frame)
     assert plain["condition"].to_list() == ["", "a=1"]
     assert grid.rows() == [("a=1", 0.2, None), ("", 0.2, 1.0)]
+
+
+def test_diagnostics_are_a_table_of_means_and_no_race() -> None:
+    rows = [trial_row(number, 0, "finished", 0.1) for number in range(4)]
+    metrics = [
+        (number, step, name, "raw", "", number + step)
+        for number in range(4)
+        for step in (10, 20)
+        for name in ("tvd", "attention_entropy", "attention_entropy layer=0 head=1")
+    ]
+    frames = trials_frame(rows), metrics_frame(metrics)
+    found = summarise(study_row(objective="tvd/raw"), *frames, diagnostics=diagnostic_names())
+    assert found.statistics["name"].unique().to_list() == ["tvd"]
+    assert found.curves["name"].unique().to_list() == ["tvd"]
+    assert found.diagnostics.select("name", "variant", "trials", "value").rows() == [
+        ("attention_entropy", "raw", 4, 21.5),
+        ("attention_entropy layer=0 head=1", "raw", 4, 21.5),
+    ]
+    tables = [block for block in document(found).blocks if isinstance(block, Table)]
+    assert any(table.caption.startswith("Diagnostics of attention") for table in tables)
+
+
+def test_names_of_diagnostics_are_those_of_the_family() -> None:
+    assert sorted(diagnostic_names()) == sorted(plugins.names(Diagnostic))

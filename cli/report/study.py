@@ -50,6 +50,7 @@ def _results(summary: StudySummary) -> list[Block]:
     return [
         *_best(summary),
         *_averages(summary),
+        *_diagnostics(summary),
         Heading(text="Figures"),
         _figure_1(summary),
         *_figures_2_and_3(summary),
@@ -122,7 +123,10 @@ def _averages(summary: StudySummary) -> Iterable[Block]:
     several = summary.statistics["variant"].n_unique() > 1
     yield Heading(text="Averaged against raw parameters" if several else "Metrics")
     if not several:
-        yield Paragraph(text="The study reports one variant of its parameters, so there is nothing to compare it with.")
+        alone = (
+            "Averages come as a grid, Figure 5." if summary.powers.height else "There is nothing to compare it with."
+        )
+        yield Paragraph(text=f"These are the raw parameters. {alone}")
     for kept, words in (("best", "best"), ("last", "last kept")):
         caption = (
             f"Best trials, each with its {words} validation; ↓ less or ↑ more is better; ± is half a 95 % interval"
@@ -130,6 +134,19 @@ def _averages(summary: StudySummary) -> Iterable[Block]:
         yield _statistics_table(summary.statistics.filter(pl.col("kept") == kept), caption, several)
     if summary.groups.height > 1 and summary.across_groups.height:
         yield _across_table(summary)
+
+
+def _diagnostics(summary: StudySummary) -> Iterable[Block]:
+    found = summary.diagnostics
+    if found.is_empty():
+        return
+    rows = [
+        [series_label((name, condition)), variant, number(trials), number(value)]
+        for name, condition, variant, trials, value in found.rows()
+    ]
+    caption = "Diagnostics of attention, each trial with its last validation"
+    header = ["Diagnostic", "Variant", "Trials", "Mean"]
+    yield Table(caption=caption, header=header, rows=rows, labels=2, folded=len(rows) > 12)
 
 
 def _statistics_table(statistics: pl.DataFrame, caption: str, several: bool) -> Table:
