@@ -82,8 +82,8 @@ def summarise(
 
     `study` is its row, `trials` and `metrics` its frames as `storage.frames` gives them: metrics in the order of steps.
     Of `config` only that of each group's first trial that has one is read; the others may be null. `top`: best trials.
-    `lanes`: the lane-steps made, and those that there was room for. `diagnostics`: first words of the names of metrics of
-    which more is no better than less.
+    `lanes`: the lane-steps made, and those that there was room for. `diagnostics`: first words of the names of metrics
+    of which more is no better than less.
     """
     metric, *rest = str(study["objective"]).split("/", 2)
     condition = rest[1] if len(rest) > 1 else ""

@@ -123,10 +123,9 @@ def _averages(summary: StudySummary) -> Iterable[Block]:
     several = summary.statistics["variant"].n_unique() > 1
     yield Heading(text="Averaged against raw parameters" if several else "Metrics")
     if not several:
-        alone = (
-            "Averages come as a grid, Figure 5." if summary.powers.height else "There is nothing to compare it with."
-        )
-        yield Paragraph(text=f"These are the raw parameters. {alone}")
+        grid = "These are the raw parameters; their averages are a grid, Figure 5."
+        alone = "The study reports one variant of its parameters, so there is nothing to compare it with."
+        yield Paragraph(text=grid if summary.powers.height else alone)
     for kept, words in (("best", "best"), ("last", "last kept")):
         caption = (
             f"Best trials, each with its {words} validation; ↓ less or ↑ more is better; ± is half a 95 % interval"
