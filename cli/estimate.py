@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,8 +26,6 @@ SAMPLED_TRIALS = 20
 """Trials looked at in each sampled group."""
 TIMED = 4
 """Structures trained for a moment, to know the rate."""
-METRICS_PER_VALIDATION = 7
-"""tvd, itp, itr of two variants, and the training loss."""
 
 
 def show_estimate(space: Space, placement: Placement) -> None:
@@ -41,7 +40,9 @@ def show_estimate(space: Space, placement: Placement) -> None:
     every = sampled[0][0].config["training"]["validate_every"]
     steps = [trial.config["training"]["steps"] for group in sampled for trial in group]
     total_steps = search.trials * sum(steps) / len(steps)
-    rows = predict_rows(search.history, math.ceil(max(steps) / every), METRICS_PER_VALIDATION)
+    from workers.pool.timing import metrics_a_validation
+
+    rows = predict_rows(search.history, math.ceil(max(steps) / every), metrics_a_validation(sampled[0][0]))
     typer.echo(f"study       {space.name}, objective {search.objective.direction} {search.objective}")
     typer.echo(f"trials      {search.trials:,} in {groups:,} groups of {search.group:,}")
     typer.echo(f"packs       {_structures(packs)} a group; device {placement.device}")
@@ -117,16 +118,20 @@ class _Plan:
 
 
 def _fitting(trials: Sequence[Trial], placement: Placement, total_steps: float) -> list[_Plan]:
-    """As `_plans`; raises StudyError where a pack does not fit into memory."""
+    """As `_plans`, with half of the usual width until memory is enough; raises StudyError where it is for no width."""
     from workers.memory import Shortage, attempt
+    from workers.pool.devices import default_width
 
-    plans = attempt(lambda: _plans(trials, placement, total_steps), str(placement.device))
-    if isinstance(plans, Shortage):
-        raise StudyError(f"a pack of this space does not fit into the memory of {placement.device}: {plans.reason}")
+    device = str(placement.device)
+    usual = default_width(device)
+    while isinstance(plans := attempt(partial(_plans, trials, placement, total_steps, usual), device), Shortage):
+        if placement.width or usual == 1:
+            raise StudyError(f"a pack of this space does not fit into the memory of {device}: {plans.reason}")
+        usual //= 2
     return plans
 
 
-def _plans(trials: Sequence[Trial], placement: Placement, total_steps: float) -> list[_Plan]:
+def _plans(trials: Sequence[Trial], placement: Placement, total_steps: float, usual: int) -> list[_Plan]:
     """What a launch would do with packs of these structures, of which the first may have its widths tried now."""
     from workers.pool.devices import default_width, default_workers
     from workers.pool.process import prepare
@@ -143,8 +148,8 @@ def _plans(trials: Sequence[Trial], placement: Placement, total_steps: float) ->
 
     if placement.width:
         return [plan(trial, placement.width, "as asked for with --pack") for trial in trials]
-    usual = default_width(device)
-    reason = "the default; others are tried as soon as 2 % of the time trained pays for it"
+    said = "the default" if usual == default_width(device) else "what fits into memory"
+    reason = f"{said}; others are tried as soon as 2 % of the time trained pays for it"
     plans = [plan(trial, usual, reason) for trial in trials]
     finder = FoundWidths(device=device)
     finder.trained(total_steps / max(plan.rate for plan in plans))

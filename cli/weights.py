@@ -39,7 +39,9 @@ def weights(
             help="gpt2: a folder for Hugging Face transformers (GPT2LMHeadModel), where the architecture allows it.",
         ),
     ] = "safetensors",
-    variant: Annotated[str, typer.Option(help="raw, or an average of the trial: ema, bema.")] = "raw",
+    variant: Annotated[
+        str, typer.Option(help="raw, or an average of the trial: ema, bema, of a grid 'bema kappa=0.5 eta=0.2'.")
+    ] = "raw",
     storage: Storage = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
@@ -51,11 +53,10 @@ def weights(
     Example: search weights tinystories 4 --variant bema --format gpt2 -o tiny-gpt2
     """
     from spaces import parse
-    from workers.exporting import check_gpt2, write_gpt2, write_safetensors
+    from workers.exporting import check_gpt2, check_package, check_variant, write_gpt2, write_safetensors
     from workers.replay import weights as retrained
 
-    if output.exists() and not force:
-        raise OptionError(f"--output: {output} exists; name another or add --force")
+    _check_place(output, form, force)
     if device:
         check_device(device)
     with open_reader(storage_url(storage)) as reader:
@@ -64,6 +65,8 @@ def weights(
         kinds = {worker: kind.partition(":")[0] for worker, kind in reader.workers(study)["id", "device"].rows()}
     if not row["steps"]:
         raise StudyError(f"trial {number} of {study} ({row['state']}) has not been trained yet")
+    check_variant(trial.config, variant)
+    check_package()
     if form == "gpt2":
         check_gpt2(trial.config)
     place = device or place_like(kinds.get(row["worker"]))
@@ -75,3 +78,15 @@ def weights(
         write_safetensors(output, learned)
     count = sum(array.size for array in learned.values())
     show_text(f"{output}: {count:,} parameters of trial {number} after step {row['steps']:,}, {variant}")
+
+
+def _check_place(output: Path, form: str, force: bool) -> None:
+    """Raise OptionError if nothing can be written there, before a trial is trained for it."""
+    if output.exists() and not force:
+        raise OptionError(f"--output: {output} exists; name another or add --force")
+    if form == "gpt2" and output.exists() and not output.is_dir():
+        raise OptionError(f"--output: {output} is a file; --format gpt2 writes a folder")
+    if form != "gpt2" and output.is_dir():
+        raise OptionError(f"--output: {output} is a folder; --format {form} writes a file")
+    if not output.absolute().parent.is_dir():
+        raise OptionError(f"--output: {output}: there is no folder {output.parent}")

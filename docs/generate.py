@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[type, Callable[[Any], Any] | None]] = {
     "Corpora": (Corpus, None),
     "Tokenizers": (Tokenizer, None),
     "Models": (Model, None),
-    "Scorers": (Scorer, lambda scorer: scorer.parameters(1)),
+    "Scorers": (Scorer, lambda scorer: scorer.parameters(2)),
     "Activations": (Activation, lambda activation: activation.parameters()),
     "Positions": (Position, None),
     "Optimizers": (Optimizer, None),

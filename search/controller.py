@@ -20,6 +20,7 @@ from search.supply import Supply
 from spaces.errors import StudyError
 from spaces.records import Directives, Ending, Offer, Outcome, Report, State, Trial
 from spaces.settings import Objective
+from spaces.words import unknown
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -75,6 +76,7 @@ class Controller:
         """`ended` and `queued`: all that was ever started. The other numbers below `space.search.trials` are new."""
         self._space = space
         self._objective: Objective = space.search.objective
+        self._objective_seen = False
         self._planned = space.search.trials
         self._strategy = strategy
         self._monitors = monitors
@@ -121,12 +123,27 @@ class Controller:
                 monitor.recall(memory.copied())
         return cls(space, strategy, monitors, memory, ended=ended, queued=queued)
 
+    def _check_objective(self, reports: Sequence[Report]) -> None:
+        """Raise StudyError at the first validation of a study if it does not have the objective.
+
+        At the end of a trial if what is missing is an average: other trials of the space may have it.
+        """
+        wanted = (self._objective.metric, self._objective.variant, self._objective.condition)
+        for report in () if self._objective_seen else reports:
+            found = [metric[:3] for metric in report.metrics]
+            self._objective_seen = self._objective_seen or wanted in found
+            average = wanted[1] != "raw" and all(wanted[1] != variant for _, variant, _ in found)
+            early = average and report.state == "running"
+            if found and not self._objective_seen and report.state != "diverged" and not early:
+                raise StudyError(f"search.objective: {_no_such(self._objective, found)}")
+
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
         What the memory raises goes through; the run is over then, and a new controller goes on from what was written.
         """
         accepted = self._accepted(reports, offer.worker)
+        self._check_objective(accepted)
         self._judge(accepted, self._record(accepted, offer.worker))
         self._return_dropped(offer)
         if offer.structure is None and offer.lanes:
@@ -319,3 +336,8 @@ def _check_together(monitors: Sequence[Monitor]) -> None:
         raise StudyError(
             "search.stopping: population stands alone or with patience; its copies start where others compare"
         )
+
+
+def _no_such(objective: Objective, found: Sequence[tuple[str, str, str]]) -> str:
+    names = ["/".join(part for part in parts if part) for parts in found]
+    return f"{unknown('metric that a validation reports', str(objective), names)}"

@@ -377,3 +377,9 @@ def test_what_is_symmetric_about_a_point_stays_and_says_how(
     torch.testing.assert_close(found.knots, knots, rtol=0, atol=1e-6)
     moved = found.knots.roll(-found.shift // 2) if sign == 1 else found.knots
     torch.testing.assert_close(moved, sign * moved.flip(0), rtol=0, atol=1e-6)
+
+
+def test_a_polynomial_in_powers_has_a_highest_degree() -> None:
+    with pytest.raises(PluginError, match=r"degree: 21 must be at most 20 .* choose chebyshev"):
+        Polynomial(degree=21)
+    Chebyshev(degree=36)

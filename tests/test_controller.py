@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Collection, Sequence
@@ -18,6 +19,7 @@ from search.objectives import objective_after
 from search.samplers import Strategy
 from search.stopping import Monitor
 from search.supply import RARE, Supply
+from spaces.errors import StudyError
 from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Stage, Trial
 from spaces.settings import Objective
 from spaces.space import Space
@@ -577,3 +579,25 @@ def audit_without_duplicates(memory: Rows, here: Space) -> None:
 
 TestSimulation = Simulation.TestCase
 TestSimulation.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize(
+    ("objective", "at"), [("itp/raw", 10), ("tvd/raw/length=9", 10), ("tvd/bema", LENGTH), ("tvd/raw", None)]
+)
+def test_an_objective_that_no_validation_has_ends_the_study(objective: str, at: int | None) -> None:
+    """With an average that is missing at the end of a trial, as others may have it; else at the first validation."""
+    here = space(PLAIN, trials=3)
+    parsed = dict(zip(("metric", "variant", "condition"), (*objective.split("/"), ""), strict=False))
+    wanted = dataclasses.replace(here.search.objective, **parsed)
+    here = dataclasses.replace(here, search=dataclasses.replace(here.search, objective=wanted))
+    controller = Controller.begin(here, Rows())
+    [trial] = controller.exchange([], Offer(worker="a", lanes=1)).start
+    for step in (10, 20, LENGTH):
+        state = "finished" if step == LENGTH else "running"
+        report = Report(number=trial.number, step=step, metrics=(Metric("tvd", "raw", "", 0.5),), state=state)
+        if step == at:
+            with pytest.raises(StudyError, match=rf"search.objective: .*{objective}.* choose one of tvd/raw"):
+                controller.exchange([report], Offer(worker="a", lanes=0, structure="x"))
+            return
+        controller.exchange([report], Offer(worker="a", lanes=0, structure="x"))
+    assert at is None

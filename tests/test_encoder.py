@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spaces import plugins
-from tests.test_models import TASK
+from tests.test_models import BOTH_SIDES as TASK
 from workers.models import Model
 from workers.scorers import Scorer
 

@@ -249,9 +249,9 @@ def test_the_estimated_temperature_is_the_ratio_of_the_moments() -> None:
 @pytest.mark.parametrize("path", ["model", "scorer"])
 def test_temperatures_that_cannot_be_are_refused_in_one_line(path: str) -> None:
     family, name = (Model, "linearised_attention") if path == "model" else (Scorer, "softmax_evaluation")
-    with pytest.raises(PluginError, match=rf"^{path}\.temperatures: '0' must be a number > 0; write numbers"):
+    with pytest.raises(PluginError, match=rf"^{path}\.temperatures: '0' must be a number in "):
         plugins.build(family, {"name": name, "temperatures": "1 0"})
-    with pytest.raises(PluginError, match=r"'2,' must be a number > 0"):
+    with pytest.raises(PluginError, match=r"'2,' must be a number in "):
         sweep(f"{path}.temperatures", "2, 4")
 
 

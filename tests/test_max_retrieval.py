@@ -190,7 +190,7 @@ def test_validation_sharpens_the_attention_of_the_same_weights() -> None:
     np.testing.assert_allclose(sharpened, powers / powers.sum(-1, keepdims=True), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", plugins.names(Scorer))
+@pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
 def test_weights_are_those_that_the_scorer_gives_queries_and_keys(name: str) -> None:
     """Logits are computed without keys where the scorer needs none."""
     model, parameters = model_and_parameters(plugins.build(Scorer, {"name": name}))

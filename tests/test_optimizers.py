@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from spaces import plugins
+from spaces.errors import PluginError
 from workers.layout import Layout
 from workers.optimizers import Optimizer
 from workers.optimizers.muon import Muon, orthogonalised
@@ -180,3 +181,9 @@ def test_muon_stacked_is_muon_alone() -> None:
     for lane in range(3):
         alone = one(parameters[lane], gradient[lane], rates[lane], steps[lane])
         torch.testing.assert_close(together[lane], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_muon_needs_a_matrix() -> None:
+    with pytest.raises(PluginError, match=r"optimizer\.name: 'muon' needs matrices between hidden channels"):
+        Muon().check([Parameter(shape=(3, 3))])
+    Muon().check([Parameter(shape=(3,)), Parameter(shape=(3, 3), matrices=1)])

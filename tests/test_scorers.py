@@ -180,7 +180,7 @@ def test_lanes_together_are_lanes_alone(configuration: dict[str, Any]) -> None:
         torch.testing.assert_close(together[lane], alone, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", plugins.names(Scorer))
+@pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
 def test_a_pack_trains_it_as_it_trains_alone(name: str) -> None:
     settings = config(steps=4, every=4, batch=8, validation_batch=16, dtype="float32", model={"scorer": {"name": name}})
     settings["model"]["residual_dropout"] = 0.2
@@ -364,6 +364,17 @@ def test_mixed_heads_are_their_scorers() -> None:
 def test_mixed_heads_refuse_a_scorer_of_queries_and_keys() -> None:
     with pytest.raises(PluginError, match="'cosformer' reads queries and keys; mixed takes scorers of logits"):
         built({"name": "mixed", "second": {"name": "cosformer"}})
+
+
+def test_mixed_heads_refuse_to_leave_the_second_scorer_without_one() -> None:
+    for fields, heads in (({}, 1), ({"first_heads": 9}, 2)):
+        with pytest.raises(PluginError, match=r"model\.scorer\.first_heads: \d of \d heads leave none for"):
+            built({"name": "mixed", **fields}).parameters(heads)
+
+
+def test_a_spline_kernel_refuses_a_gated_phi() -> None:
+    with pytest.raises(PluginError, match=r"model\.scorer\.phi: a gated activation"):
+        built({"name": "spline_kernel", "phi": {"name": "swiglu"}})
 
 
 def test_temperature_at_inference_is_the_validations_alone() -> None:

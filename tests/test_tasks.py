@@ -139,9 +139,10 @@ def test_a_metric_of_outputs_that_are_not_finite_is_not_finite(task: Task) -> No
     metrics: Callable[[str], bool] = {
         name: bool(values.isfinite().all()) for name, values in task.metrics(broken, batch).items()
     }.__getitem__
-    judged = [name for name in task.metrics(broken, batch) if not name.endswith(REFERENCES)]
+    judged = [name for name in task.metrics(broken, batch) if not name.startswith(REFERENCES)]
     assert judged
-    assert any(not metrics(name) for name in judged)
+    assert any(not metrics(name) for name in judged), "one is enough for the trial to count as diverged"
 
 
-REFERENCES = ("bayes_error", "least_squares_error", "zero_error", "closed_form_error", "closed_form_optimum")
+REFERENCES = ("bayes_", "least_squares_", "zero_", "closed_form_", "true", "false")
+"""Metrics of the data alone: what others would say of it, and counts."""

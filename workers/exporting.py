@@ -13,6 +13,7 @@ from torch import Tensor
 
 from spaces.errors import StudyError
 from spaces.plugins import name_of
+from spaces.words import unknown
 from workers.activations import Activation
 from workers.activations.gelu import Gelu
 from workers.activations.identity import Identity
@@ -29,7 +30,7 @@ from workers.train import Recipe
 Arrays = Mapping[str, np.ndarray]
 
 ACTIVATIONS: Mapping[type[Activation], str] = {
-    Gelu: "gelu",
+    Gelu: "gelu",  # with `form: tanh` gelu_new
     Identity: "linear",
     Relu: "relu",
     ReluSquared: "relu2",
@@ -50,9 +51,21 @@ def write_safetensors(path: Path, weights: Arrays) -> None:
     save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path)
 
 
+def check_package() -> None:
+    """Raise StudyError if the package that writes weights is not there."""
+    _saver()
+
+
+def check_variant(config: Mapping[str, Any], variant: str) -> None:
+    """Raise StudyError with the choices if a trial of this configuration has no such variant of its parameters."""
+    averages = Recipe.of(config).averaging.variants
+    known = ["raw", *(f"{average.name} {average.condition}".strip() for average in averages)]
+    if variant not in known:
+        raise StudyError(f"--variant: {unknown('variant of this trial', variant, known)}")
+
+
 def check_gpt2(config: Mapping[str, Any]) -> None:
     """Raise StudyError that names everything in which the architecture of a trial is not GPT-2's."""
-    _saver()
     if reasons := list(_obstacles(Recipe.of(config))):
         raise StudyError("the trial is no GPT-2: " + "; ".join(reasons))
 
@@ -151,7 +164,7 @@ def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]
         "n_layer": model.depth,
         "n_head": model.heads,
         "n_inner": model.mlp_multiple * model.width,
-        "activation_function": ACTIVATIONS[type(model.activation)],
+        "activation_function": _activation(model.activation),
         "layer_norm_epsilon": model.norm_epsilon,
         "tie_word_embeddings": model.tied,
         "resid_pdrop": 0.0,
@@ -160,6 +173,11 @@ def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]
         "bos_token_id": None,
         "eos_token_id": None,
     }
+
+
+def _activation(activation: Activation) -> str:
+    approximate = isinstance(activation, Gelu) and activation.form == "tanh"
+    return "gelu_new" if approximate else ACTIVATIONS[type(activation)]
 
 
 def _obstacles(recipe: Recipe) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from spaces.errors import StudyError
 from spaces.records import Report, Trial
 from workers.pack import NARROWEST, Pack
 from workers.pool.process import prepare
@@ -27,13 +26,10 @@ def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Repo
 def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch) -> dict[str, np.ndarray]:
     """The trial's parameters by name after `steps` steps, trained again from its step 0.
 
-    `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`); raises StudyError with the choices.
+    `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`).
     """
     pack, _ = _trained(trial, steps, device, watch)
-    found = pack.weights(0, trial)
-    if variant not in found:
-        raise StudyError(f"variant {variant!r}: trial {trial.number} has none such; choose one of {', '.join(found)}")
-    return {name: tensor.cpu().numpy() for name, tensor in found[variant].items()}
+    return {name: tensor.cpu().numpy() for name, tensor in pack.weights(0, trial)[variant].items()}
 
 
 def _trained(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:

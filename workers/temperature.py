@@ -54,8 +54,10 @@ def sweep(path: str, temperatures: str) -> Mapping[str, float]:
             value = float(item)
         except ValueError:
             value = 0.0
-        if not 0 < value < float("inf"):
-            raise PluginError(f"{path}: {item!r} must be a number > 0; write numbers with spaces between them")
+        if not 1e-3 <= value <= 1e6:
+            raise PluginError(
+                f"{path}: {item!r} must be a number in [0.001, 1e+06]; write numbers with spaces between them"
+            )
         found[f"temperature={item}"] = value
     return found
 

@@ -49,6 +49,7 @@ class Recipe:
             training=Training(**config["training"]),
         )
         recipe.model.check(recipe.task)
+        recipe.optimizer.check(recipe.model.parameters(recipe.task).values())
         if recipe.training.pad_shapes and recipe.training.diagnostics:
             raise PluginError(
                 "training.pad_shapes: true, but diagnostics do not know padding; set one of the two to false"
@@ -161,7 +162,8 @@ def judged(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Ba
 
 def update_key(recipe: Recipe) -> str:
     """What `updated` does but for numbers: recipes of equal keys share its recordings."""
-    layout = [(parameter.shape, parameter.decay) for parameter in layout_of(recipe).parameters.values()]
+    parameters = layout_of(recipe).parameters.items()
+    layout = [(name, parameter.shape, parameter.decay, parameter.matrices) for name, parameter in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging)]
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
 

@@ -8,15 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from spaces.errors import PluginError
 from workers.activations._approximation import Approximation
+
+HIGHEST = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Polynomial(Approximation):
     """The polynomial nearest to another activation, in squares at evenly spaced points, evaluated by Horner's method.
 
-    Source: paper 002, Appendix F. Powers of high degree nearly cancel near the ends: `chebyshev` keeps more digits.
+    Source: paper 002, Appendix F. Powers of high degree nearly cancel near the ends, in float32 from degree 21 on
+    beyond use: `chebyshev` takes any degree.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.degree > HIGHEST:
+            raise PluginError(
+                f"model.activation.degree: {self.degree} must be at most {HIGHEST} for a polynomial in powers, whose "
+                "terms cancel; choose chebyshev for more"
+            )
 
     def fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         points = np.linspace(-1, 1, self.points)

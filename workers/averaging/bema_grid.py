@@ -25,8 +25,8 @@ class BemaGrid(Averaging):
     """
 
     rho: float = knob(10.0, low=1)
-    kappas: int = size(10)
-    etas: int = size(10)
+    kappas: int = size(10, high=100)
+    etas: int = size(10, high=100)
 
     @property
     def variants(self) -> Sequence[Variant]:

@@ -31,7 +31,13 @@ class File(Corpus):
     def documents(self) -> Iterator[str]:
         for path in self._files():
             for document in _documents(path, self.column):
-                yield STRIPPERS[self.comments](document)
+                yield self._stripped(document, path)
+
+    def _stripped(self, document: str, path: Path) -> str:
+        try:
+            return STRIPPERS[self.comments](document)
+        except SyntaxError as error:
+            raise PluginError(f"task.corpus.comments: {path} is not {self.comments}: {error.msg}") from error
 
     def content(self) -> str:
         settings = [VERSION, self.column, self.comments]
@@ -58,7 +64,7 @@ def _documents(path: Path, column: str) -> Iterator[str]:
     if path.suffix != ".jsonl":
         yield whole
         return
-    for number, line in enumerate(whole.splitlines(), 1):
+    for number, line in enumerate(whole.split("\n"), 1):
         if line.strip():
             yield _entry(line, column, f"{path}:{number}")
 

@@ -128,6 +128,18 @@ def over(kind: type[Kind], task: Task, model: Model) -> Kind:
     )
 
 
+def check_sight(task: TokenTask, model: Model, *, causal: bool) -> None:
+    """Raise PluginError if the model sees the answer in its input, or not what it needs for it."""
+    if task.causal == causal:
+        return
+    name, own = plugins.name_of(task), plugins.name_of(model)
+    if task.causal:
+        raise PluginError(
+            f"model.name: {own!r} sees the tokens that {name!r} asks for; choose a causal one, transformer"
+        )
+    raise PluginError(f"model.name: {own!r} sees what comes before alone, {name!r} needs both sides; choose encoder")
+
+
 def dropped(values: Tensor, keep: Tensor) -> Tensor:
     """Values with the dropped ones zero. Inverted dropout (Srivastava et al. 2014) also divides by 1 - rate.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from spaces.fields import flag, knob
-from workers.models import in_use, over
+from workers.models import check_sight, in_use, over
 from workers.models._layers import Layered
 from workers.parameters import Parameter, Parameters
 from workers.tasks import Batch, Task, TokenTask
@@ -24,7 +24,7 @@ class OverTokens(Layered):
     """Logits become cap * tanh(logits / cap); 0: they stay (Gemma 2, modded-nanogpt)."""
 
     def check(self, task: Task) -> None:
-        over(TokenTask, task, self)
+        check_sight(over(TokenTask, task, self), self, causal=self.causal)
         super().check(task)
 
     def reading(self, task: Task) -> Mapping[str, Parameter]:

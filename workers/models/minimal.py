@@ -11,7 +11,18 @@ from torch import Tensor
 
 from spaces.fields import knob, option, part, size
 from spaces.plugins import actual, replaced
-from workers.models import HIGHEST_RATE, Affine, Attention, FusedGradient, Model, Site, dropped, over, scale_of
+from workers.models import (
+    HIGHEST_RATE,
+    Affine,
+    Attention,
+    FusedGradient,
+    Model,
+    Site,
+    check_sight,
+    dropped,
+    over,
+    scale_of,
+)
 from workers.native import minimal as minimal_native
 from workers.parameters import Constant, Parameter, Parameters, under, within
 from workers.scorers import LogitScorer, Scorer, scaled_logits
@@ -56,7 +67,7 @@ class Minimal(Model):
 
     def check(self, task: Task) -> None:
         """Any task over tokens fits: there are no positions and so no longest input."""
-        over(TokenTask, task, self)
+        check_sight(over(TokenTask, task, self), self, causal=True)
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
         tokens = over(TokenTask, task, self).tokens

@@ -6,7 +6,7 @@ Flat, since an update is then a dozen operations on [L, P] however many matrices
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from spaces.fields import knob, part
 from workers.layout import Layout
+from workers.parameters import Parameter
 from workers.schedules import Schedule
 
 Moments = Mapping[str, Tensor]
@@ -31,6 +32,10 @@ class Optimizer(ABC):
     def may_pad(self) -> bool:
         """Whether zeros may be added to the parameters without a change of what it computes."""
         return True
+
+    def check(self, parameters: Iterable[Parameter]) -> None:
+        """Raise PluginError if a model with these parameters cannot be trained by it; most train all."""
+        return
 
     @abstractmethod
     def start(self, parameters: Tensor, layout: Layout) -> Moments:

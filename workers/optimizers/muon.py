@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
+from spaces.errors import PluginError
 from spaces.fields import flag, knob, option, size
 from workers.layout import Layout
 from workers.optimizers import Moments, exact
 from workers.optimizers._moments import TwoMoments
+from workers.parameters import Parameter
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
 """Of the iteration that makes all singular values about 1, in the range 0.7 to 1.2 after five steps."""
@@ -46,6 +48,10 @@ class Muon(TwoMoments):
     def may_pad(self) -> bool:
         """The rate depends on the true shape of a matrix."""
         return False
+
+    def check(self, parameters: Iterable[Parameter]) -> None:
+        if not any(parameter.matrices for parameter in parameters):
+            raise PluginError("optimizer.name: 'muon' needs matrices between hidden channels, and the model has none")
 
     def start(self, parameters: Tensor, layout: Layout) -> Moments:
         return {**super().start(parameters, layout), "buffer": torch.zeros_like(parameters)}

@@ -16,6 +16,9 @@ from workers.pool.devices import default_workers
 from workers.pool.process import prepare
 from workers.pool.widths import employed
 
+SIGNALS_EVERY = 0.2
+"""Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""
+
 
 def run(controller: Steering, *, device: str, width: int | None = None, workers: int | None = None) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
@@ -30,7 +33,8 @@ def run(controller: Steering, *, device: str, width: int | None = None, workers:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            thread.join(SIGNALS_EVERY)
     if desk.failure:
         raise desk.failure
 

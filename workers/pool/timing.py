@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,8 @@ import torch
 
 from spaces.records import Trial
 from workers.pack import Pack
+from workers.randomness import Purpose, Streams
+from workers.train import Recipe, judged, layout_of
 
 WARM_UP_STEPS = 3
 STEPS_BETWEEN_LOOKS = 10
@@ -30,6 +33,21 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
         steps += STEPS_BETWEEN_LOOKS
     validation = _seconds_to_validate(pack) if pack.running else 0.0  # lanes that diverged are gone
     return width / (elapsed / steps + validation / every)
+
+
+def metrics_a_validation(trial: Trial) -> int:
+    """How many metrics a trial reports each time, the mean training loss included; from sets of two sequences."""
+    recipe = Recipe.of(trial.config)
+    layout, seeds = layout_of(recipe), torch.tensor([trial.seed])
+    parameters = layout.initial(seeds)[0].to(recipe.dtype)
+    streams = Streams.of(seeds, Purpose.VALIDATION_DATA, 0)
+    sets = [recipe.task.validation(streams, 2), *recipe.task.shifted(streams, 2).values()]
+    found = 0
+    for model, whole in itertools.product(recipe.model.evaluations().values(), sets):
+        batch = {name: tensor[0, : max(2, recipe.task.judged_together)] for name, tensor in whole.items()}
+        metrics = judged(recipe, layout, model, parameters, batch)
+        found += len(recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}))
+    return found * (1 + len(recipe.averaging.variants)) + 1
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:

@@ -38,6 +38,8 @@ class Mixed(LogitScorer):
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
         first = self._split(heads)
+        if first >= heads:
+            raise PluginError(f"model.scorer.first_heads: {first} of {heads} heads leave none for model.scorer.second")
         return {
             **under("first", self.first.parameters(first)),
             **under("second", self.second.parameters(heads - first)),

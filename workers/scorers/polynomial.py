@@ -18,7 +18,8 @@ class Polynomial(LogitScorer):
     """Weights z^power / sqrt(N); P1 and P3 of the source have powers 1 and 3. May be negative; rows do not sum to 1.
 
     N is the number of keys that the query sees (`visible`), or of all keys there are (`all`): the source and paper 002
-    write the length of the sequence, which leaves causal attention open. Source: Saratchandran et al. 2024,
+    write the length of the sequence, which leaves causal attention open. z is scaled by 1 / sqrt(c) here as everywhere,
+    where paper 002 has the bare products: its P3 is c^1.5 times as large. Source: Saratchandran et al. 2024,
     "Rethinking Softmax: Self-Attention with Polynomial Activations", section 4.
     """
 

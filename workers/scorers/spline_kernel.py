@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spaces.errors import PluginError
 from spaces.fields import part
 from workers.activations import Activation
 from workers.parameters import Parameter, Parameters, under, within
@@ -25,6 +26,10 @@ class SplineKernel(Scorer):
     """
 
     phi: Activation = part(Activation, "spline")
+
+    def __post_init__(self) -> None:
+        if self.phi.inputs != 1:
+            raise PluginError("model.scorer.phi: a gated activation is no function of one number")
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
         return under("phi", self.phi.parameters())

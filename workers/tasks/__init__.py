@@ -88,6 +88,11 @@ class TokenTask(Task):
         """Number v of distinct token ids the model reads and writes."""
 
     @property
+    def causal(self) -> bool:
+        """Whether a model may see only the tokens up to the one that it answers for: others stand in its input."""
+        return True
+
+    @property
     def actual_tokens(self) -> int | Tensor:
         """`tokens` without padding."""
         return self.tokens

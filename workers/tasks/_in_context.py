@@ -31,7 +31,7 @@ class InContext(VectorTask):
     curriculum_start: int = knob(11, low=1, integer=True)
     curriculum_growth: int = knob(2, low=0, integer=True)
     curriculum_every: int = knob(2000, low=1, integer=True)
-    deviants: int = size(2, low=0)
+    deviants: int = size(2, low=0, high=18)
     """Judged on sequences with one number of the order of 10, of 100, ..., this many powers of ten."""
 
     @final

@@ -90,7 +90,7 @@ def pairs_of(folder: str, *, good_first: bool) -> Mapping[str, Sequence[Pair]]:
 
 def _pairs(file: Path, good_first: bool) -> Sequence[Pair]:
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise PluginError(f"{file}: this is not a text that can be read") from error
     if not lines or len(lines) % 2:

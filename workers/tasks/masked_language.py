@@ -54,6 +54,10 @@ class MaskedLanguage(LanguageTask):
         return self.tokenised.end + 1
 
     @property
+    def causal(self) -> bool:
+        return False
+
+    @property
     def ask(self) -> Ask:
         return _WAYS[self.probe_way]
 
