@@ -1,4 +1,4 @@
-"""The command weights: train a stored trial again and write what it learned."""
+"""The commands weights and refit: train a stored trial again, and write or use what it learned."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from cli.restoring import place_like, restored, training_bar
 from cli.tables import show_text
 from cli.wiring import families
 from spaces.errors import StudyError
+from spaces.records import Trial
 from storage.frames import open_reader
 
 FORMATS = ("safetensors", "gpt2")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command of this module to the program."""
+    """Add the commands of this module to the program."""
     app.command()(weights)
+    app.command()(refit)
 
 
 def weights(
@@ -52,11 +54,50 @@ def weights(
 
     Example: search weights tinystories 4 --variant bema --format gpt2 -o tiny-gpt2
     """
-    from spaces import parse
     from workers.exporting import check_gpt2, check_package, check_variant, write_gpt2, write_safetensors
     from workers.replay import weights as retrained
 
     _check_place(output, form, force)
+    trial, steps, place = _stored(study, number, storage, device)
+    check_variant(trial.config, variant)
+    check_package()
+    if form == "gpt2":
+        check_gpt2(trial.config)
+    with training_bar(number, steps) as watch:
+        learned = retrained(trial, variant=variant, steps=steps, device=place, watch=watch)
+    if form == "gpt2":
+        write_gpt2(output, trial.config, learned)
+    else:
+        write_safetensors(output, learned)
+    count = sum(array.size for array in learned.values())
+    show_text(f"{output}: {count:,} parameters of trial {number} after step {steps:,}, {variant}")
+
+
+def refit(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    condition: Annotated[str, typer.Option(help="A condition's set in place of the validation set: 'items=64'.")] = "",
+    storage: Storage = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
+    ] = None,
+) -> None:
+    """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the scorer for a space.
+
+    Example: search refit quick-max-retrieval 0 --condition items=256
+    """
+    from workers.replay import refitted
+
+    trial, steps, place = _stored(study, number, storage, device)
+    with training_bar(number, steps) as watch:
+        found = refitted(trial, condition=condition, steps=steps, device=place, watch=watch)
+    show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in found.items()) + "}")
+
+
+def _stored(study: str, number: int, storage: str | None, device: str | None) -> tuple[Trial, int, str]:
+    """A trial, how far it was trained, and where to train it again."""
+    from spaces import parse
+
     if device:
         check_device(device)
     with open_reader(storage_url(storage)) as reader:
@@ -65,19 +106,7 @@ def weights(
         kinds = {worker: kind.partition(":")[0] for worker, kind in reader.workers(study)["id", "device"].rows()}
     if not row["steps"]:
         raise StudyError(f"trial {number} of {study} ({row['state']}) has not been trained yet")
-    check_variant(trial.config, variant)
-    check_package()
-    if form == "gpt2":
-        check_gpt2(trial.config)
-    place = device or place_like(kinds.get(row["worker"]))
-    with training_bar(number, row["steps"]) as watch:
-        learned = retrained(trial, variant=variant, steps=row["steps"], device=place, watch=watch)
-    if form == "gpt2":
-        write_gpt2(output, trial.config, learned)
-    else:
-        write_safetensors(output, learned)
-    count = sum(array.size for array in learned.values())
-    show_text(f"{output}: {count:,} parameters of trial {number} after step {row['steps']:,}, {variant}")
+    return trial, row["steps"], device or place_like(kinds.get(row["worker"]))
 
 
 def _check_place(output: Path, form: str, force: bool) -> None:

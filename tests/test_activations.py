@@ -25,6 +25,7 @@ from workers.activations.gelu import Gelu
 from workers.activations.polynomial import Polynomial
 from workers.activations.sinc import Sinc
 from workers.activations.spline import Spline
+from workers.models import Model
 from workers.native import library
 from workers.parameters import Parameters
 from workers.tracing import Traced
@@ -383,3 +384,49 @@ def test_a_polynomial_in_powers_has_a_highest_degree() -> None:
     with pytest.raises(PluginError, match=r"degree: 21 must be at most 20 .* choose chebyshev"):
         Polynomial(degree=21)
     Chebyshev(degree=36)
+
+
+VALUES = "0.3 -0.2 0.1 0.5 0.9"
+
+
+def test_a_given_spline_starts_at_its_values_and_frozen_has_nothing_to_learn() -> None:
+    numbers = [float(word) for word in VALUES.split()]
+    there = torch.linspace(-3, 3, 50, dtype=torch.float64)
+    expected = by_numpy(there, torch.tensor(numbers, dtype=torch.float64), -2.0, 2.0)
+    fields: dict[str, Any] = {"knots": 5, "low": -2.0, "high": 2.0, "start": "given", "values": VALUES}
+    learned, frozen = Spline(**fields), Spline(**fields, frozen=True)
+    start = learned.parameters()["knots"].start.values(torch.full((1, 5), 0.5, dtype=torch.float64))[0]
+    torch.testing.assert_close(learned.apply(there, {"knots": start}), expected, rtol=1e-12, atol=1e-12)
+    assert not frozen.parameters()
+    torch.testing.assert_close(frozen.apply(there, {}), expected, rtol=1e-12, atol=1e-12)
+    cleaned = Spline(**fields, frozen=True, symmetrised=True)
+    own = symmetrised(torch.tensor(numbers, dtype=torch.float64)).knots
+    torch.testing.assert_close(cleaned.apply(there, {}), by_numpy(there, own, -2.0, 2.0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"values": "1 2"}, "'gelu' must be 'given' with values"),
+        ({"frozen": True}, "'gelu' must be 'given'"),
+        ({"start": "given", "values": "1 2"}, "2 numbers must be 5, one a knot"),
+        ({"start": "given", "values": "1 2 x 4 5"}, "must be numbers"),
+        ({"start": "given", "values": "1 2 nan 4 5"}, "must be finite numbers"),
+        ({"start": "given", "values": "0 0 0 0 0", "symmetrised": True}, "not all 0"),
+    ],
+)
+def test_values_that_do_not_fit_a_spline_are_told(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(PluginError, match=words):
+        Spline(knots=5, **fields)
+
+
+def test_an_approximation_tells_how_far_off_it_is() -> None:
+    for member in (Chebyshev(degree=9), Polynomial(degree=9, of=Gelu())):
+        there = torch.linspace(-20, 20, 10_001, dtype=torch.float64)
+        knots = Spline().parameters()["knots"].start.values(torch.full((1, 121), 0.5, dtype=torch.float64))[0]
+        distance = member.apply(there, {"knots": knots}) - member.of.apply(there, {"knots": knots})
+        told = member.facts()
+        assert told["approximation_error"] == pytest.approx(float(distance.square().mean().sqrt()), rel=1e-6)
+        assert told["largest_approximation_error"] == pytest.approx(float(distance.abs().max()), rel=1e-6)
+    model = plugins.build(Model, {"name": "transformer", "width": 4, "activation": {"name": "chebyshev", "degree": 9}})
+    assert plugins.facts(model)["activation.approximation_error"] == Chebyshev(degree=9).facts()["approximation_error"]

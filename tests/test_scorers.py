@@ -404,6 +404,12 @@ def test_refitting_the_adaptive_temperature_finds_the_best_temperatures() -> Non
     np.testing.assert_allclose([found[f"a{power}"] for power in (4, 3, 2, 1, 0)], expected, rtol=1e-6)
 
 
+def test_refitting_needs_queries_that_differ() -> None:
+    z = torch.eye(6).double().repeat(20, 1)
+    with pytest.raises(ValueError, match=r"entropies of .* are too alike to fit degree 4"):
+        refit(z, (z.argmax(-1) + 1) % 6)
+
+
 def test_refitting_needs_queries_that_miss() -> None:
     z = torch.eye(6).double()
     with pytest.raises(ValueError, match="0 of 6 queries miss their target"):

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.numpy import load_file
 
 from cli.main import main
+from spaces import plugins
 from spaces.errors import StudyError
 from tests.trials import config, trial
 from workers.exporting import check_gpt2, check_variant, write_gpt2
 from workers.pack import Pack
 from workers.replay import weights
+from workers.scorers import Scorer
+from workers.scorers.adaptive_temperature import AdaptiveTemperature
 from workers.tasks._draws import Split
 from workers.train import Recipe, layout_of
 
@@ -179,3 +183,27 @@ def test_the_command_writes_what_a_study_trained(search: Search, tmp_path: Path)
     ]:
         assert reason in search("weights", "tiny", *arguments, status=2)
         assert not (tmp_path / "x").exists()
+
+
+def test_adaptive_temperature_is_refitted_to_a_stored_trial(search: Search, tmp_path: Path) -> None:
+    """What is printed can stand in a space."""
+    (tmp_path / "find.yaml").write_text(FIND)
+    search("launch", "find.yaml")
+    [(name, fields)] = yaml.safe_load(search("refit", "find", "0", "--condition", "items=32")).items()
+    found = plugins.build(Scorer, {"name": name, **fields})
+    assert isinstance(found, AdaptiveTemperature)
+    assert all(abs(value) > 1e-9 for value in (found.a4, found.a3, found.a2, found.a1, found.a0))
+    refused = search("refit", "find", "0", "--condition", "items=7", status=2)
+    assert "'items=7' is no condition of this task, did you mean 'items=32'?" in refused
+    assert "trial 9" in search("refit", "find", "9", status=2)
+
+
+FIND = """
+study: find
+task: {name: max_retrieval, largest: 32}
+model: {name: attention_pooling, width: 16}
+optimizer: {name: adam, learning_rate: 0.003, schedule: constant}
+averaging: none
+training: {steps: 800, batch: 32, validate_every: 800, validation_batch: 200}
+search: {sampler: random, trials: 1, objective: {maximize: accuracy/raw}}
+"""

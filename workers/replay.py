@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
+from spaces.errors import StudyError
 from spaces.records import Report, Trial
+from spaces.words import unknown
 from workers.pack import NARROWEST, Pack
 from workers.pool.process import prepare
+from workers.randomness import Purpose, Streams
+from workers.scorers import scaled_logits
+from workers.temperature import refit
+from workers.train import Recipe
 from workers.worker import CHECK_STEPS
 
 Watch = Callable[[int], None]
@@ -30,6 +37,35 @@ def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch
     """
     pack, _ = _trained(trial, steps, device, watch)
     return {name: tensor.cpu().numpy() for name, tensor in pack.weights(0, trial)[variant].items()}
+
+
+def refitted(trial: Trial, *, condition: str, steps: int, device: str, watch: Watch) -> dict[str, float]:
+    """Coefficients a4 .. a0 of adaptive temperature for the trial's last layer, all heads together (paper 001, App. F).
+
+    From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
+    if it does not, if the model shows no attention, or if too few queries miss.
+    """
+    recipe = Recipe.of(trial.config)
+    seeds, count = torch.tensor([trial.seed]), recipe.training.validation_batch
+    plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+    sets = {"": recipe.task.validation(plain, count), **recipe.task.shifted(shifted, count)}
+    if condition not in sets:
+        raise StudyError(f"--condition: {unknown('condition of this task', condition, filter(None, sets))}")
+    batch = {name: tensor[0] for name, tensor in sets[condition].items()}
+    if "relevant" not in batch:
+        raise StudyError("the task does not say which item is to be found; max_retrieval and haystack do")
+    pack, _ = _trained(trial, steps, device, watch)
+    named = {name: tensor.cpu() for name, tensor in pack.weights(0, trial)["raw"].items()}
+    layers = recipe.model.attention(named, batch)
+    if not layers:
+        raise StudyError("the model shows no attention")
+    logits = scaled_logits(layers[-1].query, layers[-1].key)[..., -1, :]  # [N, h, k] of the last query
+    logits = logits.masked_fill(~layers[-1].visible[..., -1, :].expand_as(logits), -torch.inf)
+    target = batch["relevant"].int().argmax(-1)[:, None].expand(logits.shape[:-1])
+    try:
+        return refit(logits.flatten(0, 1), target.flatten())
+    except ValueError as error:
+        raise StudyError(str(error)) from error
 
 
 def _trained(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:

@@ -11,6 +11,7 @@ Legend: d dimensions of an input, l pairs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -31,7 +32,8 @@ def refit(logits: Tensor, target: Tensor, degree: int = 4) -> dict[str, float]:
     `logits` [n, k] of n queries, `target` [n] the key that each should find. Queries whose largest logit is the
     target's already are left out: their best temperature is zero. For the others the temperature of the grid under
     which the target's weight is largest is the optimal one, and its inverse is fitted by least squares. Raises
-    ValueError if fewer queries than coefficients are left. Source: paper 001, Appendix F.
+    ValueError if fewer queries than coefficients are left, or if their entropies are too alike. Source: paper 001,
+    Appendix F.
     """
     wrong = logits.argmax(-1) != target
     z, right = logits[wrong].double(), target[wrong]
@@ -42,7 +44,13 @@ def refit(logits: Tensor, target: Tensor, degree: int = 4) -> dict[str, float]:
     weights = (z[:, None, :] / TEMPERATURES[:, None]).softmax(-1)  # [n, t, k]
     of_target = weights.gather(-1, right[:, None, None].expand(-1, len(TEMPERATURES), 1))[..., 0]
     beta = 1 / TEMPERATURES[of_target.argmax(-1)]
-    fitted: Any = np.polyfit(entropy.numpy(), beta.numpy(), degree)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", np.exceptions.RankWarning)
+        try:
+            fitted: Any = np.polyfit(entropy.numpy(), beta.numpy(), degree)
+        except np.exceptions.RankWarning as error:
+            least, most = float(entropy.min()), float(entropy.max())
+            raise ValueError(f"entropies of {least:.3g} to {most:.3g} are too alike to fit degree {degree}") from error
     return {f"a{degree - index}": float(value) for index, value in enumerate(fitted)}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from spaces.records import Scalar
 from workers.parameters import Parameter, Parameters
 
 
@@ -23,6 +24,10 @@ class Activation(ABC):
 
     def parameters(self) -> Mapping[str, Parameter]:
         """What is learned; the model names it `activation.<name>`. Most activations learn nothing."""
+        return {}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """What follows from its fields and is worth a column; of most nothing."""
         return {}
 
     @abstractmethod

@@ -5,9 +5,11 @@ Legend: m points, n degree.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.fields import knob, option, part, size
+from spaces.records import Scalar
 from workers.activations import Activation
 from workers.parameters import Parameter, Parameters
 
@@ -60,6 +63,11 @@ class Approximation(Activation):
         values = self.of.apply(there.to(like.dtype), learned)
         return (fit @ values.double()).to(like.dtype)
 
+    def facts(self) -> Mapping[str, Scalar]:
+        """How far it is from the other activation as that starts: root mean square and at most, over the range."""
+        mean, largest = _error_at_start(self)
+        return {"approximation_error": mean, "largest_approximation_error": largest}
+
     def error(self, learned: Parameters, samples: int = 10_001) -> tuple[float, float]:
         """Root mean square and largest distance to the other activation, over evenly spaced samples of the range."""
         like = next(iter(learned.values()), torch.zeros((), dtype=torch.float64))
@@ -74,3 +82,14 @@ class Approximation(Activation):
     @abstractmethod
     def evaluated(self, unit: Tensor, coefficients: Tensor) -> Tensor:
         """The polynomial with `coefficients` [n + 1] at `unit` [...], all in [-1, 1]."""
+
+
+@cache
+def _error_at_start(approximation: Approximation) -> tuple[float, float]:
+    """Once for all trials that have it."""
+    middle = torch.full((1, 1), 0.5, dtype=torch.float64)
+    starts = {
+        name: parameter.start.values(middle.expand(1, math.prod(parameter.shape)))[0]
+        for name, parameter in approximation.parameters().items()
+    }
+    return approximation.error(starts)

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class AttentionEntropy(Diagnostic):
     """Shannon entropy in nats of the weights that a query gives to the keys, mean over queries; by head and over all.
 
-    Weights that do not sum to 1 are divided by the sum of their absolute values. Source: paper 001, Figure 3 and
-    equation 16.
+    Weights that do not sum to 1 are divided by the sum of their absolute values. All weights are held at once, of any
+    scorer; of softmax alone, over very many keys, `workers.entropy.attention_entropy` streams them. Source: paper 001,
+    Figure 3 and equation 16.
     """
 
     def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:

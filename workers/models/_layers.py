@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from spaces.errors import PluginError
 from spaces.fields import flag, knob, option, part, size
+from spaces.records import Scalar
 from workers.activations import Activation
 from workers.attention import fused_causal_attention
 from workers.models import HIGHEST_RATE, Affine, Attention, Model, Site, dropped, scale_of
@@ -80,6 +81,10 @@ class Layered(Model):
         biased = self.position.bias(self.heads, torch.zeros(1, 1, self.width)) is not None
         if biased and not isinstance(self.scorer, LogitScorer):
             raise PluginError("model.position: its bias is added to logits, and model.scorer looks at queries and keys")
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """What its activation says of itself: `activation.approximation_error`."""
+        return under("activation", self.activation.facts()) if self.mlp_multiple else {}
 
     @abstractmethod
     def reading(self, task: Task) -> Mapping[str, Parameter]:
