@@ -11,6 +11,7 @@ from typing import Any, get_args
 import polars as pl
 
 from search.dropout import DropoutSummary, summarise_dropout
+from search.evaluations import both_ways
 from search.powers import compare, rest_of, split
 from search.tails import RAW, median_interval, ranked, tails
 from spaces.records import Scalar, State
@@ -66,6 +67,8 @@ class StudySummary:
     dropout: DropoutSummary
     diagnostics: pl.DataFrame
     """name, condition, variant, trials, value: means of the last validations of what is neither good nor bad."""
+    both_ways: pl.DataFrame
+    """Of weights that were also validated with the scorer of training (search.evaluations)."""
     powers: pl.DataFrame
     """kappa, eta, trials, value, raw, change, margin of the objective's metric (search.powers); no rows: no grid."""
 
@@ -121,6 +124,7 @@ def summarise(
             groups,
         ),
         diagnostics=_means_of_last(metrics.filter(told), ended),
+        both_ways=both_ways(scores),
         powers=compare(every, metric, condition),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+import scipy.stats
 
 from cli.report.document import Table
 from cli.report.study import document
@@ -106,3 +107,26 @@ def test_diagnostics_are_a_table_of_means_and_no_race() -> None:
 
 def test_names_of_diagnostics_are_those_of_the_family() -> None:
     assert sorted(diagnostic_names()) == sorted(plugins.names(Diagnostic))
+
+
+def test_weights_that_are_validated_both_ways_are_compared_trial_by_trial() -> None:
+    generator = np.random.default_rng(1)
+    ways = {condition: generator.uniform(0.2, 0.9, 6) for condition in ("", "items=32")}
+    ways |= {f"{c} scorer=trained".strip(): values - generator.uniform(0, 0.2, 6) for c, values in list(ways.items())}
+    rows = [trial_row(number, 0, "finished", 0.1) for number in range(6)]
+    metrics = [
+        (number, 20, "accuracy", "raw", condition, float(column[number]))
+        for condition, column in ways.items()
+        for number in range(6)
+    ]
+    study = study_row(objective="accuracy/raw", direction="maximize")
+    found = summarise(study, trials_frame(rows), metrics_frame(metrics))
+    assert found.both_ways["condition"].to_list() == ["", "items=32"]
+    for row in found.both_ways.iter_rows(named=True):
+        own, trained = ways[row["condition"]], ways[f"{row['condition']} scorer=trained".strip()]
+        told = scipy.stats.ttest_rel(own, trained)
+        assert row["p"] == pytest.approx(told.pvalue)
+        assert (row["low"], row["high"]) == pytest.approx(tuple(told.confidence_interval(0.95)))
+        assert (row["trained"], row["value"], row["pairs"]) == pytest.approx((trained.mean(), own.mean(), 6))
+    tables = [block for block in document(found).blocks if isinstance(block, Table)]
+    assert any(table.caption.startswith("The same weights") for table in tables)

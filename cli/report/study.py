@@ -50,6 +50,7 @@ def _results(summary: StudySummary) -> list[Block]:
     return [
         *_best(summary),
         *_averages(summary),
+        *_both_ways(summary),
         *_diagnostics(summary),
         Heading(text="Figures"),
         _figure_1(summary),
@@ -133,6 +134,28 @@ def _averages(summary: StudySummary) -> Iterable[Block]:
         yield _statistics_table(summary.statistics.filter(pl.col("kept") == kept), caption, several)
     if summary.groups.height > 1 and summary.across_groups.height:
         yield _across_table(summary)
+
+
+def _both_ways(summary: StudySummary) -> Iterable[Block]:
+    found = summary.both_ways
+    if found.is_empty():
+        return
+    rows = [
+        [
+            series_label((row["name"], row["condition"])),
+            row["variant"],
+            number(row["pairs"]),
+            *map(number, (row["trained"], row["value"], row["mean"])),
+            MISSING if row["pairs"] < 2 else f"{number(row['low'])} to {number(row['high'])}",
+            MISSING if row["pairs"] < 2 else number(row["p"]),
+        ]
+        for row in found.iter_rows(named=True)
+    ]
+    caption = (
+        "The same weights with the scorer of training and with that of validation, last validations, paired by trial"
+    )
+    header = ["Metric", "Variant", "Trials", "As trained", "As validated", "Change", "95 % interval", "p"]
+    yield Table(caption=caption, header=header, rows=rows, labels=2, folded=len(rows) > 24)
 
 
 def _diagnostics(summary: StudySummary) -> Iterable[Block]:
