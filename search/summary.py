@@ -12,6 +12,7 @@ import polars as pl
 
 from search.dropout import DropoutSummary, summarise_dropout
 from search.evaluations import both_ways
+from search.maps import maps
 from search.powers import compare, rest_of, split
 from search.tails import RAW, median_interval, ranked, tails
 from spaces.records import Scalar, State
@@ -67,6 +68,8 @@ class StudySummary:
     dropout: DropoutSummary
     diagnostics: pl.DataFrame
     """name, condition, variant, trials, value: means of the last validations of what is neither good nor bad."""
+    maps: pl.DataFrame
+    """Of the objective's metric over conditions of two numbers (search.maps)."""
     both_ways: pl.DataFrame
     """Of weights that were also validated with the scorer of training (search.evaluations)."""
     powers: pl.DataFrame
@@ -124,6 +127,7 @@ def summarise(
             groups,
         ),
         diagnostics=_means_of_last(metrics.filter(told), ended),
+        maps=maps(scores, ended, metric),
         both_ways=both_ways(scores),
         powers=compare(every, metric, condition),
     )

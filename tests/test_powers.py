@@ -130,3 +130,28 @@ def test_weights_that_are_validated_both_ways_are_compared_trial_by_trial() -> N
         assert (row["trained"], row["value"], row["pairs"]) == pytest.approx((trained.mean(), own.mean(), 6))
     tables = [block for block in document(found).blocks if isinstance(block, Table)]
     assert any(table.caption.startswith("The same weights") for table in tables)
+
+
+def test_conditions_of_two_numbers_are_maps_of_each_scorer() -> None:
+    scorers = ("softmax", "ssa")
+    rows = [trial_row(number, 0, "finished", 0.1, params={"model.scorer": scorers[number % 2]}) for number in range(4)]
+    places = [(length, sigma) for length in (10, 20) for sigma in (1, 2, 3)]
+    metrics = [
+        (number, 20, "accuracy", "raw", f"length={length} sigma={sigma}", number + length + 0.1 * sigma)
+        for number in range(4)
+        for length, sigma in places
+    ]
+    for other in ("alone=1 other=2", "slope=1 reach=2", "slope=2 reach=1"):
+        metrics += [(number, 20, "accuracy", "raw", other, 0.5) for number in range(4)]
+    study = study_row(objective="accuracy/raw/length=10 sigma=1", direction="maximize")
+    found = summarise(study, trials_frame(rows), metrics_frame(metrics))
+    assert found.maps["across"].unique().to_list() == ["length"], (
+        "one value of each number is no map, nor are two pairs"
+    )
+    for row in found.maps.iter_rows(named=True):
+        numbers = [number for number in range(4) if scorers[number % 2] == row["scorer"]]
+        assert row["value"] == pytest.approx(np.mean(numbers) + row["x"] + 0.1 * row["y"])
+    assert found.maps.height == 2 * len(places)
+    [picture] = [block for block in document(found).blocks if getattr(block, "number", None) == 6]
+    assert picture.caption.startswith("accuracy by length and sigma")
+    assert "panel for each scorer" in picture.caption

@@ -12,6 +12,7 @@ from cli.options import OptionError
 from cli.report import dropout_figures, figures, html, markdown
 from cli.report.document import Block, Document, Heading, Paragraph, Picture, Table
 from cli.report.drawing import look
+from cli.report.map_figure import map_figure
 from cli.report.powers_figure import powers_figure
 from cli.report.selection import series_label, shown
 from cli.report.words import MISSING, number, parameter, percent, percent_with_margin, with_margin
@@ -57,6 +58,7 @@ def _results(summary: StudySummary) -> list[Block]:
         *_figures_2_and_3(summary),
         _figure_4(summary),
         *_figure_5(summary),
+        *_map_figures(summary),
         *_groups(summary),
         Heading(text="How these numbers are made"),
         *_notes(),
@@ -284,6 +286,15 @@ def _figure_5(summary: StudySummary) -> Iterable[Block]:
         f"({number(powers['raw'][0])}), for EMA power κ and BEMA power η (paper 003, section 6).{winner}"
     )
     yield Picture(number=5, caption=caption, svg=powers_figure(powers, 5))
+
+
+def _map_figures(summary: StudySummary) -> Iterable[Block]:
+    """The objective's metric over each two numbers of its conditions."""
+    metric = summary.objective.split("/")[0]
+    for place, ((across, up), cells) in enumerate(summary.maps.group_by("across", "up", maintain_order=True), 6):
+        caption = f"{metric} by {across} and {up}: means over trials, raw parameters, each with its last validation"
+        panels = ", a panel for each scorer." if cells["scorer"].n_unique() > 1 else "."
+        yield Picture(number=place, caption=caption + panels, svg=map_figure(cells, place))
 
 
 def _winner(row: dict[str, Any], minimize: bool) -> str:
