@@ -549,8 +549,8 @@ def killed_after(seconds: float, what: str, source: str, target: str) -> bool:
 def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str, tmp_path: Path):
     target = tmp_path / "copy.db"
     killed = 0
-    for place in range(4):
-        killed += killed_after(0.1 + 0.2 * place, "backup", large, str(target))
+    for place in range(8):
+        killed += killed_after(0.01 * 2**place, "backup", large, str(target))
         if target.exists():
             assert contents(f"sqlite:///{target}", "two") == contents(large, "two")
             target.unlink()
@@ -561,8 +561,8 @@ def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str,
 
 def test_a_copy_killed_at_any_moment_leaves_whole_studies_and_goes_on(large: str, other: str):
     killed = 0
-    for place in range(4):
-        killed += killed_after(0.2 + 0.3 * place, "copy", large, other)
+    for place in range(6):
+        killed += killed_after(0.04 * 2**place, "copy", large, other)
         with suppress(sqlite3.Error, psycopg.Error):  # it may have been killed before there was a table
             there = [name for (name,) in raw(other, "SELECT name FROM studies")]
             for name in there:

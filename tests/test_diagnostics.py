@@ -151,7 +151,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("haystack", {"name": "transformer", "bias": False, "pre_norm": False}),
     ("haystack", {"name": "transformer", "position": {"name": "rotary"}}),
     ("haystack", {"name": "transformer", "position": {"name": "alibi"}, "canon": "AC"}),
-    ("haystack", {"name": "encoder", "norm": "rms_norm"}),
+    ("haystack", {"name": "transformer", "norm": "rms_norm"}),
     ("max_retrieval", {"name": "attention_pooling"}),
 ]
 UNBOUNDED: list[dict[str, Any]] = [{"query_key_norm": True}, {"canon": "AB"}]
