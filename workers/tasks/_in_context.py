@@ -32,7 +32,9 @@ class InContext(VectorTask):
     curriculum_growth: int = knob(2, low=0, integer=True)
     curriculum_every: int = knob(2000, low=1, integer=True)
     deviants: int = size(2, low=0, high=18)
-    """Judged on sequences with one number of the order of 10, of 100, ..., this many powers of ten."""
+    """Judged on sequences with one number of the order of 10, of 100, ..., this many powers of ten; or, with a step of
+    10, of 10, 20, ..., this many of them."""
+    deviant_step: int = size(0, low=0, high=10**9)
 
     @final
     @property
@@ -52,7 +54,8 @@ class InContext(VectorTask):
     @final
     @property
     def extremes(self) -> list[int]:
-        return [10**power for power in range(1, self.deviants + 1)]
+        places = range(1, self.deviants + 1)
+        return [self.deviant_step * place if self.deviant_step else 10**place for place in places]
 
     @abstractmethod
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
