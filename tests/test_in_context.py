@@ -380,7 +380,7 @@ def test_the_quantifiers_are_judged_on_the_paper_s_lengths_and_deviations() -> N
 def test_affine_functions_are_judged_on_all_pairs_of_the_paper_s_deviations() -> None:
     pairs = {f"functions={f} inputs={i}" for f in range(1, 11) for i in range(1, 11)}
     other = {*(f"deviant={10 * n}" for n in range(1, 11)), "slope=10 reach=3", "slope=1 reach=30"}
-    assert Affine().shifted(streams(), 2).keys() == pairs | other
+    assert Affine(deviants=10, deviant_step=10).shifted(streams(), 2).keys() == pairs | other
 
 
 @pytest.mark.parametrize(("task", "seeds"), [("every", 8), ("some", 8), ("affine", 4)])
