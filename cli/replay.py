@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cli.comparison import Comparison, Key, Row, compared, difference, frame
-from cli.look import stored_metrics, stored_trial
 from cli.options import Format, Storage, Study, storage_url
 from cli.placement import check_device
-from cli.restoring import place_like, restored, training_bar
+from cli.restoring import Device, Known, known, place_of, training_bar
 from cli.tables import show, show_text
-from cli.wiring import families
 from search.objectives import objective_after
 from spaces.errors import StudyError
-from spaces.records import TERMINAL, Report, Trial
+from spaces.records import Report
 from spaces.settings import Objective
-from spaces.space import Space
 from storage.frames import Reader, open_reader
 
 DIFFERS = 1
@@ -35,9 +32,7 @@ def replay(
     study: Study,
     numbers: Annotated[list[int], typer.Argument(metavar="NUMBER...", help="Numbers of the trials.")],
     storage: Storage = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
-    ] = None,
+    device: Device = None,
     until: Annotated[int | None, typer.Option(min=1, help="Replay no further than this step.")] = None,
     form: Format = "table",
 ) -> None:
@@ -61,9 +56,9 @@ def replay(
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """What the database knows of a trial that is to be replayed."""
+    """What a trial's replay is held against."""
 
-    trial: Trial
+    known: Known
     steps: int
     """As far as it is to be replayed."""
     metrics: Mapping[Key, float | None]
@@ -72,47 +67,32 @@ class Stored:
     goal: Objective
     divergence: str | None
     """How it diverged at `steps`, if it did."""
-    trained_on: str | None
-    """Kind of device; None where its worker is unknown."""
 
 
 def _read(reader: Reader, study: str, numbers: Sequence[int], until: int | None) -> list[Stored]:
     """Everything that is needed of these trials; raises StudyError for one that cannot be replayed."""
-    from spaces import parse
-
-    row = reader.study(study)
-    space = parse(row["space"], f"the space of study {study}", families())
-    devices = {worker: device.partition(":")[0] for worker, device in reader.workers(study)["id", "device"].rows()}
-    return [_stored(reader, space, row, stored_trial(reader, study, number), devices, until) for number in numbers]
+    space, found = known(reader, study, numbers)
+    return [_stored(study, space.search.objective, one, until) for one in found]
 
 
-def _stored(
-    reader: Reader,
-    space: Space,
-    study: Mapping[str, Any],
-    row: Mapping[str, Any],
-    devices: Mapping[str, str],
-    until: int | None,
-) -> Stored:
-    trial = restored(reader, space, study, row)
-    rows = stored_metrics(reader, row["id"]).rows()
-    made = max([row["steps"], *(step for step, *_ in rows)]) if row["state"] in TERMINAL else row["steps"]
-    steps = min(made, until or made)
+def _stored(study: str, goal: Objective, found: Known, until: int | None) -> Stored:
+    state, steps = found.row["state"], min(found.steps, until or found.steps)
     metrics = {
-        (step, name, variant, condition): value for step, name, variant, condition, value in rows if step <= steps
+        (step, name, variant, condition): value
+        for step, name, variant, condition, value in found.metrics
+        if step <= steps
     }
-    divergence = row["error"] if row["state"] == "diverged" and steps == made else None
+    divergence = found.row["error"] if state == "diverged" and steps == found.steps else None
     if not metrics and not divergence:
-        where = f"{study['name']} ({row['state']}) has no report up to step {steps:,}"
-        raise StudyError(f"trial {trial.number} of {where}: there is nothing to compare")
+        where = f"{study} ({state}) has no report up to step {steps:,}"
+        raise StudyError(f"trial {found.trial.number} of {where}: there is nothing to compare")
     return Stored(
-        trial=trial,
+        known=found,
         steps=steps,
         metrics=metrics,
-        objective=row["objective"] if steps == made else None,
-        goal=space.search.objective,
+        objective=found.row["objective"] if steps == found.steps else None,
+        goal=goal,
         divergence=divergence,
-        trained_on=devices.get(row["worker"]),
     )
 
 
@@ -128,16 +108,16 @@ def _judged(stored: Stored, device: str | None, form: str, alone: bool) -> Compa
 def _replayed(stored: Stored, device: str | None) -> Comparison:
     from workers.replay import retrain
 
-    place = device or place_like(stored.trained_on)
-    with training_bar(stored.trial.number, stored.steps) as watch:
-        reports = retrain(stored.trial, steps=stored.steps, device=place, watch=watch)
+    trial, place = stored.known.trial, place_of(stored.known, device)
+    with training_bar(trial.number, stored.steps) as watch:
+        reports = retrain(trial, steps=stored.steps, device=place, watch=watch)
     return Comparison(
-        number=stored.trial.number,
+        number=trial.number,
         rows=compared(stored.metrics, reports),
         objective=_objective(stored, reports),
         divergence=stored.divergence,
         replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
-        trained_on=stored.trained_on or place.partition(":")[0],
+        trained_on=stored.known.trained_on or place.partition(":")[0],
         replayed_on=place.partition(":")[0],
     )
 

@@ -3,34 +3,71 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.look import stored_trial
-from cli.wiring import version
+from cli.look import stored_metrics, stored_trial
+from cli.wiring import families, version
 from spaces.errors import StudyError
-from spaces.records import Stage, Trial
+from spaces.records import TERMINAL, Stage, Trial
 from spaces.space import Space
 from storage.frames import Reader
 
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
+]
 
-def restored(reader: Reader, space: Space, study: Mapping[str, Any], row: Mapping[str, Any]) -> Trial:
-    """The trial of a stored row; raises StudyError if this version of Graft makes another trial of its draws."""
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the database knows of a trial."""
+
+    trial: Trial
+    row: Mapping[str, Any]
+    """Of the table of trials."""
+    metrics: Sequence[tuple[int, str, str, str, float | None]]
+    """Step, name, variant, condition, value."""
+    steps: int
+    """As far as it was trained."""
+    trained_on: str | None
+    """Kind of device; None where its worker is unknown."""
+
+
+def known(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[Space, list[Known]]:
+    """A study's space and these trials of it.
+
+    Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial.
+    """
+    from spaces import parse
+
+    found = reader.study(study)
+    space = parse(found["space"], f"the space of study {study}", families())
+    kinds = {worker: device.partition(":")[0] for worker, device in reader.workers(study)["id", "device"].rows()}
+    return space, [_known(reader, space, found, stored_trial(reader, study, number), kinds) for number in numbers]
+
+
+def _known(
+    reader: Reader, space: Space, study: Mapping[str, Any], row: Mapping[str, Any], kinds: Mapping[str, str]
+) -> Known:
     trial = space.restore(_line_of(reader, study["name"], row))
     _check_resolved(trial, study, row)
-    return trial
+    metrics = stored_metrics(reader, row["id"]).rows()
+    made = max([row["steps"], *(step for step, *_ in metrics)]) if row["state"] in TERMINAL else row["steps"]
+    return Known(trial=trial, row=row, metrics=metrics, steps=made, trained_on=kinds.get(row["worker"]))
 
 
-def place_like(trained_on: str | None) -> str:
-    """The device of this machine that is most like the one a trial was trained on."""
+def place_of(found: Known, device: str | None) -> str:
+    """Where to train a trial again: on the device asked for, else on that of this machine most like its own."""
     from workers.pool import devices
 
-    kind = trained_on or devices.default_device()
-    return kind if devices.known(kind) else "cpu"
+    kind = device or found.trained_on or devices.default_device()
+    return kind if device or devices.known(kind) else "cpu"
 
 
 @contextmanager

@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from cli.look import stored_trial
 from cli.options import Force, OptionError, Storage, Study, known_format, storage_url
 from cli.placement import check_device
-from cli.restoring import place_like, restored, training_bar
+from cli.restoring import Device, known, place_of, training_bar
 from cli.tables import show_text
-from cli.wiring import families
 from spaces.errors import StudyError
 from spaces.records import Trial
 from storage.frames import open_reader
@@ -45,9 +43,7 @@ def weights(
         str, typer.Option(help="raw, or an average of the trial: ema, bema, of a grid 'bema kappa=0.5 eta=0.2'.")
     ] = "raw",
     storage: Storage = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
-    ] = None,
+    device: Device = None,
     force: Force = False,
 ) -> None:
     """Train a trial again, as far as it was trained, and write its weights; no study stores them.
@@ -78,9 +74,7 @@ def refit(
     number: Annotated[int, typer.Argument(help="Number of the trial.")],
     condition: Annotated[str, typer.Option(help="A condition's set in place of the validation set: 'items=64'.")] = "",
     storage: Storage = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial.")
-    ] = None,
+    device: Device = None,
 ) -> None:
     """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the scorer for a space.
 
@@ -96,17 +90,13 @@ def refit(
 
 def _stored(study: str, number: int, storage: str | None, device: str | None) -> tuple[Trial, int, str]:
     """A trial, how far it was trained, and where to train it again."""
-    from spaces import parse
-
     if device:
         check_device(device)
     with open_reader(storage_url(storage)) as reader:
-        found, row = reader.study(study), stored_trial(reader, study, number)
-        trial = restored(reader, parse(found["space"], f"the space of study {study}", families()), found, row)
-        kinds = {worker: kind.partition(":")[0] for worker, kind in reader.workers(study)["id", "device"].rows()}
-    if not row["steps"]:
-        raise StudyError(f"trial {number} of {study} ({row['state']}) has not been trained yet")
-    return trial, row["steps"], device or place_like(kinds.get(row["worker"]))
+        _, [found] = known(reader, study, [number])
+    if not found.steps:
+        raise StudyError(f"trial {number} of {study} ({found.row['state']}) has not been trained yet")
+    return found.trial, found.steps, place_of(found, device)
 
 
 def _check_place(output: Path, form: str, force: bool) -> None:

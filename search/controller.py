@@ -340,4 +340,4 @@ def _check_together(monitors: Sequence[Monitor]) -> None:
 
 def _no_such(objective: Objective, found: Sequence[tuple[str, str, str]]) -> str:
     names = ["/".join(part for part in parts if part) for parts in found]
-    return f"{unknown('metric that a validation reports', str(objective), names)}"
+    return unknown("metric that a validation reports", str(objective), names)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from search.intervals import Student, paired_p
-
-TRAINED = "scorer=trained"
-"""The part of a metric's condition that tells the second way."""
+from spaces.records import TRAINED
 
 _KEYS = ("name", "condition", "variant")
 

@@ -6,13 +6,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from search.tails import RAW
+from search.tails import RAW, mean_margin
 
 _GRID = r"^(?:(?P<rest>.*) )?kappa=(?P<kappa>[\d.]+)(?: eta=(?P<eta>[\d.]+))?$"
 """The condition of a metric of the grid; an EMA has no eta."""
-
-_SURE = 1.96
-_FEWEST = 5
 
 
 class Split(NamedTuple):
@@ -52,19 +49,19 @@ def compare(scores: Split, name: str, condition: str) -> pl.DataFrame:
     raw = scores.plain.filter(own, pl.col("variant") == RAW).select("number", raw=pl.col("sign") * pl.col("last"))
     value, before = pl.col("value").mean(), pl.col("raw").mean()
     off = pl.when(before != 0).then(before.abs())
-    spread = (pl.col("value") - pl.col("raw")).std() / pl.len().sqrt()
     return (
         scores.grid.filter(own)
         .select("number", "kappa", "eta", value=pl.col("sign") * pl.col("last"))
         .join(raw, on="number")
         .drop_nulls(["value", "raw"])
+        .with_columns(difference=pl.col("value") - pl.col("raw"))
         .group_by("kappa", "eta")
         .agg(
             trials=pl.len(),
             value=value,
             raw=before,
             change=(value - before) / off,
-            margin=pl.when(pl.len() >= _FEWEST).then(_SURE * spread / off),
+            margin=mean_margin("difference") / off,
         )
         .sort("kappa", "eta", nulls_last=True)
     )

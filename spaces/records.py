@@ -13,6 +13,9 @@ from typing import Any, Literal, NamedTuple
 State = Literal["queued", "running", "finished", "pruned", "diverged", "failed"]
 Scalar = int | float | str | bool
 
+TRAINED = "scorer=trained"
+"""In a metric's condition: evaluated with the scorer of training, where validation has another."""
+
 TERMINAL: frozenset[State] = frozenset({"finished", "pruned", "diverged", "failed"})
 
 

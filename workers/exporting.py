@@ -20,6 +20,7 @@ from workers.activations.identity import Identity
 from workers.activations.relu import Relu
 from workers.activations.relu_squared import ReluSquared
 from workers.activations.tanh import Tanh
+from workers.averaging import RAW
 from workers.models.transformer import Transformer
 from workers.parameters import within
 from workers.scorers.softmax import Softmax
@@ -58,8 +59,7 @@ def check_package() -> None:
 
 def check_variant(config: Mapping[str, Any], variant: str) -> None:
     """Raise StudyError with the choices if a trial of this configuration has no such variant of its parameters."""
-    averages = Recipe.of(config).averaging.variants
-    known = ["raw", *(f"{average.name} {average.condition}".strip() for average in averages)]
+    known = [one.label for one in (RAW, *Recipe.of(config).averaging.variants)]
     if variant not in known:
         raise StudyError(f"--variant: {unknown('variant of this trial', variant, known)}")
 

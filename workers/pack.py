@@ -18,13 +18,13 @@ from torch.func import vmap
 
 from spaces import plugins
 from spaces.records import Ancestor, Metric, Report, Trial
-from workers.averaging import Variant
+from workers.averaging import RAW, Variant
 from workers.layout import Layout
 from workers.randomness import Purpose, Streams
 from workers.steps import step_of
 from workers.tasks import Batch, Task
 from workers.tracing import Traced, tree_map
-from workers.train import Recipe, State, averaged, begin, judged, judging_key, layout_of, update_key
+from workers.train import Recipe, State, averaged, begin, judged, judged_on, judging_keys, layout_of, update_key
 
 NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
@@ -80,10 +80,8 @@ class Pack:
         self._step = step_of(self._recipe, self.structure, self._device)
         self._average = Traced(("average", update_key(self._recipe), device), vmap(self._averaged, (0, 0, None)))
         self._judges = {
-            label: Traced(
-                ("judge", label, judging_key(self._recipe, model), device), vmap(partial(self._judged, label))
-            )
-            for label, model in self._recipe.model.evaluations().items()
+            label: Traced(("judge", label, key, device), vmap(partial(self._judged, label)))
+            for label, key in judging_keys(self._recipe).items()
         }
 
     @property
@@ -186,10 +184,7 @@ class Pack:
         """Variant (`raw`, `bema kappa=0.3 eta=0.1`) -> parameters by name, of the trial that this lane trained last."""
         own = layout_of(Recipe.of(trial.config))
         knobs, state, _ = self._gathered([place])
-        found: dict[str, dict[str, Tensor]] = {}
-        for variant, flat in self._variants(knobs, state):
-            found[f"{variant.name} {variant.condition}".strip()] = self._layout.cropped(own, flat[0])
-        return found
+        return {one.label: self._layout.cropped(own, flat[0]) for one, flat in self._variants(knobs, state)}
 
     def set_parameters(self, number: int, named: Mapping[str, Tensor]) -> None:
         """Replace a running trial's parameters, for example by weights built by hand."""
@@ -309,9 +304,7 @@ class Pack:
     def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:
         """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""
         knobs, state, seeds = self._gathered(places)
-        task, count = self._task(knobs), self._recipe.training.validation_batch
-        plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
-        sets = {"": task.validation(plain, count), **task.shifted(shifted, count)}
+        sets = judged_on(self._task(knobs), seeds, self._recipe.training.validation_batch)
         found: list[list[Metric]] = [[] for _ in places]
         for variant, flat in self._variants(knobs, state):
             for (condition, whole), (label, judge) in itertools.product(sets.items(), self._judges.items()):
@@ -322,7 +315,7 @@ class Pack:
 
     def _variants(self, knobs: Batch, state: State) -> Iterator[tuple[Variant, Tensor]]:
         """The parameters [L, P] to validate, one variant after the other."""
-        yield Variant("raw"), state.parameters
+        yield RAW, state.parameters
         for index, variant in enumerate(self._recipe.averaging.variants):
             yield variant, self._average(knobs, state, torch.tensor(index, device=self._device))
 

@@ -12,10 +12,9 @@ from spaces.records import Report, Trial
 from spaces.words import unknown
 from workers.pack import NARROWEST, Pack
 from workers.pool.process import prepare
-from workers.randomness import Purpose, Streams
 from workers.scorers import scaled_logits
 from workers.temperature import refit
-from workers.train import Recipe
+from workers.train import Recipe, judged_on
 from workers.worker import CHECK_STEPS
 
 Watch = Callable[[int], None]
@@ -46,9 +45,7 @@ def refitted(trial: Trial, *, condition: str, steps: int, device: str, watch: Wa
     if it does not, if the model shows no attention, or if too few queries miss.
     """
     recipe = Recipe.of(trial.config)
-    seeds, count = torch.tensor([trial.seed]), recipe.training.validation_batch
-    plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
-    sets = {"": recipe.task.validation(plain, count), **recipe.task.shifted(shifted, count)}
+    sets = judged_on(recipe.task, torch.tensor([trial.seed]), recipe.training.validation_batch)
     if condition not in sets:
         raise StudyError(f"--condition: {unknown('condition of this task', condition, filter(None, sets))}")
     batch = {name: tensor[0] for name, tensor in sets[condition].items()}

@@ -23,6 +23,7 @@ from workers.layout import Layout
 from workers.models import Model
 from workers.optimizers import Moments, Optimizer, clipped
 from workers.parameters import Parameters
+from workers.randomness import Purpose, Streams
 from workers.tasks import Batch, Task
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -160,6 +161,12 @@ def judged(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Ba
     return found | diagnosed(model, parameters, batch, outputs) if recipe.training.diagnostics else found
 
 
+def judged_on(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
+    """Condition -> the sets that trials with `seeds` [L] are judged on; under the empty one the validation set."""
+    plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+    return {"": task.validation(plain, count), **task.shifted(shifted, count)}
+
+
 def update_key(recipe: Recipe) -> str:
     """What `updated` does but for numbers: recipes of equal keys share its recordings."""
     parameters = layout_of(recipe).parameters.items()
@@ -168,7 +175,11 @@ def update_key(recipe: Recipe) -> str:
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
 
 
-def judging_key(recipe: Recipe, model: Model) -> str:
-    """What `judged` does but for numbers: recipes of equal keys share its recordings."""
-    parts = [plugins.structure_of(part) for part in (recipe.task, model)]
-    return plugins.canonical_json([*parts, recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]])
+def judging_keys(recipe: Recipe) -> dict[str, str]:
+    """Label of an evaluation -> what `judged` does there but for numbers; equal keys share recordings."""
+    rest = [recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]]
+    task = plugins.structure_of(recipe.task)
+    return {
+        label: plugins.canonical_json([task, plugins.structure_of(model), *rest])
+        for label, model in recipe.model.evaluations().items()
+    }

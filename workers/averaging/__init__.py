@@ -19,6 +19,15 @@ class Variant(NamedTuple):
     condition: str = ""
     """Which of several of that name, `kappa=0.5 eta=0.2`; part of the condition of its metrics."""
 
+    @property
+    def label(self) -> str:
+        """`bema`, `bema kappa=0.5 eta=0.2`."""
+        return f"{self.name} {self.condition}".strip()
+
+
+RAW = Variant("raw")
+"""The parameters themselves."""
+
 
 class Averaging(ABC):
     """An average's configuration, a frozen dataclass; its powers and lags are knobs."""

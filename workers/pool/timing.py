@@ -11,8 +11,7 @@ import torch
 
 from spaces.records import Trial
 from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.train import Recipe, judged, layout_of
+from workers.train import Recipe, judged, judged_on, layout_of
 
 WARM_UP_STEPS = 3
 STEPS_BETWEEN_LOOKS = 10
@@ -40,10 +39,8 @@ def metrics_a_validation(trial: Trial) -> int:
     recipe = Recipe.of(trial.config)
     layout, seeds = layout_of(recipe), torch.tensor([trial.seed])
     parameters = layout.initial(seeds)[0].to(recipe.dtype)
-    streams = Streams.of(seeds, Purpose.VALIDATION_DATA, 0)
-    sets = [recipe.task.validation(streams, 2), *recipe.task.shifted(streams, 2).values()]
-    found = 0
-    for model, whole in itertools.product(recipe.model.evaluations().values(), sets):
+    sets, found = judged_on(recipe.task, seeds, 2), 0
+    for model, whole in itertools.product(recipe.model.evaluations().values(), sets.values()):
         batch = {name: tensor[0, : max(2, recipe.task.judged_together)] for name, tensor in whole.items()}
         metrics = judged(recipe, layout, model, parameters, batch)
         found += len(recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}))

@@ -15,9 +15,6 @@ from torch import Tensor
 
 from workers.parameters import Parameter, Parameters
 
-TRAINED = "scorer=trained"
-"""Label of an evaluation with the scorer of training, where validation has another."""
-
 
 class Scorer(ABC):
     """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors.

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from spaces.fields import knob, option
 from spaces.plugins import replaced
+from spaces.records import TRAINED
 from workers.parameters import Parameters
-from workers.scorers import TRAINED, LogitScorer, Scorer, masked_softmax
+from workers.scorers import LogitScorer, Scorer, masked_softmax
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from spaces.fields import knob, text
+from spaces.records import TRAINED
 from workers.parameters import Parameters
-from workers.scorers import TRAINED, LogitScorer, Scorer, masked_softmax
+from workers.scorers import LogitScorer, Scorer, masked_softmax
 from workers.scorers.softmax import Softmax
 from workers.temperature import sweep
 
