@@ -17,6 +17,7 @@ from collections.abc import Callable
 import torch
 
 import spaces
+from benchmarks.scorers import fastest
 from cli.wiring import families
 from spaces.catalogue import packaged
 from spaces.records import Trial
@@ -36,12 +37,12 @@ def main() -> None:
     arguments = parser.parse_args()
     prepare()
     names = arguments.spaces or [name for name in packaged() if name.startswith(("quick/", "algorithmic/"))]
-    shares: dict[str, float] = {}
+    shares, clock = dict[str, float](), clock_of(arguments.device)
     print(f"{'space':28} {'batch ms':>9} {'step ms':>9} {'share':>7}")
     for name in names:
         trials = first_of_one_structure(name, arguments.lanes)
-        data = fastest(batch_of(trials, arguments.device), arguments.seconds, arguments.device)
-        step = fastest(step_of(trials, arguments.device), arguments.seconds, arguments.device)
+        data = fastest(batch_of(trials, arguments.device), arguments.seconds, clock)
+        step = fastest(step_of(trials, arguments.device), arguments.seconds, clock)
         shares[name] = round(data / step, 4)
         print(f"{name:28} {data * 1e3:9.2f} {step * 1e3:9.2f} {data / step:7.1%}", flush=True)
     print(json.dumps({"benchmark": "data", "device": arguments.device, "lanes": arguments.lanes, "share": shares}))
@@ -75,18 +76,16 @@ def step_of(trials: list[Trial], device: str) -> Callable[[], object]:
     return pack._advance  # pyright: ignore[reportPrivateUsage] # a step without the validation that may follow it
 
 
-def fastest(call: Callable[[], object], seconds: float, device: str) -> float:
-    """The least time of one call, over as many as fit, at least three."""
-    clock = time.process_time if device == "cpu" else time.perf_counter
-    call()
-    best, end, calls = float("inf"), time.monotonic() + seconds, 0
-    while time.monotonic() < end or calls < 3:
-        start = clock()
-        call()
-        if device != "cpu":
-            torch.cuda.synchronize(device)
-        best, calls = min(best, clock() - start), calls + 1
-    return best
+def clock_of(device: str) -> Callable[[], float]:
+    """Processor time of the process; on a GPU the time on the wall when it has nothing more to do."""
+    if device == "cpu":
+        return time.process_time
+
+    def when_idle() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return when_idle
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ import pytest
 import yaml
 
 import spaces
-from cli.main import main
 from cli.options import shown, storage_url
 from spaces.plugins import names
 from storage.store import open_store
 from tests import studies
+from tests.inside import called
 from workers.schedules import Schedule
 
 
@@ -64,14 +64,7 @@ def search(
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, status: int = 0) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["search", *arguments])
-        capfdbinary.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = leaving.code or 0
-        out, error = capfdbinary.readouterr()
+        code, out, error = called(monkeypatch, capfdbinary, *arguments)
         assert code == status, error.decode()
         return Answer(code, out, error.decode())
 

@@ -28,7 +28,6 @@ from spaces.errors import PluginError
 from workers.corpora import Corpus, _stories
 from workers.corpora._code import without_java_comments, without_python_comments
 from workers.corpora._parts import LONGEST, parts, pieces, split_of
-from workers.corpora._store import Stored, read, write
 from workers.corpora._tokens import Source, Tokens, tokens_of
 from workers.corpora.file import File
 from workers.corpora.huggingface import HuggingFace
@@ -36,6 +35,7 @@ from workers.corpora.python import Python, _modules
 from workers.corpora.shakespeare import Shakespeare, plain
 from workers.corpora.stories import Stories
 from workers.native import cache_folder
+from workers.stored import Stored, read, write
 from workers.tasks._draws import Split
 from workers.tokenizers import Tokenizer
 from workers.tokenizers.bpe import BytePairEncoding

@@ -23,13 +23,13 @@ from alembic.config import Config
 from sqlalchemy import create_engine
 
 import storage
-from cli.main import main
 from spaces.errors import StorageError, StudyError
 from storage import migrations, open_reader, open_store
 from storage.copying import backup, copy
 from storage.schema import VERSION, VERSION_TABLE, trial_id
 from tests import studies
 from tests.databases import Server, claimed, make_report, make_trial, new_study, raw
+from tests.inside import called
 
 ROOT = Path(storage.__file__).parents[1]
 OLD = ("0001", "0002", "0003")
@@ -47,14 +47,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
 
     def run(*arguments: str, status: int | tuple[int, ...] = 0) -> tuple[str, str]:
-        monkeypatch.setattr(sys, "argv", ["search", *arguments])
-        capfd.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = leaving.code or 0
-        out, error = capfd.readouterr()
+        code, out, error = called(monkeypatch, capfd, *arguments)
         assert code == status or (isinstance(status, tuple) and code in status), error
         assert "Traceback" not in error
         return out, error

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli.main import main
 from storage import open_store
 from tests.databases import raw
+from tests.inside import called
 from tests.launches import SPACE, check_complete, counts, ended, finished, running, search, states, wait_until
 
 LONG = ("launch", SPACE, "--steps", "1_000_000", "--workers", "2")
@@ -27,12 +26,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, status: int = 0) -> list[str]:
-        monkeypatch.setattr(sys, "argv", ["search", *arguments])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        out, error = capfd.readouterr()
-        assert (leaving.value.code or 0) == status, error
+        code, out, error = called(monkeypatch, capfd, *arguments)
+        assert code == status, error
         return [*out.splitlines(), *error.splitlines()]
 
     return run

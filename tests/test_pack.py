@@ -46,6 +46,16 @@ def assert_same(found: dict[tuple[int, int], Report], expected: dict[tuple[int, 
             assert math.isclose(one.value, other.value, rel_tol=TOLERANCE, abs_tol=TOLERANCE), (key, one, other)
 
 
+def assert_equal_to_the_bit(trials: list[Trial]) -> None:
+    """Three lanes at a time, refilled, against each trial alone."""
+    pack = Pack(trials[0], width=3)
+    pack.place(trials[:3])
+    together = reports_of(pack, waiting=trials[3:])
+    for one in trials:
+        for key, report in alone(one).items():
+            assert together[key] == report
+
+
 def random_trials(count: int, seed: int, *, dropout: bool = True, steps: int = 30) -> list[Trial]:
     numbers = random.Random(seed)
     return [trial(i, config(steps=steps, **random_knobs(numbers, dropout=dropout))) for i in range(count)]
@@ -208,12 +218,7 @@ def test_splines_are_the_same_to_the_bit_wherever_their_lane_is() -> None:
         )
         for number in range(5)
     ]
-    pack = Pack(trials[0], width=3)
-    pack.place(trials[:3])
-    together = reports_of(pack, waiting=trials[3:])
-    for one in trials:
-        for key, report in alone(one).items():
-            assert together[key] == report
+    assert_equal_to_the_bit(trials)
 
 
 @pytest.mark.parametrize("optimizer", plugins.names(Optimizer))
@@ -232,9 +237,4 @@ def test_lanes_together_are_lanes_alone_to_the_bit_under_every_optimizer(optimiz
         )
         for number in range(4)
     ]
-    pack = Pack(trials[0], width=3)
-    pack.place(trials[:3])
-    together = reports_of(pack, waiting=trials[3:])
-    for one in trials:
-        for key, report in alone(one).items():
-            assert together[key] == report
+    assert_equal_to_the_bit(trials)

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.comparison import Comparison, Row, compared, difference
-from cli.main import main
 from spaces.records import Metric, Report
 from tests.databases import raw
+from tests.inside import called
 from tests.launches import search as search_in_a_process
 
 SPACE = """
@@ -64,12 +63,8 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     (tmp_path / "mixed.yaml").write_text(SPACE)
 
     def run(*arguments: object, status: int = 0) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["search", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        out, error = capfd.readouterr()
-        assert (leaving.value.code or 0) == status, out + error
+        code, out, error = called(monkeypatch, capfd, *arguments)
+        assert code == status, out + error
         return Answer(status, out, error)
 
     return run

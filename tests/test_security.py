@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 import traceback
 import xml.etree.ElementTree as ElementTree
@@ -13,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cli.main import main
 from spaces.errors import GraftError, StorageError, StudyError
 from spaces.records import Ending
 from storage import open_reader, open_store
 from storage.frames import Reader
 from tests import test_report
 from tests.databases import Server, claimed, make_report, make_trial, new_study, raw
+from tests.inside import called
 from tests.launches import SPACE
 from tests.launches import search as launched
 
@@ -36,14 +35,8 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
 
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["search", *arguments])
-        capfd.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = leaving.code or 0
-        return code, "".join(capfd.readouterr())
+        code, out, error = called(monkeypatch, capfd, *arguments)
+        return code, out + error
 
     return run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from cli.main import main
 from cli.report import heatmap
 from cli.report.compatibility import Paths, Transfer
 from cli.report.drawing import styled
@@ -31,6 +29,7 @@ from spaces.settings import Direction, Objective
 from storage.frames import open_reader
 from storage.store import open_store
 from tests.browser import Browser, browser
+from tests.inside import called
 from tests.test_report import Page, assert_inert
 
 TASKS = ("add", "copy", "mano", "memorize")
@@ -98,15 +97,9 @@ def search(
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, status: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["search", "report", "transfer", *arguments])
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = leaving.code or 0
-        told = capsys.readouterr()
-        assert (code, told.out) == (status, "")
-        return told.err
+        code, out, error = called(monkeypatch, capsys, "report", "transfer", *arguments)
+        assert (code, out) == (status, "")
+        return error
 
     return run
 

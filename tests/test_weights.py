@@ -12,10 +12,11 @@ import pytest
 import torch
 import yaml
 from safetensors.numpy import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from cli.main import main
 from spaces import plugins
 from spaces.errors import StudyError
+from tests.inside import called
 from tests.trials import config, trial
 from workers.exporting import check_gpt2, check_variant, write_gpt2
 from workers.pack import Pack
@@ -64,16 +65,30 @@ def test_transformers_own_gpt_2_computes_the_same_logits(model: dict[str, Any], 
     assert float(expected.std()) > 1e-3
 
 
-@pytest.mark.parametrize("tied", [True, False])
+def with_its_own_end(folder: Path) -> str:
+    """A tokenizer that has GPT-2's token for the end of a text already."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"])
+    tokenizer.train_from_iterator(["once upon a time there was a dog in the garden"] * 3, trainer)
+    tokenizer.save(str(folder / "own.json"))
+    return str(folder / "own.json")
+
+
+@pytest.mark.parametrize(("tied", "own_end"), [(True, False), (False, False), (False, True)])
 def test_a_language_model_goes_with_its_tokenizer_and_never_says_what_it_has_dropped(
-    tied: bool, tmp_path: Path
+    tied: bool, own_end: bool, tmp_path: Path
 ) -> None:
     """Text through Hugging Face's tokenizer and model gives the probabilities that Graft's give."""
     from transformers import AutoTokenizer, GPT2LMHeadModel
 
+    learned = {"name": "bpe", "vocabulary": 300}
+    read = {"name": "bpe_file", "path": with_its_own_end(tmp_path)}
+
     task = {
         "name": "language", "corpus": {"name": "stories", "words": 5000}, "length": 12, "rare": 5,
-        "tokenizer": {"name": "bpe", "vocabulary": 300},
+        "tokenizer": read if own_end else learned,
     }  # fmt: skip
     one = trial(0, {**settings(tied=tied, pre_norm=True), "task": task, "optimizer": {"name": "adamw"}})
     found = weights(one, variant="raw", steps=5, device="cpu", watch=lambda _: None)
@@ -139,11 +154,8 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, status: int = 0) -> str:
-        monkeypatch.setattr("sys.argv", ["search", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        assert (ended.value.code or 0) == status, err
+        code, out, err = called(monkeypatch, capfd, *arguments)
+        assert code == status, err
         return err if status else out
 
     return run

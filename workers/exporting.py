@@ -38,8 +38,6 @@ ACTIVATIONS: Mapping[type[Activation], str] = {
     Tanh: "tanh",
 }
 """Ours -> theirs, of those that are the same function."""
-END = "<|endoftext|>"
-"""GPT-2's token after each text."""
 UNREACHED = 1e4
 """How far below zero the logit of a token is that a trial never saw."""
 POSITIONS = ("learned", "none", "sinusoidal")
@@ -81,8 +79,9 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
     if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
         settings |= {"vocab_size": encoder.size + 1, "bos_token_id": encoder.size, "eos_token_id": encoder.size}
         _widen(tensors, recipe.task.tokenised.kept, encoder.size)
-        (folder / "tokenizer.json").write_text(encoder.file(END))
-        tokens = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "bos_token": END}
+        text, end = encoder.file()
+        (folder / "tokenizer.json").write_text(text)
+        tokens = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "bos_token": end}
         (folder / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}

@@ -20,8 +20,8 @@ from spaces.errors import PluginError
 from spaces.plugins import canonical_json
 from workers.corpora import Corpus, hash_of
 from workers.corpora._parts import LEAST_PIECES, LONGEST, parts
-from workers.corpora._store import Numbers, Stored, read, write
 from workers.native import cache_folder
+from workers.stored import Numbers, Stored, read, write
 from workers.tasks._draws import Split
 from workers.tokenizers import Encoder, Tokenizer
 

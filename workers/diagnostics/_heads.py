@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.tasks import Batch
+from workers.tasks import Batch, is_given
 
 
 def by_head(layers: Sequence[Tensor], rows: Tensor) -> dict[str, Tensor]:
@@ -28,11 +28,7 @@ def by_head(layers: Sequence[Tensor], rows: Tensor) -> dict[str, Tensor]:
 
 def present(batch: Batch, queries: int) -> Tensor:
     """[N, q] bool: the queries within each sequence's length; a set has one."""
-    place = torch.arange(queries, device=batch["inputs"].device)
-    lengths = batch.get("lengths")
-    if lengths is None:
-        return (place >= 0).expand(batch["inputs"].shape[0], -1)
-    return place < lengths[:, None].clamp(min=1)
+    return is_given(batch)[:, :queries]
 
 
 def shares(weights: Tensor) -> Tensor:

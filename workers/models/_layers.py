@@ -21,7 +21,7 @@ from workers.parameters import Constant, Parameter, Parameters, Uniform, under, 
 from workers.positions import Position
 from workers.scorers import LogitScorer, Scorer, scaled_logits
 from workers.scorers.softmax import Softmax
-from workers.tasks import Batch, Task
+from workers.tasks import Batch, Task, is_given
 
 CANON_KERNEL = 4
 CANON_PLACES = ["".join(letters) for count in range(1, 5) for letters in combinations("ABCD", count)]
@@ -211,10 +211,7 @@ class Layered(Model):
         everything = torch.ones(length, length, dtype=torch.bool, device=batch["inputs"].device)
         if self.causal:
             return everything.tril()  # what follows a sequence is seen by nothing in it
-        if "lengths" not in batch:
-            return everything
-        place = torch.arange(length, device=everything.device)
-        return everything & (place < batch["lengths"][:, None, None, None].clamp(min=1))
+        return everything & is_given(batch)[:, None, None] if "lengths" in batch else everything
 
     def _layer(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
         attention = partial(self._attention, visible, keep)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 
 from spaces.fields import part, size
@@ -15,7 +14,7 @@ from workers.activations.gelu import Gelu
 from workers.models import Affine, Attention, Model, Site, over
 from workers.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
 from workers.scorers import LogitScorer, Scorer
-from workers.tasks import Batch, SetTask, Task
+from workers.tasks import Batch, SetTask, Task, is_given
 
 _GELU = Gelu(form="tanh")
 
@@ -62,7 +61,7 @@ class AttentionPooling(Model):
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         items, query = self._read(parameters, batch)
-        weights = self._weights(parameters, items, query, _visible(batch))[:, 0]  # [N, 1, n]
+        weights = self._weights(parameters, items, query, is_given(batch)[:, None, None])[:, 0]  # [N, 1, n]
         _, (value, bias) = _keys_and_values(parameters)
         mixed = ((weights @ items) @ value + weights.sum(-1, keepdim=True) * bias)[:, 0]  # [N, d]
         hidden = _gelu(_mapped(_mapped(mixed, "output", parameters), "class_in", parameters))
@@ -70,7 +69,7 @@ class AttentionPooling(Model):
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
         items, query = self._read(parameters, batch)
-        visible, ((key, bias), _) = _visible(batch), _keys_and_values(parameters)
+        visible, ((key, bias), _) = is_given(batch)[:, None, None], _keys_and_values(parameters)
         return [
             Attention(
                 query=_mapped(query, "query", parameters)[:, None, None],
@@ -119,9 +118,3 @@ def _keys_and_values(parameters: Parameters) -> tuple[tuple[Tensor, ...], tuple[
     """Matrix [d, d] and bias [d] that make keys, and those that make values."""
     matrices, biases = parameters["key_value"].chunk(2, dim=-1), parameters["key_value_bias"].chunk(2, dim=-1)
     return (matrices[0], biases[0]), (matrices[1], biases[1])
-
-
-def _visible(batch: Batch) -> Tensor:
-    """[N, 1, 1, n] bool: the items that are there."""
-    place = torch.arange(batch["inputs"].shape[1], device=batch["inputs"].device)
-    return place < batch["lengths"][:, None, None, None].clamp(min=1)

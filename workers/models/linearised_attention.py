@@ -14,7 +14,7 @@ from spaces.fields import flag, knob, text
 from spaces.plugins import name_of, replaced
 from workers.models import Model, Site, over
 from workers.parameters import Constant, Parameter, Parameters
-from workers.tasks import Batch, Task, VectorTask
+from workers.tasks import Batch, Task, VectorTask, is_given
 from workers.temperature import sweep
 
 
@@ -74,7 +74,7 @@ class LinearisedAttention(Model):
         matrix, value = (
             torch.cat([parameters[f"{part}_of_inputs"], parameters[f"{part}_of_label"]]) for part in ("score", "value")
         )  # [f, f - 1], [f, o]
-        rows, given = batch["inputs"].to(matrix.dtype), _given(batch).to(matrix.dtype)
+        rows, given = batch["inputs"].to(matrix.dtype), is_given(batch)[..., None].to(matrix.dtype)
         count = given.sum(-2, keepdim=True)  # [N, 1, 1]
         mean = (rows * given).sum(-2, keepdim=True) / count
         centred = (rows - mean) * given  # a shift of the keys changes no weight
@@ -97,11 +97,3 @@ class LinearisedAttention(Model):
         second = (scores.square().sum((-2, -1)) - selves.square().sum(-1)) / (count * (count - 1)).clamp(min=1)
         ratio = (second / first)[..., None, None] * parameters["value_of_label"]
         return self.temperature * torch.where((ratio > 0) & ratio.isfinite(), ratio, 1)
-
-
-def _given(batch: Batch) -> Tensor:
-    """[N, s, 1] bool: which positions there are, at least the first."""
-    inputs = batch["inputs"]
-    place = torch.arange(inputs.shape[-2], device=inputs.device)[:, None]
-    lengths = batch.get("lengths", torch.full_like(inputs[:, 0, 0], inputs.shape[-2], dtype=torch.int64))
-    return place < lengths[:, None, None].clamp(min=1)

@@ -8,25 +8,15 @@
 #include <exception>
 #include <vector>
 
+#include "vectors.hpp"
+
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
 namespace {
 
-constexpr int BYTES = 64;
-template <typename T> constexpr int W = BYTES / sizeof(T); // points worked on together; the last ones are filled up
-template <typename T> struct Vectors;
-template <> struct Vectors<float> {
-    typedef float V __attribute__((vector_size(BYTES)));
-    typedef int32_t I __attribute__((vector_size(BYTES)));
-};
-template <> struct Vectors<double> {
-    typedef double V __attribute__((vector_size(BYTES)));
-    typedef int64_t I __attribute__((vector_size(BYTES)));
-};
-template <typename T> using V = typename Vectors<T>::V;
-template <typename T> using I = typename Vectors<T>::I;
+// Points are worked on a vector at a time; the last ones are filled up.
 typedef double Pair __attribute__((vector_size(2 * sizeof(double))));
 
 constexpr int COPIES = 4; // of the sums by cell: neighbouring points mostly share a cell, and would wait for its sum

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import final
 
+import torch
 from torch import Tensor
 
 from spaces.records import Scalar
@@ -19,6 +20,15 @@ from workers.tensors import IMPOSSIBLE, cross_entropy, cut, mean_of
 Batch = dict[str, Tensor]
 """Named tensors. The model reads `inputs`, and where they are there `lengths` (how many of a sequence's positions, or
 of a set's items, are given; the rest is padding) and `query` (of a set); the others are the task's own."""
+
+
+def is_given(batch: Batch) -> Tensor:
+    """[N, s] bool: which positions of `inputs` [N, s, ...] are given, at least the first one."""
+    inputs, lengths = batch["inputs"], batch.get("lengths")
+    place = torch.arange(inputs.shape[1], device=inputs.device)
+    if lengths is None:
+        return (place >= 0).expand(len(inputs), -1)
+    return place < lengths[:, None].clamp(min=1)
 
 
 class Task(ABC):

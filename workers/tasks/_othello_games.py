@@ -6,17 +6,14 @@ Legend: G games.
 from __future__ import annotations
 
 import functools
-import os
-import tempfile
-import zlib
 from contextlib import suppress
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from workers.native import cache_folder, library
 from workers.randomness import GOLDEN, Streams, mix
+from workers.stored import Stored, read, write
 from workers.tasks._draws import hashed
 from workers.tasks._othello_board import MOVES, Games, played
 
@@ -27,7 +24,6 @@ SHARE = 4
 _SEED = 60
 """Of the sequence that pools are taken from. It is in their files' names: other games need another one."""
 _TOGETHER = 1 << 14
-_CHECK_BYTES = 4
 
 
 def training_games(states: Tensor) -> Games:
@@ -68,12 +64,12 @@ def pool(games: int, device: torch.device) -> Tensor:
     none, and kept in memory alone if it cannot be written.
     """
     path = cache_folder() / f"othello-{_SEED}-{games}.games"
-    found = _read(path, games)
+    found = read(path)
     if found is None:
-        found = _different_games(games)
-        with suppress(OSError):
-            _write(path, found)
-    return found.to(device)
+        found = Stored({}, [_different_games(games).flatten().numpy()])
+        with suppress(OSError):  # a home that cannot be written
+            write(path, found)
+    return torch.from_numpy(found.arrays[0]).view(games, MOVES).to(device)
 
 
 def _different_games(games: int) -> Tensor:
@@ -100,33 +96,3 @@ def _repetitions(keys: Tensor) -> Tensor:
     """Places of keys that stand further ahead, too; ascending."""
     ordered, places = keys.sort(stable=True)
     return places[1:][ordered[1:] == ordered[:-1]].sort().values
-
-
-def _read(path: Path, games: int) -> Tensor | None:
-    """The games of a file; None if there is none, or if it is not whole."""
-    size = games * MOVES
-    try:
-        if path.stat().st_size != size + _CHECK_BYTES:
-            return None
-        content = torch.from_file(str(path), shared=False, size=size + _CHECK_BYTES, dtype=torch.uint8)
-    except (OSError, RuntimeError):  # gone, or not ours to read
-        return None
-    tokens, check = content[:size], bytes(content[size:].tolist())
-    return tokens.view(games, MOVES) if check == _check(tokens) else None
-
-
-def _write(path: Path, tokens: Tensor) -> None:
-    """Write aside and rename, so that nobody ever reads half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(suffix=".games", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(tokens.numpy().data)
-            file.write(_check(tokens))
-        Path(aside).replace(path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
-
-
-def _check(tokens: Tensor) -> bytes:
-    return zlib.crc32(tokens.numpy().data).to_bytes(_CHECK_BYTES, "big")

@@ -29,8 +29,8 @@ class HasFile(Encoder):
     """An encoder that other programs can load, as a `tokenizer.json` of Hugging Face's tokenizers."""
 
     @abstractmethod
-    def file(self, end: str) -> str:
-        """The file's text, with one more token, `end`, as its last."""
+    def file(self) -> tuple[str, str]:
+        """The file's text, with one more token as its last, and what this is called."""
 
 
 class Tokenizer(ABC):

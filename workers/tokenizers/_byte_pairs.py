@@ -9,6 +9,9 @@ from typing import Any
 from spaces.errors import PluginError
 from workers.tokenizers import HasFile
 
+_ENDS = ("<|endoftext|>", "<|end|>")
+"""What the token after each text is called: as by GPT-2, unless the vocabulary has that already."""
+
 
 def library() -> Any:
     """The package tokenizers; raises PluginError that names the extra to install."""
@@ -34,10 +37,11 @@ class BytePairs(HasFile):
     def encode(self, text: str) -> Sequence[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
-    def file(self, end: str) -> str:
+    def file(self) -> tuple[str, str]:
         longer = library().Tokenizer.from_str(self._tokenizer.to_str())
+        end = next(name for name in _ENDS if longer.token_to_id(name) is None)
         longer.add_special_tokens([end])
-        return longer.to_str()
+        return longer.to_str(), end
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=False)

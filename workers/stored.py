@@ -1,4 +1,4 @@
-"""Arrays of tokens on disk: one file for a corpus, memory-mapped, in the user's cache.
+"""Arrays of tokens on disk, memory-mapped, in the user's cache: one file for a corpus, or for a pool of games.
 
 A file is a line of JSON that says what follows and how to check it, then the tokens. It is written aside and moved into
 place, so that processes never see half of one, and each of several that write at once leaves the same file. One that is
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.unsignedinteger[Any]]
+DTYPES = ("uint8", "uint16", "uint32")
 _ALIGNED = 64
 
 
@@ -29,7 +30,7 @@ class Stored(NamedTuple):
     notes: Mapping[str, Any]
     """JSON values."""
     arrays: Sequence[Numbers]
-    """Of one dtype, uint16 or uint32; each maps a part of the file."""
+    """Of one dtype out of DTYPES; each maps a part of the file."""
 
 
 def write(path: Path, content: Stored) -> None:
@@ -55,7 +56,7 @@ def read(path: Path) -> Stored | None:
         body = np.memmap(path, dtype=np.dtype(head["dtype"]), mode="c", offset=len(line))  # torch wants it writable
         ends = np.cumsum(head["sizes"])
         whole = len(body) == int(ends[-1]) and head["check"] == _check(head["notes"], [body])
-        if whole and head["dtype"] in ("uint16", "uint32"):
+        if whole and head["dtype"] in DTYPES:
             return Stored(head["notes"], np.split(body, ends[:-1]))
     return None
 

@@ -1,0 +1,25 @@
+"""The program run inside the test's own process."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from cli.main import main
+
+
+def called(
+    monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[Any], *arguments: object
+) -> tuple[int, Any, Any]:
+    """`search` with these arguments: exit status, and what it wrote to stdout and stderr since the call."""
+    monkeypatch.setattr(sys, "argv", ["search", *map(str, arguments)])
+    captured.readouterr()
+    status: Any = 0
+    try:
+        main()
+    except SystemExit as leaving:
+        status = leaving.code or 0
+    out, error = captured.readouterr()
+    return status, out, error
