@@ -59,6 +59,10 @@ def launch(
     ray_address: RayAddress = None,
     device: Device = None,
     pack: Width = None,
+    warm_start: Annotated[
+        str | None,
+        typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False,
 ) -> None:
     """Run a search. Launching a study again goes on where it was.
@@ -78,6 +82,10 @@ def launch(
         show_estimate(loaded, placement)
         return
     url = storage_url(storage)
+    if warm_start is not None:
+        from cli.warm_start import warmed
+
+        loaded = warmed(url, name, loaded, warm_start)
     run(url, name, placement, "new" if enrol(url, name, loaded) else "goes on")
 
 

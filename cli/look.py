@@ -24,7 +24,7 @@ _LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence
 _PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
 """The order in which params stand in a table for people, which may be too narrow for all."""
 _TIMES = {"started": "started_at", "ended": "finished_at"}
-_SECTIONS = ("task", "model", "optimizer", "averaging", "training")
+_SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 
 
 def register(app: typer.Typer) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
+from cli.nonlinearities import nonlinearities_report
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from cli.tables import writing
 from cli.transfer import transfer_report
@@ -24,7 +25,10 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     group.command("study")(study_report)
     group.command("transfer")(transfer_report)
-    app.add_typer(group, name="report", help="Write what studies found as a page: report study, report transfer.")
+    group.command("nonlinearities")(nonlinearities_report)
+    app.add_typer(
+        group, name="report", help="Write what studies found: report study, report transfer, report nonlinearities."
+    )
 
 
 def study_report(

@@ -85,7 +85,12 @@ def _line_of(reader: Reader, study: str, row: Mapping[str, Any]) -> list[Stage]:
     line = [row]
     while line[-1]["parent"] is not None:
         line.append(stored_trial(reader, study, line[-1]["parent"]))
-    return [Stage(one["number"], json.loads(one["draws"]), one["parent_step"] or 0) for one in reversed(line)]
+    return [_stage(one) for one in reversed(line)]
+
+
+def _stage(row: Mapping[str, Any]) -> Stage:
+    draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
+    return Stage(row["number"], draws, row["parent_step"] or 0, params, config)
 
 
 def _check_resolved(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import typer
 from cli.options import Format
 from cli.tables import cell, one_line, show, show_json, show_text
 from cli.wiring import families
+from search.staged import begin
 from spaces import catalogue
 from spaces.errors import GraftError
 from spaces.plugins import name_of
@@ -123,8 +124,8 @@ def _load(file: str, seed: int | None = None) -> Space:
 def _sampled(space: Space, count: int) -> list[Trial]:
     planned = space.search.trials
     numbers = [place * planned // count for place in range(count)] if count < planned else range(planned)
-    strategy = space.search.sampler.begin(space, [])
-    return [trial for number in numbers for trial in strategy.ask(range(number, number + 1))]
+    strategy = begin(space, [])
+    return [trial for number in numbers for trial in strategy.ask(strategy.ready(range(number, number + 1)))]
 
 
 def _record(trial: Trial) -> dict[str, object]:

@@ -45,6 +45,7 @@ def transfer_report(
         raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
     check_output(output, force)
     from cli.report.compatibility import Paths, Transfer, cautions
+    from cli.report.learned import Learned
     from cli.report.transfer import render
     from search.affinity import by_similarity
     from search.intervals import Bootstrap, Student
@@ -53,6 +54,7 @@ def transfer_report(
 
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
+        architectures = reader.architectures(study)
     found = results(trials, row["direction"], source=source, target=target, seed=pair)
     matrix = compare(found, baseline, Bootstrap() if interval == "bootstrap" else Student())
     transfer = Transfer(
@@ -64,7 +66,7 @@ def transfer_report(
         results=found,
         left_out=trials.height - found.height,
     )
-    render(transfer, output)
+    render(transfer, output, None if architectures.is_empty() else Learned.of(row, architectures))
     for caution in cautions(transfer):
         typer.echo(f"note: {caution}", err=True)
     typer.echo(str(output), err=True)

@@ -31,6 +31,7 @@ def families() -> Mapping[str, type]:
     from search.samplers import Sampler
     from search.stopping import Stopping
     from workers.averaging import Averaging
+    from workers.learning import Learning
     from workers.models import Model
     from workers.optimizers import Optimizer
     from workers.tasks import Task
@@ -40,6 +41,7 @@ def families() -> Mapping[str, type]:
         "model": Model,
         "optimizer": Optimizer,
         "averaging": Averaging,
+        "learning": Learning,
         "sampler": Sampler,
         "stopping": Stopping,
     }

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Self, final
 from search.memory import Memory
 from search.objectives import better, objective_after
 from search.samplers import Strategy
+from search.staged import begin
 from search.stopping import Breeder, Monitor
 from search.stopping._measures import RememberingMonitor
 from search.supply import Supply
 from spaces.errors import StudyError
-from spaces.records import Directives, Ending, Offer, Outcome, Report, State, Trial
+from spaces.records import Architecture, Directives, Ending, Offer, Outcome, Report, State, Trial
 from spaces.settings import Objective
 from spaces.words import unknown
 
@@ -53,6 +54,7 @@ class _Lane:
     worker: str
     step: int = 0
     objective: float | None = None
+    architectures: tuple[Architecture, ...] = ()
 
 
 @final
@@ -110,7 +112,7 @@ class Controller:
             for trial in queued
         ]
         drawn = [outcome for outcome in (*ended, *opened) if outcome.number < space.search.trials]
-        strategy = space.search.sampler.begin(space, drawn)
+        strategy = begin(space, drawn)
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         _check_together(monitors)
         groups = {outcome.number: outcome.group for outcome in ended}
@@ -205,7 +207,9 @@ class Controller:
             return []
         objectives = {report.number: self._lanes[report.number].objective for report in reports}
         for report in reports:
-            objectives[report.number] = objective_after(self._objective, objectives[report.number], report)
+            objectives[report.number] = objective_after(
+                self._space.objective_of(report.number), objectives[report.number], report
+            )
         endings = [
             Ending(
                 number=report.number,
@@ -222,6 +226,7 @@ class Controller:
             lane.objective = objectives[report.number]
             self._steps += max(0, report.step - lane.step)
             lane.step = max(lane.step, report.step)
+            lane.architectures = report.architectures
         self._reports += len(reports)
         return endings
 
@@ -260,13 +265,15 @@ class Controller:
         """Forget trials whose endings are written, but for what they teach."""
         outcomes: list[Outcome] = []
         for ending in endings:
-            trial = self._lanes.pop(ending.number).trial
+            lane = self._lanes.pop(ending.number)
+            trial = lane.trial
             outcome = Outcome(
                 number=trial.number,
                 group=trial.group,
                 draws=trial.draws,
                 objective=ending.objective,
                 state=ending.state,
+                architectures=lane.architectures,
             )
             if not trial.lineage:
                 outcomes.append(outcome)

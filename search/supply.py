@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from search.samplers import Strategy
@@ -63,7 +63,7 @@ class Supply:
     def __init__(self, strategy: Strategy, numbers: Iterable[range], returned: Iterable[Trial]) -> None:
         """`numbers`: never started yet, ascending; `returned`: trials that wait to be started again."""
         self._strategy = strategy
-        self._numbers = deque(part for part in numbers if part)
+        self._numbers = deque(part for part in (_below(part, strategy.size) for part in numbers) if part)
         self._returned = Shelf()
         self._returned.put(returned)
         self._held = Shelf()
@@ -78,7 +78,7 @@ class Supply:
 
     @property
     def waiting(self) -> int:
-        """Trials left to hand out; a grid may have fewer."""
+        """Trials left to hand out."""
         return sum(map(len, self._numbers)) + len(self._returned) + len(self._held)
 
     @property
@@ -119,21 +119,28 @@ class Supply:
         return max(structures, key=lambda one: self._returned.count(one) + self._held.count(one), default=None)
 
     def _ask(self, count: int) -> bool:
-        """Ask the sampler for at most `count` new trials; whether there are any."""
-        if count <= 0 or not self._numbers:
-            return False
-        numbers = self._numbers.popleft()
-        numbers, rest = numbers[:count], numbers[count:]
-        if rest:
-            self._numbers.appendleft(rest)
-        asked = self._strategy.ask(numbers)
+        """Ask the sampler for at most `count` new trials; whether there are any now."""
+        while count > 0 and self._numbers:
+            numbers = self._numbers.popleft()
+            ready = self._strategy.ready(numbers[:count])
+            if rest := numbers[len(ready) :]:
+                self._numbers.appendleft(rest)
+            if not ready:
+                return False
+            if asked := self._strategy.ask(ready):
+                self._hold(asked)
+                return True
+        return False
+
+    def _hold(self, asked: Sequence[Trial]) -> None:
         for trial in asked:
             self._asked += 1
             self._seen.pop(trial.structure, None)
             self._seen[trial.structure] = self._asked
         while len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        if len(asked) < len(numbers):
-            self._numbers.clear()
         self._held.put(asked)
-        return bool(asked)
+
+
+def _below(numbers: range, size: int | None) -> range:
+    return numbers if size is None else range(numbers.start, min(numbers.stop, size))

@@ -4,7 +4,7 @@ A plug-in is a frozen keyword-only dataclass. Each field says what kind of thing
 
     size    an integer that sets tensor shapes or loops; structural: equal for all lanes of a pack
     option  a string out of a few, or a flag; structural
-    text    any string, for example a path; structural
+    text    any string, for example a path; structural, unless it only says how parameters start
     part    another plug-in; its name is structural
     knob    a number that may differ from lane to lane; inside the engine it is a per-lane tensor
 """
@@ -38,9 +38,15 @@ class Rule:
     open_high: bool = False
     integer: bool = False
     switch: bool = False
+    start: bool = False
     padded: int = 0
     choices: tuple[str, ...] = ()
     family: type | None = None
+
+    @property
+    def structural(self) -> bool:
+        """Whether the lanes of a pack must agree on the value."""
+        return self.kind != "knob" and not self.start
 
     def describe(self) -> str:
         """The rule in words, as it stands in an error: `a number in [0, 1)`."""
@@ -144,9 +150,9 @@ def flag(default: Any) -> Any:
     return _field(Rule(kind="flag"), default)
 
 
-def text(default: Any = REQUIRED) -> Any:
-    """Any structural string, for example a path."""
-    return _field(Rule(kind="text"), default)
+def text(default: Any = REQUIRED, *, start: bool = False) -> Any:
+    """Any string, for example a path; structural, but for one that says no more than how parameters `start`."""
+    return _field(Rule(kind="text", start=start), default)
 
 
 def part(family: type, default: str) -> Any:

@@ -41,7 +41,7 @@ def value(node: Node, rule: Rule, site: Site) -> Term:
     site.declarations.describe(site, node.text, inner.level, first)
     if rule.padded and inner.level is not Level.CONSTANT:
         site.declarations.drawn_sizes[site.path] = inner.level
-    structural = rule.kind != "knob" or rule.switch
+    structural = rule.structural or rule.switch
     return folded(
         Term(
             evaluate=_checked(node, rule, site.path, inner),
@@ -96,7 +96,9 @@ def _literal(node: Node, rule: Rule, site: Site) -> Term:
         return _choice(node, draw[1], site, lambda option, here: _literal(option, rule, here))
     if isinstance(node.content, tuple | Mapping):
         raise node.error(site.path, f"{shortened(node.text)} must be {rule.describe()}")
-    value = constant(node.content if rule.kind == "flag" else node.text)
+    # A number stands as it was written; a text as a whole, where the node's own is cut for errors.
+    whole = rule.kind == "flag" or isinstance(node.content, str)
+    value = constant(node.content if whole else node.text)
     _checked(node, rule, site.path, value)(still())
     return value
 

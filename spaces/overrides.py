@@ -13,10 +13,11 @@ from collections.abc import Mapping
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.source import SETTING, composed
+from spaces.source import SETTING, composed, mark_place
 from spaces.words import shortened
 
-_PLUGINS = (("task",), ("model",), ("optimizer",), ("averaging",), ("search", "sampler"), ("search", "stopping"))
+_SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
+_PLUGINS = (*((section,) for section in _SECTIONS), ("search", "sampler"), ("search", "stopping"))
 _PATH = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
@@ -32,6 +33,13 @@ def overridden(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
             raise SpaceError(f"{name}: a path is names joined by dots, as in training.steps")
         root = _Setting(name, composed(value, name)).put(root, (), tuple(path.split(".")))
     return root
+
+
+def replaced(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
+    """A copy of the tree with this node at a dotted path; raises SpaceError as `overridden` does."""
+    if not _PATH.fullmatch(path):
+        raise SpaceError(f"{mark_place(value.start_mark)}: {shortened(path)}: a path is names joined by dots")
+    return _Setting(mark_place(value.start_mark), value).put(root, (), tuple(path.split(".")))
 
 
 def written(root: yaml.Node) -> str:

@@ -16,7 +16,7 @@ from spaces.terms import Level, Scope, Term, constant_value, folded
 from spaces.words import shortened, unknown
 
 Families = Mapping[str, type]
-"""The abstract classes of the plug-ins: task, model, optimizer, averaging, sampler, stopping."""
+"""The abstract classes of the plug-ins: task, model, optimizer, averaging, learning, sampler, stopping."""
 
 
 def mapping(node: Node, path: str) -> Mapping[str, Node]:

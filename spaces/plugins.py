@@ -195,7 +195,7 @@ def structure_of(plugin: object) -> dict[str, Any]:
         value = getattr(plugin, field)
         if rule.family:
             shared[field] = structure_of(value)
-        elif rule.kind != "knob":
+        elif rule.structural:
             shared[field] = value
         elif rule.switch:
             shared[field] = "on" if value else "off"

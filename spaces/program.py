@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from spaces.errors import SpaceError
-from spaces.plugins import canonical_json, config_of, facts, padded, rules, structure_of
+from spaces.plugins import build, canonical_json, config_of, facts, padded, rules, structure_of
 from spaces.settings import Training
 from spaces.terms import Level, Scope, Source, Term, still
 from spaces.words import number
@@ -42,8 +42,8 @@ class Program:
     """The terms of a space in the order of their evaluation.
 
     `group` and `trial` are the named values. Every one is computed for every trial, used or not: a draw that matters
-    only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging and training;
-    `pads` decides from their objects whether the trial's sizes are padded.
+    only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging, learning and
+    training; `pads` decides from their objects whether the trial's sizes are padded.
     """
 
     def __init__(
@@ -112,6 +112,17 @@ class Program:
         return "{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}"
 
 
+def completed(config: Mapping[str, Any], families: Mapping[str, type]) -> tuple[dict[str, Any], str]:
+    """A resolved configuration that was put together, in its canonical form, and its structure.
+
+    Raises PluginError for a value that breaks a rule.
+    """
+    sections = {name: build(families[name], part, name) for name, part in config.items() if name != "training"}
+    sections["training"] = Training(**config["training"])
+    structure = {name: _structure(section, config["training"]["pad_shapes"]) for name, section in sections.items()}
+    return {name: _config(section) for name, section in sections.items()}, canonical_json(structure)
+
+
 def _facts(sections: Mapping[str, Any]) -> dict[str, Any]:
     """`task.generalisation_gap` and the like: what a section says follows from its fields."""
     return {f"{name}.{fact}": value for name, section in sections.items() for fact, value in facts(section).items()}
@@ -125,6 +136,6 @@ def _config(section: object) -> dict[str, Any]:
 
 def _structure(section: object, pad: bool) -> dict[str, Any]:
     if isinstance(section, Training):
-        shared = {field: getattr(section, field) for field, rule in rules(Training).items() if rule.kind != "knob"}
+        shared = {field: getattr(section, field) for field, rule in rules(Training).items() if rule.structural}
         return {**shared, "pad_shapes": pad}
     return structure_of(padded(section) if pad else section)

@@ -6,7 +6,10 @@ import graphlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, get_args
+
+import yaml
 
 from spaces import catalogue
 from spaces.declarations import Declarations, Site
@@ -20,12 +23,15 @@ from spaces.program import Program
 from spaces.searching import search_settings
 from spaces.settings import Training
 from spaces.source import Node, composed, read
-from spaces.space import Space
+from spaces.space import DrawnSpace, Space
 from spaces.terms import Block, Term
+from spaces.transferring import is_transfer, self_contained, transfer_space
 from spaces.words import shortened, unknown
 
 _BLOCKS: tuple[Block, ...] = get_args(Block)
-_PLUGINS = ("task", "model", "optimizer", "averaging")
+_DEFAULTS = {"averaging": "none", "learning": "weights"}
+"""Plug-ins of a trial that a space may leave out."""
+_PLUGINS = ("task", "model", "optimizer", *_DEFAULTS)
 _SECTIONS = ("study", *_BLOCKS, *_PLUGINS, "training", "search")
 _REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -48,7 +54,20 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
     if overrides:
         root = overridden(root, overrides)
         text = written(root)
+    if is_transfer(root):
+        whole = self_contained(root)
+        reading = read(whole)
+        name = _study(mapping(reading, "").get("study") or reading)
+        return transfer_space(whole, name, families, partial(_drawn_space, families), _hash(reading))
     return _Reading(read(root), families).space(text)
+
+
+def _drawn_space(families: Families, root: yaml.Node) -> DrawnSpace:
+    return _Reading(read(root), families).space(written(root))
+
+
+def _hash(root: Node) -> str:
+    return hashlib.sha256(canonical_json(_plain(root)).encode()).hexdigest()
 
 
 class _Reading:
@@ -63,7 +82,7 @@ class _Reading:
         }
         self._declarations = Declarations(_blocks(self._named))
 
-    def space(self, text: str) -> Space:
+    def space(self, text: str) -> DrawnSpace:
         """The whole space; `text` is what it was read from."""
         name = _study(self._sections["study"])
         group, trial = (self._values(block) for block in _BLOCKS)
@@ -73,10 +92,10 @@ class _Reading:
         written = "pad_shapes" in mapping(self._sections["training"], "training")
         sizes, draws = self._declarations.drawn_sizes, self._declarations.draws
         pads = as_written if written else rule_of(sizes.values(), search)
-        return Space(
+        return DrawnSpace(
             name=name,
             text=text,
-            hash=hashlib.sha256(canonical_json(_plain(self._root)).encode()).hexdigest(),
+            hash=_hash(self._root),
             search=search,
             group_draws=tuple(draw for draw in draws if draw.scope == "group"),
             trial_draws=tuple(draw for draw in draws if draw.scope == "trial"),
@@ -98,13 +117,14 @@ class _Reading:
     def _order(self) -> list[str]:
         """The sections of a trial's configuration, in the order of the file."""
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
-        return present if "averaging" in present else [*present, "averaging"]
+        return [*present, *(key for key in _DEFAULTS if key not in present)]
 
     def _section(self, key: str) -> Term:
         site = Site(declarations=self._declarations, path=key, block="trial")
         if key == "training":
             return record(self._sections[key], mapping(self._sections[key], key), Training, key, site)
-        node = self._sections.get(key) or Node(place=self._root.place, content="none", text="none")
+        default = _DEFAULTS.get(key, "")
+        node = self._sections.get(key) or Node(place=self._root.place, content=default, text=default)
         return plugin(node, self._families[key], site)
 
 

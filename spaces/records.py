@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 State = Literal["queued", "running", "finished", "pruned", "diverged", "failed"]
@@ -36,6 +37,19 @@ class Stage(NamedTuple):
     draws: Mapping[str, float]
     start: int = 0
     """The step at which it took over the state of the stage before; 0 for the first."""
+    params: Mapping[str, Scalar] = MappingProxyType({})
+    config: Mapping[str, Any] = MappingProxyType({})
+    """As it is stored: where its architecture was found elsewhere, the draws alone do not give it."""
+
+
+class Architecture(NamedTuple):
+    """A non-linearity that a trial learned: lines between values at evenly spaced places, constant beyond them."""
+
+    component: Literal["mlp", "attention"]
+    low: float
+    high: float
+    knots: tuple[float, ...]
+    """Values from `low` to `high`, both included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +77,8 @@ class Trial:
     """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
     lineage: tuple[Ancestor, ...] = ()
     """Whose state it goes on from, the first of the line first; empty for a trial that starts anew."""
+    source: int | None = None
+    """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
 
     @property
     def parent(self) -> int | None:
@@ -96,6 +112,8 @@ class Report:
     state: Literal["running", "finished", "diverged", "failed"] = "running"
     error: str | None = None
     """Why the trial diverged or failed; None otherwise."""
+    architectures: tuple[Architecture, ...] = ()
+    """What a trial that finished has learned of non-linearities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,3 +164,4 @@ class Outcome:
     draws: Mapping[str, float]
     objective: float | None
     state: State
+    architectures: tuple[Architecture, ...] = ()

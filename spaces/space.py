@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import final
 
 from spaces.declarations import Row
 from spaces.errors import SpaceError
 from spaces.program import Program
 from spaces.records import Ancestor, Stage, Trial
 from spaces.seeds import trial_seed
-from spaces.settings import Search
+from spaces.settings import Objective, Search
 from spaces.terms import Draw, Source
 
 _LAST = 1.0 - 2.0**-53
@@ -19,7 +21,7 @@ _LAST = 1.0 - 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Space:
+class Space(ABC):
     """One space file, read and compiled. A trial is a pure function of (space, number, draws)."""
 
     name: str
@@ -36,8 +38,8 @@ class Space:
     rows: tuple[Row, ...]
     drawn_sizes: tuple[str, ...]
     """Paths of the drawn sizes that may be padded: where they are, trials of one structure may differ in them."""
-    program: Program
 
+    @abstractmethod
     def sample(self, number: int, source: Source) -> Trial:
         """Trial `number` with the coordinates that `source` gives.
 
@@ -45,16 +47,6 @@ class Space:
         the file, except that a named value comes after those it depends on. Draws under options that a choice did not
         take are not asked for. Raises SpaceError where the draws break a rule.
         """
-        resolved = self.program.run(source)
-        return Trial(
-            number=number,
-            group=number // self.search.group,
-            seed=trial_seed(self.search.seed, number),
-            draws=resolved.draws,
-            params=resolved.params,
-            config=resolved.config,
-            structure=resolved.structure,
-        )
 
     def resolve(self, number: int, draws: Mapping[str, float]) -> Trial:
         """The trial of stored draws, equal to the sampled one.
@@ -99,3 +91,27 @@ class Space:
     def describe(self) -> tuple[Row, ...]:
         """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
         return self.rows
+
+    def objective_of(self, number: int) -> Objective:
+        """What is optimised by trial `number`."""
+        return self.search.objective
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DrawnSpace(Space):
+    """A space whose every trial is drawn: one task, or a choice among tasks."""
+
+    program: Program
+
+    def sample(self, number: int, source: Source) -> Trial:
+        resolved = self.program.run(source)
+        return Trial(
+            number=number,
+            group=number // self.search.group,
+            seed=trial_seed(self.search.seed, number),
+            draws=resolved.draws,
+            params=resolved.params,
+            config=resolved.config,
+            structure=resolved.structure,
+        )

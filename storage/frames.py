@@ -58,6 +58,16 @@ METRICS: Schema = {
     "condition": pl.String(),
     "value": pl.Float64(),
 }
+ARCHITECTURES: Schema = {
+    "id": pl.Int64(),
+    "number": pl.Int64(),
+    "task": pl.String(),
+    "component": pl.String(),
+    "low": pl.Float64(),
+    "high": pl.Float64(),
+    "knots": pl.List(pl.Float64()),
+    "objective": pl.Float64(),
+}
 
 
 def open_reader(url: str, seconds: float | None = None) -> Reader:
@@ -169,6 +179,18 @@ class Reader:
         """Training steps of the study's lanes, and what they would have been with no lane free; of all launches."""
         counts = self.workers(study)
         return int(counts["steps"].sum()), int(counts["room"].sum())
+
+    def architectures(self, study: str) -> pl.DataFrame:
+        """The non-linearities that a study's trials learned, by task, component and number; columns ARCHITECTURES.
+
+        `knots` are values at evenly spaced places from `low` to `high`, both included; `objective` is the trial's.
+        """
+        columns = "architectures.id, number, architectures.task, component, low, high, knots, objective"
+        mine = f"architectures.study_id = {self.study(study)['id']}"
+        sql = f"SELECT {columns} FROM architectures JOIN trials ON trials.id = trial_id WHERE {mine}"
+        frame = self._frame(sql, {**ARCHITECTURES, "knots": pl.String()})
+        knots = pl.col("knots").str.json_decode(ARCHITECTURES["knots"])
+        return frame.with_columns(knots).sort("task", "component", "number")
 
     def query(self, sql: str) -> pl.DataFrame:
         """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.

@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from spaces.records import TERMINAL, Ending, Metric, Outcome, Report, Stage, State, Trial
+from spaces.records import TERMINAL, Architecture, Ending, Metric, Outcome, Report, Stage, State, Trial
 from storage.database import Database, Insert, MetricRow
-from storage.schema import Now, metrics, studies, trial_id, trials, workers
+from storage.schema import Now, architectures, metrics, studies, trial_id, trials, workers
 
 _IN = 10_000
 """Values in one IN (...): below the limits of both databases."""
@@ -46,7 +46,11 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         set_={**{name: statement.excluded[name] for name in _RESOLVED}, **moved},
         where=trials.c.state == "queued",
     )
-    connection.execute(statement, [_trial_row(study_id, trial, worker) for trial in started])
+    learned = _learned_by(connection, study_id, [trial.source for trial in started if trial.source is not None])
+    rows = [_trial_row(study_id, trial, worker) for trial in started]
+    for row, trial in zip(rows, started, strict=True):
+        row["architecture_id"] = learned.get(trial.source)
+    connection.execute(statement, rows)
     copies = [trial.number + 1 for trial in started if trial.lineage]
     if copies:
         this = update(studies).where(studies.c.id == study_id, studies.c.trials < max(copies))
@@ -55,6 +59,16 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 
 _RESOLVED = ("task", "model", "scorer", "seed", "params", "config", "steps")
 """What follows from a trial's draws."""
+
+
+def _learned_by(connection: Connection, study_id: int, numbers: Collection[int]) -> Mapping[int | None, int]:
+    """Number of a trial -> id of the architecture that it learned, the first of them."""
+    if not numbers:
+        return {}
+    c = architectures.c
+    ids = {trial_id(study_id, number): number for number in numbers}
+    found = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(ids)).group_by(c.trial_id)
+    return {ids[trial]: architecture for trial, architecture in connection.execute(found)}
 
 
 def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
@@ -95,8 +109,24 @@ def report(connection: Connection, database: Database, study_id: int, reports: S
     rows = [row for one in reports for row in _metric_rows(trial_id(study_id, one.number), one)]
     if rows:
         database.insert_metrics(connection, rows)
+    _learned(connection, database.insert(architectures), study_id, reports)
     furthest = {one.number: one.step for one in sorted(reports, key=lambda one: one.step)}
     connection.execute(_STEPS, [{"trial": trial_id(study_id, n), "step": step} for n, step in furthest.items()])
+
+
+def _learned(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
+    """Write the architectures that come with reports; those that are there already stay."""
+    found = {trial_id(study_id, one.number): one.architectures for one in reports if one.architectures}
+    if not found:
+        return
+    tasks = dict(connection.execute(select(trials.c.id, trials.c.task).where(trials.c.id.in_(found))).all())
+    rows = [
+        {"study_id": study_id, "trial_id": trial, "task": tasks[trial], **one._asdict(), "knots": list(one.knots)}
+        for trial, learned in found.items()
+        for one in learned
+    ]
+    statement = insert.values(created_at=Now())
+    connection.execute(statement.on_conflict_do_nothing(index_elements=["trial_id", "component"]), rows)
 
 
 def _metric_rows(trial: int, one: Report) -> Iterator[MetricRow]:
@@ -162,8 +192,13 @@ def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list
     while wanted:
         asked = list(wanted)[:_IN]
         these = c.id.in_([trial_id(study_id, number) for number in asked])
-        found = connection.execute(select(c.number, c.draws, c.parent_step, c.parent).where(these)).all()
-        known |= {number: (Stage(number, draws, start or 0), parent) for number, draws, start, parent in found}
+        found = connection.execute(
+            select(c.number, c.draws, c.parent_step, c.params, c.config, c.parent).where(these)
+        ).all()
+        known |= {
+            number: (Stage(number, draws, start or 0, params, config), parent)
+            for number, draws, start, params, config, parent in found
+        }
         wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
     return [_line(known, number) for number in numbers]
 
@@ -182,10 +217,29 @@ def outcomes(connection: Connection, study_id: int, limit: int | None) -> list[O
     c = trials.c
     ended = select(c.number, c.group_number, c.draws, c.objective, c.state).where(c.study_id == study_id)
     latest = ended.where(c.state.in_(TERMINAL)).order_by(c.finished_at.desc(), c.number.desc()).limit(limit)
+    learned = _architectures(connection, study_id)
     return [
-        Outcome(number=number, group=group, draws=draws, objective=objective, state=state)
+        Outcome(
+            number=number,
+            group=group,
+            draws=draws,
+            objective=objective,
+            state=state,
+            architectures=learned.get(trial_id(study_id, number), ()),
+        )
         for number, group, draws, objective, state in reversed(connection.execute(latest).all())
     ]
+
+
+def _architectures(connection: Connection, study_id: int) -> dict[int, tuple[Architecture, ...]]:
+    """Id of a trial -> what it learned, in order of component."""
+    c = architectures.c
+    found = select(c.trial_id, c.component, c.low, c.high, c.knots).where(c.study_id == study_id)
+    learned: dict[int, tuple[Architecture, ...]] = {}
+    for trial, component, low, high, knots in connection.execute(found.order_by(c.trial_id, c.component)):
+        one = Architecture(component=component, low=low, high=high, knots=tuple(knots))
+        learned[trial] = (*learned.get(trial, ()), one)
+    return learned
 
 
 def reports(connection: Connection, study_id: int, metric: str) -> list[Report]:

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from search.samplers import Sampler
-from search.stopping import Stopping
+from cli.wiring import families
 from spaces import parse
 from spaces.records import Outcome, Trial
 from spaces.space import Space
-from workers.averaging import Averaging
-from workers.models import Model
-from workers.optimizers import Optimizer
-from workers.tasks import Task
 
-FAMILIES = {
-    "task": Task,
-    "model": Model,
-    "optimizer": Optimizer,
-    "averaging": Averaging,
-    "sampler": Sampler,
-    "stopping": Stopping,
-}
+FAMILIES = families()
 
 PLAIN = """
 task: {name: set_complement, length: 4, vocabulary: 9}

@@ -31,6 +31,8 @@ CONFIGURATIONS = {
     "gp": "{gp: {startup: 18}}",
     "nsga2": "{nsga2: {population: 6}}",
     "cmaes": "{cmaes: {population: 6}}",
+    "warm": """{warm: {sampler: {tpe: {startup: 5}}, candidates: '{"optimizer.learning_rate": [0.3]}', """
+    """box: '{"optimizer.learning_rate": [0.1, 1]}'}}""",
 }
 EVERY = plugins.names(Sampler)
 MEMORYLESS = ("random", "qmc", "grid")

@@ -92,6 +92,7 @@ def test_a_trial_is_fully_resolved() -> None:
         },
         "optimizer": {"name": "sgd", "learning_rate": 1e-3, "momentum": 0.0, "warmup": 3},
         "averaging": {"name": "ema", "power": 0.5},
+        "learning": {"name": "weights"},
         "training": {
             "steps": 1000,
             "batch": 32,
@@ -137,6 +138,7 @@ def test_the_structure_is_what_a_pack_shares() -> None:
         },
         "optimizer": {"name": "sgd"},
         "averaging": {"name": "ema"},
+        "learning": {"name": "weights"},
         "training": {
             "batch": 32,
             "validate_every": 1000,

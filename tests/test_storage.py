@@ -22,6 +22,11 @@ def finished(number: int, objective: float | None = 0.25) -> Ending:
     return Ending(number=number, state="finished", objective=objective)
 
 
+def stage(trial: Trial) -> Stage:
+    """The trial as it is found again in its row."""
+    return Stage(trial.number, dict(trial.draws), trial.parent_step, dict(trial.params), dict(trial.config))
+
+
 def test_a_study_is_written_as_it_was_given(url: str):
     with open_store(url) as store:
         study = new_study(store)
@@ -194,7 +199,7 @@ def test_requeued_trials_start_from_nothing(url: str):
         store.record(study, "a", [make_report(0, 10), make_report(1, 10)], [finished(1)])
         store.record(study, "b", [make_report(2, 10)])
         assert store.requeue(study, "a") == [0]
-        assert store.queued(study) == [[Stage(0, dict(make_trial(0).draws))]]
+        assert store.queued(study) == [[stage(make_trial(0))]]
         assert raw(url, "SELECT DISTINCT trial_id FROM metrics ORDER BY 1") == [(study * 10**9 + n,) for n in (1, 2)]
         assert store.requeue(study, None) == [2]
         store.start(study, [make_trial(0)], "c")
@@ -221,7 +226,7 @@ def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_wit
         assert store.copied(study) == {1: 60, 120: 50}
         rows = raw(url, "SELECT number, state, parent, parent_step, steps FROM trials ORDER BY number")
         assert store.requeue(study, "w") == [120, 121, 122]
-        line = [Stage(number, dict(make_trial(number).draws), step) for number, step in ((1, 0), (120, 30), (121, 50))]
+        line = [stage(trial) for trial in (make_trial(1), child, grandchild)]
         assert store.queued(study)[:2] == [line[:2], line]
     assert rows == [
         (0, "pruned", None, None, 0),

@@ -30,12 +30,16 @@ from storage.frames import open_reader
 from storage.store import open_store
 from tests.browser import Browser, browser
 from tests.inside import called
+from tests.test_nonlinearities import add_architectures, learned, wave
 from tests.test_report import Page, assert_inert
 
 TASKS = ("add", "copy", "mano", "memorize")
 EVIL = "<script>alert('1 & 2')</script>|`$x_1$` \"{0}%\\"
 GAINED = {"add": 12.0, "copy": -6.0, "mano": 3.0, "memorize": 0.0}
 """Points that a source gains on other tasks; on its own it gains 25."""
+
+LEARNED = [(7, "add", "mlp", wave(1.0, 6)), (3, "mano", "mlp", wave(1.5, 8)), (9, "add", "mlp", wave(1.1, 6))]
+"""What trials of the study `stage-two` learned."""
 
 
 def value(source: str, target: str, pair: int) -> float:
@@ -57,8 +61,8 @@ def trial(number: int, source: str, target: str, pair: int) -> Trial:
     )
 
 
-def write(url: str, name: str, pairs: int = 6) -> None:
-    """A study of all sources on all targets, but that copy was not tried on mano, and one trial diverged."""
+def write(url: str, name: str, pairs: int = 6) -> int:
+    """A study of all sources on all targets, but that copy was not tried on mano, and one trial diverged; its id."""
     objective = Objective(direction="maximize", metric="accuracy", variant="raw")
     with open_store(url) as store:
         study = store.create_study(name, space="", space_hash="", objective=objective, seed=0, trials=200, version="")
@@ -75,12 +79,14 @@ def write(url: str, name: str, pairs: int = 6) -> None:
             for number, key in enumerate(keys)
         ]
         store.end(study, ended)
+    return study
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("stage-two") / "graft.db"
-    write(f"sqlite:///{path}", "stage-two")
+    study = write(f"sqlite:///{path}", "stage-two")
+    add_architectures(f"sqlite:///{path}", study, LEARNED)
     write(f"sqlite:///{path}", "one-seed", pairs=1)
     return path
 
@@ -310,6 +316,54 @@ def test_a_cell_leads_to_its_trials(page: Browser, database: Path) -> None:
     assert page.complaints == []
 
 
+FIGURE = "document.querySelector('figure svg')"
+
+
+def test_the_figure_of_non_linearities_is_visible(page: Browser, tmp_path: Path) -> None:
+    page.run(f"{FIGURE}.scrollIntoView({{block: 'center'}})")
+    box = page.run(f"(box => [box.width, box.height])({FIGURE}.getBoundingClientRect())")
+    assert box[0] > 300
+    assert box[1] > 100
+    page.picture(tmp_path / "screen.png")
+    pixels = matplotlib.image.imread(tmp_path / "screen.png")[..., :3]
+    curve = np.abs(pixels - np.array([0x00, 0x72, 0xB2]) / 255).max(axis=-1) < 0.02  # the colour of what is learned
+    assert curve.sum() > 300
+    assert page.run("document.querySelectorAll('figure').length") == 1
+    assert page.complaints == []
+    assert page.fetched == [(tmp_path / "matrix.html").as_uri()]
+
+
+def test_a_non_linearity_leads_to_its_trial_and_to_those_trained_with_it(page: Browser, database: Path) -> None:
+    rows = "[...document.querySelectorAll('#learned ~ .wide')][0].querySelectorAll('tbody tr')"
+    shown = page.run(f"[...{rows}].map(row => [...row.cells].slice(0, 3).map(cell => cell.innerText))")
+    objectives = {row["number"]: row["objective"] for row in stored(database).iter_rows(named=True)}
+    adds = sorted((7, 9), key=objectives.__getitem__, reverse=True)
+    assert shown == [["add", "mlp", str(adds[0])], ["add", "mlp", str(adds[1])], ["mano", "mlp", "3"]]
+    page.point("#learned ~ .wide tbody tr:nth-child(3) a", click=True)
+    assert page.run(f"{OPEN}.length") == 1
+    assert page.run(f"{OPEN}[0].innerText").startswith("Trial 3 learned this non-linearity (mlp) on mano.")
+    show, used = page.run(f"[...{OPEN}[0].querySelectorAll('code')].map(code => code.innerText)")
+    assert show == "search show stage-two 3"
+    numbers = re.fullmatch(r'search trials stage-two --where "architecture_id = (\d+)"', used)
+    assert numbers
+    assert stored(database).filter(id=int(numbers[1]))["number"].to_list() == [3]
+    assert page.complaints == []
+
+
+def stored(database: Path) -> pl.DataFrame:
+    with open_reader(f"sqlite:///{database}") as reader:
+        return reader.architectures("stage-two")
+
+
+@pytest.mark.parametrize("ending", ["html", "md", "tex"])
+@pytest.mark.parametrize(("study", "count"), [("stage-two", 1), ("one-seed", 0)])
+def test_only_a_study_that_learned_something_has_a_table_of_it(
+    search: Search, tmp_path: Path, ending: str, study: str, count: int
+) -> None:
+    search(study, "-o", f"matrix.{ending}")
+    assert (tmp_path / f"matrix.{ending}").read_text(encoding="utf-8").count("Most off GELU") == count
+
+
 def test_texts_of_users_stay_texts_on_the_page(chromium: Browser, tmp_path: Path) -> None:
     render(made_of(of_names(EVIL, "add"), study=EVIL), tmp_path / "evil.html")
     chromium.open(tmp_path / "evil.html")
@@ -320,13 +374,14 @@ def test_texts_of_users_stay_texts_on_the_page(chromium: Browser, tmp_path: Path
 
 
 def test_a_page_is_inert_but_for_its_one_script(tmp_path: Path) -> None:
-    render(made_of(of_names(EVIL, "add")), tmp_path / "evil.html")
+    render(made_of(of_names(EVIL, "add")), tmp_path / "evil.html", learned([0.5, 0.25], task=EVIL))
     text = (tmp_path / "evil.html").read_text(encoding="utf-8")
     head, script, tail = re.split(r"<script>(.*?)</script>", text, flags=re.DOTALL)
     assert "innerHTML" not in script
     page = Page(head + tail)
     assert_inert(page)
     assert EVIL in page.text
+    assert f"learned this non-linearity (mlp) on {EVIL}." in page.text
     assert "script-src 'sha256-" in head
 
 
@@ -369,6 +424,18 @@ def test_latex_is_a_whole_table(names: tuple[str, ...], tmp_path: Path) -> None:
     assert all(len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1 == len(names) for row in rows)
     assert not re.findall(r"(?<!\\)[#_%](?!\s\\usepackage)", text)
     assert text.isascii()
+
+
+def test_latex_has_a_second_table_of_what_was_learned(search: Search, tmp_path: Path) -> None:
+    search("stage-two", "-o", "matrix.tex")
+    text = (tmp_path / "matrix.tex").read_text(encoding="utf-8")
+    assert balanced(text)
+    assert text.isascii()
+    _, (columns, body) = re.findall(r"\\begin\{tabular\}\{(l+r+)\}\n(.*?)\\end\{tabular\}", text, flags=re.DOTALL)
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 1 + len(LEARNED)
+    assert all(line.count(" & ") == len(columns) - 1 for line in rows)
+    assert sum(line.startswith("add & mlp & ") for line in rows) == 2
 
 
 def test_latex_sets_the_best_of_a_column_in_bold(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def config(
 def trial(number: int, configuration: dict[str, Any], seed: int | None = None) -> Trial:
     """A trial of this configuration; its structure as the space would derive it."""
     recipe = Recipe.of(configuration).padded()
-    shared = {part: plugins.structure_of(getattr(recipe, part)) for part in ("task", "model", "optimizer", "averaging")}
+    parts = ("task", "model", "optimizer", "averaging", "learning")
+    shared = {part: plugins.structure_of(getattr(recipe, part)) for part in parts}
     training = recipe.training
     shared["training"] = [training.batch, training.validate_every, training.dtype, training.pad_shapes]
     return Trial(

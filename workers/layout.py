@@ -59,9 +59,12 @@ class Layout:
         named = self.split(flat)
         return {name: named[name][_corner(parameter.shape)] for name, parameter in own.parameters.items()}
 
-    def initial(self, seeds: Tensor) -> Tensor:
-        """[L, P] float64 initial parameters of trials with `seeds` [L]: each entry from its own counter."""
-        uniform = Streams.of(seeds, Purpose.INITIAL, 0).uniform(self.total)
+    def initial(self, seeds: Tensor, step: int = 0) -> Tensor:
+        """[L, P] float64 initial parameters of trials with `seeds` [L]: each entry from its own counter.
+
+        `step`: before which one they start; others for every one.
+        """
+        uniform = Streams.of(seeds, Purpose.INITIAL, step).uniform(self.total)
         sizes = [math.prod(p.shape) for p in self.parameters.values()]
         pieces = zip(self.parameters.values(), uniform.split(sizes, dim=-1), strict=True)
         return torch.cat([parameter.start.values(piece) for parameter, piece in pieces], dim=-1)

@@ -15,6 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from spaces import plugins
 from spaces.words import shortened
+from workers.layout import Layout
 from workers.models import in_use
 from workers.randomness import Purpose, Streams
 from workers.tracing import tree_leaves
@@ -107,6 +108,8 @@ def lane_bytes(recipe: Recipe) -> int:
     own, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
     drawn = own.training(streams, recipe.training.batch, zero)
     batch = {name: tensor[0] for name, tensor in drawn.items()}
+    model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
+    weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -114,8 +117,8 @@ def lane_bytes(recipe: Recipe) -> int:
         return tensor
 
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = recipe.task.loss(recipe.model.outputs(layout.split(flat.requires_grad_()), batch, {}), batch)
+        loss = recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
         del loss  # held until here, so that no two activations had the same address
     sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
     masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))
-    return 2 * state + HELD * sum(kept.values()) + masks
+    return 2 * state + recipe.learning.passes * HELD * sum(kept.values()) + masks

@@ -18,9 +18,9 @@ from torch.func import vmap
 
 from spaces import plugins
 from spaces.records import Ancestor, Metric, Report, Trial
+from workers.architectures import architectures
 from workers.averaging import RAW, Variant
 from workers.layout import Layout
-from workers.randomness import Purpose, Streams
 from workers.steps import step_of
 from workers.tasks import Batch, Task
 from workers.tracing import Traced, tree_map
@@ -40,6 +40,8 @@ class Lane:
     steps: int
     layout: Layout
     """How the trial's parameters lie without padding."""
+    recipe: Recipe
+    """Of what trains here now."""
     step: int = 0
     reported_step: int = 0
     ahead: list[tuple[int, Trial | Ancestor]] = field(default_factory=list[tuple[int, Trial | Ancestor]])
@@ -111,12 +113,14 @@ class Pack:
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
             place, parent = self.lanes.index(None), self._lane_of_parent(trial)
-            own = layout_of(Recipe.of(trial.config))
-            lane = Lane(number=trial.number, steps=trial.config["training"]["steps"], layout=own)
+            recipe = Recipe.of(trial.config)
+            steps = int(recipe.training.steps)
+            lane = Lane(number=trial.number, steps=steps, layout=layout_of(recipe), recipe=recipe)
             if parent is None:
                 starts = (0, *(ancestor.until for ancestor in trial.lineage))
                 (_, first), *lane.ahead = zip(starts, (*trial.lineage, trial), strict=True)
-                self._write(place, begin(self._take_over(place, first), self._layout, self._initial(first)))
+                lane.recipe = self._take_over(place, first)
+                self._write(place, begin(lane.recipe, self._layout, self._initial(first)))
             else:
                 self._write(place, tree_map(operator.itemgetter(parent), self._state))
                 self._take_over(place, trial)
@@ -156,6 +160,7 @@ class Pack:
         made = 0
         try:
             while made < count:
+                self._renew(made)
                 self._state = self._advance()
                 made += 1
         finally:
@@ -236,7 +241,7 @@ class Pack:
         """Give lanes in which an ancestor has come to its end to the next of its line."""
         for place, lane in enumerate(self.lanes):
             if lane and lane.ahead and lane.ahead[0][0] == lane.step:
-                self._take_over(place, lane.ahead.pop(0)[1])
+                lane.recipe = self._take_over(place, lane.ahead.pop(0)[1])
                 lane.reported_step = lane.step
 
     def _write(self, place: int, fresh: State) -> None:
@@ -247,9 +252,21 @@ class Pack:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
+    def _renew(self, made: int) -> None:
+        """Start anew in each lane what its way of learning says, `made` steps after those that its lane knows of."""
+        if self._recipe.learning.is_plain:
+            return
+        for place, lane in ((place, lane) for place, lane in enumerate(self.lanes) if lane):
+            own, step = tree_map(operator.itemgetter(place), self._state), lane.step + made
+            seed, optimizer = int(self._seeds[place]), lane.recipe.optimizer
+            fresh = lane.recipe.learning.renewed(optimizer, lane.layout, own.parameters, own.moments, seed, step)
+            if fresh:
+                self._write(place, own._replace(parameters=fresh[0], moments=fresh[1]))
+
     def _advance(self) -> State:
-        streams = Streams.of(self._seeds, Purpose.TRAINING_DATA, self._state.step)
-        batch = self._task(self._knobs).training(streams, self._recipe.training.batch, self._state.step)
+        learning = plugins.bind(self._recipe.learning, self._knobs, "learning")
+        task, count = self._task(self._knobs), self._recipe.training.batch
+        batch = learning.training(task, self._seeds, count, self._state.step)
         return self._step(self._knobs, self._seeds, self._state, batch)
 
     def _task(self, knobs: Batch) -> Task:
@@ -289,7 +306,7 @@ class Pack:
         ]
 
     def _report(self, place: int, lane: Lane, metrics: tuple[Metric, ...], loss_sum: float) -> Report:
-        mean_loss = loss_sum / (lane.step - lane.reported_step)
+        mean_loss, ends = loss_sum / (lane.step - lane.reported_step), lane.step == lane.steps
         lane.reported_step = lane.step
         self._state.loss_sum[place] = 0
         if not all(math.isfinite(metric.value) for metric in metrics):
@@ -298,7 +315,8 @@ class Pack:
             number=lane.number,
             step=lane.step,
             metrics=(*metrics, Metric("loss", "raw", "", mean_loss)),
-            state="finished" if lane.step == lane.steps else "running",
+            state="finished" if ends else "running",
+            architectures=architectures(lane.recipe.model, self.parameters(lane.number)) if ends else (),
         )
 
     def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:

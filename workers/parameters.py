@@ -84,6 +84,10 @@ class Parameter:
     decay: bool = True
     matrices: int = 0
     """How many maps between hidden channels lie in it side by side, for an optimizer of matrices (Muon); else 0."""
+    frozen: bool = False
+    """Whether it keeps the value that it starts with."""
+    architecture: bool = False
+    """Whether it is the form of a non-linearity, which `workers.learning` may learn apart from the weights."""
 
 
 def within(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:

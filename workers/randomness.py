@@ -53,6 +53,12 @@ def mix(z: Tensor) -> Tensor:
     return _xor_shift(z, 31)
 
 
+def hashed(numbers: Tensor) -> Tensor:
+    """[...] int64 in 0 .. 2^31 - 1: a hash of each row of `numbers` [..., n] int64."""
+    weights = mix(torch.arange(1, numbers.shape[-1] + 1, device=numbers.device) * GOLDEN) | 1
+    return (mix((numbers * weights).sum(-1)) >> 33).bitwise_and_((1 << 31) - 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Streams:
     """One stream per lane: `state` [L] int64."""

@@ -38,7 +38,7 @@ class Step(Protocol):
 
 def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step:
     """The fastest step for trials of this structure on this device."""
-    fused = recipe.model.fused(recipe.task, recipe.dtype, device)
+    fused = recipe.model.fused(recipe.task, recipe.dtype, device) if recipe.learning.is_plain else None
     return FusedStep(recipe, device, fused) if fused else TracedStep(recipe, structure, device)
 
 

@@ -62,7 +62,7 @@ class Traced:
         return recording
 
     def _timed_record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
-        _load_tracer()
+        load_tracer()
         start = time.perf_counter()
         recording = self._record(leaves, form)
         self.seconds = time.perf_counter() - start
@@ -97,8 +97,11 @@ def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Ca
 
 
 @functools.cache
-def _load_tracer() -> None:
-    """The first trace of a process loads a large part of torch, which is no cost of what is recorded then."""
+def load_tracer() -> None:
+    """The first trace of a process loads a large part of torch, which is no cost of what is recorded then.
+
+    Nor may threads do so at the same time as others first call an operation in C++: torch's modules import one another.
+    """
     make_fx(torch.neg)(torch.zeros(1))
     torch._C._jit_set_profiling_executor(False)  # pyright: ignore[reportPrivateUsage]
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value
 
 from spaces import plugins
 from spaces.errors import PluginError
@@ -20,8 +19,9 @@ from spaces.settings import Training
 from workers.averaging import Averaging, Shadow
 from workers.diagnostics import diagnosed
 from workers.layout import Layout
+from workers.learning import Learning
 from workers.models import Model
-from workers.optimizers import Moments, Optimizer, clipped
+from workers.optimizers import Moments, Optimizer
 from workers.parameters import Parameters
 from workers.randomness import Purpose, Streams
 from workers.tasks import Batch, Task
@@ -37,6 +37,7 @@ class Recipe:
     model: Model
     optimizer: Optimizer
     averaging: Averaging
+    learning: Learning
     training: Training
 
     @classmethod
@@ -47,9 +48,11 @@ class Recipe:
             model=plugins.build(Model, config["model"], "model"),
             optimizer=plugins.build(Optimizer, config["optimizer"], "optimizer"),
             averaging=plugins.build(Averaging, config["averaging"], "averaging"),
+            learning=plugins.build(Learning, config.get("learning", _PLAIN), "learning"),
             training=Training(**config["training"]),
         )
         recipe.model.check(recipe.task)
+        recipe.learning.check(recipe.model, recipe.task, padded=recipe.training.pad_shapes)
         recipe.optimizer.check(recipe.model.parameters(recipe.task).values())
         if recipe.training.pad_shapes and recipe.training.diagnostics:
             raise PluginError(
@@ -88,7 +91,9 @@ class Recipe:
         return DTYPES[self.training.dtype]
 
 
-SECTIONS = ("task", "model", "optimizer", "averaging", "training")
+SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
+_PLAIN = {"name": "weights"}
+"""How trials learned that were stored before there was a choice."""
 
 
 class State(NamedTuple):
@@ -103,8 +108,9 @@ class State(NamedTuple):
 
 
 def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
-    """Where the parameters of the recipe's model on its task lie."""
-    return Layout.of(recipe.model.parameters(recipe.task), recipe.dtype, device)
+    """Where what is trained of the recipe's model on its task lies."""
+    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))
+    return Layout.of(trained, recipe.dtype, device)
 
 
 def begin(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
@@ -112,7 +118,7 @@ def begin(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
     zero = torch.zeros((), dtype=torch.int64, device=parameters.device)
     return State(
         parameters=parameters,
-        moments=recipe.optimizer.start(parameters, layout),
+        moments=recipe.learning.start(recipe.optimizer, layout, parameters),
         shadow=recipe.averaging.start(parameters),
         step=zero,
         loss_sum=zero.double(),
@@ -123,19 +129,19 @@ def begin(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
 def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, keep: Parameters) -> State:
     """One training step: gradient, clipping, optimizer, average."""
 
-    def loss_of(parameters: Parameters) -> Tensor:
+    def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
         return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)
 
-    named, loss = grad_and_value(loss_of)(layout.split(state.parameters))
-    return updated(recipe, layout, state, layout.join(named), loss)
+    gradient, loss = recipe.learning.gradient(layout, state.parameters, batch, loss_of)
+    return updated(recipe, layout, state, gradient, loss)
 
 
 def updated(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
     """The state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
-    optimizer, training = recipe.optimizer, recipe.training
-    gradient = clipped(gradient, torch.as_tensor(optimizer.clip_norm))
-    rate = optimizer.learning_rate * optimizer.schedule.factor(state.step, torch.as_tensor(training.steps))
-    parameters, moments = optimizer.update(state.parameters, gradient, state.moments, rate, state.step, layout)
+    steps = torch.as_tensor(recipe.training.steps)
+    parameters, moments = recipe.learning.moved(
+        recipe.optimizer, layout, state.parameters, gradient, state.moments, state.step, steps
+    )
     after = state.step + 1
     first_bad = (state.diverged_at == 0) & ~loss.isfinite()
     return State(
@@ -155,10 +161,13 @@ def averaged(recipe: Recipe, state: State, index: Tensor) -> Tensor:
 
 def judged(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
     """Metric -> one value [N] per sequence, for parameters [P]; `model`: one of the evaluations of the recipe's."""
-    parameters = layout.split(flat)
-    outputs = model.outputs(parameters, batch, {})
-    found = recipe.task.metrics(outputs, batch)
-    return found | diagnosed(model, parameters, batch, outputs) if recipe.training.diagnostics else found
+
+    def judge(parameters: Parameters) -> dict[str, Tensor]:
+        outputs = model.outputs(parameters, batch, {})
+        found = recipe.task.metrics(outputs, batch)
+        return found | diagnosed(model, parameters, batch, outputs) if recipe.training.diagnostics else found
+
+    return recipe.learning.judged(layout, flat, judge)
 
 
 def judged_on(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
@@ -170,16 +179,16 @@ def judged_on(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
 def update_key(recipe: Recipe) -> str:
     """What `updated` does but for numbers: recipes of equal keys share its recordings."""
     parameters = layout_of(recipe).parameters.items()
-    layout = [(name, parameter.shape, parameter.decay, parameter.matrices) for name, parameter in parameters]
-    parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging)]
+    layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.architecture) for name, one in parameters]
+    parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
 
 
 def judging_keys(recipe: Recipe) -> dict[str, str]:
     """Label of an evaluation -> what `judged` does there but for numbers; equal keys share recordings."""
     rest = [recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]]
-    task = plugins.structure_of(recipe.task)
+    parts = [plugins.structure_of(part) for part in (recipe.task, recipe.learning)]
     return {
-        label: plugins.canonical_json([task, plugins.structure_of(model), *rest])
+        label: plugins.canonical_json([*parts, plugins.structure_of(model), *rest])
         for label, model in recipe.model.evaluations().items()
     }

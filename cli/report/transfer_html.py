@@ -12,7 +12,9 @@ from matplotlib.colors import to_hex
 
 from cli.report import html
 from cli.report.compatibility import Transfer, conclusions, opening, title
-from cli.report.document import Block, Paragraph, Table
+from cli.report.document import Block, Paragraph, Picture, Table
+from cli.report.learned import HEADING, Learned, Nonlinearity, caption, listed, table
+from cli.report.nonlinearities import svg
 from cli.report.shading import COLOURS, MARK, Cell, change
 from cli.report.words import MISSING, number
 
@@ -26,7 +28,7 @@ _MOST_PAIRS = 50
 """Pairs of a cell that are listed."""
 
 
-def write(transfer: Transfer, path: Path) -> None:
+def write(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     """Write the report to one file that opens without a network."""
     body = [
         *map(html.element, opening(transfer)),
@@ -35,6 +37,7 @@ def write(transfer: Transfer, path: Path) -> None:
         _matrix(transfer),
         _scale(transfer),
         *_details(transfer),
+        *(_learned(learned) if learned else ()),
         *map(html.element, conclusions(transfer)),
     ]
     style, script = (file.read_text(encoding="utf-8") for file in (_STYLE, _SCRIPT))
@@ -154,3 +157,45 @@ def _command(study: str, numbers: Sequence[int]) -> str:
     cut = f" (the first {_MOST_TRIALS} of {number(len(numbers))})" if len(numbers) > _MOST_TRIALS else ""
     command = f'search trials {shlex.quote(study)} --where "number IN ({listed})"'
     return f"<p>Its trials and the baseline’s{cut}; a click selects the line:</p>\n<code>{escape(command)}</code>"
+
+
+def _learned(learned: Learned) -> Iterable[str]:
+    """The figure and the table of the non-linearities; a trial there leads to a section, as the matrix's cells do."""
+    yield f'<h2 id="learned">{escape(HEADING)}</h2>'
+    yield html.element(Picture(number=1, caption=caption(learned), svg=svg(learned)))
+    yield _linked(table(learned), listed(learned))
+    yield from (_origin(learned.study, one) for one in listed(learned))
+
+
+def _linked(shown: Table, found: Sequence[Nonlinearity]) -> str:
+    """The table as HTML; in each row the first cell that is no label, the trial's number, leads to its section."""
+    before, header, *rows = html.element(shown).split("<tr>")
+    linked = [
+        row.replace(f"<td>{one.number}</td>", f'<td><a href="#{_place(one)}">{one.number}</a></td>', 1)
+        for row, one in zip(rows, found, strict=True)
+    ]
+    return "<tr>".join([before, header, *linked])
+
+
+def _place(one: Nonlinearity) -> str:
+    return f"architecture-{one.id}"
+
+
+def _origin(study: str, one: Nonlinearity) -> str:
+    """The section of one non-linearity: where it comes from, and where it was used."""
+    name = shlex.quote(study)
+    return _ORIGIN.format(
+        anchor=_place(one),
+        told=escape(f"Trial {one.number} learned this non-linearity ({one.component}) on {one.task}."),
+        show=escape(f"search show {name} {one.number}"),
+        used=escape(f'search trials {name} --where "architecture_id = {one.id}"'),
+    )
+
+
+_ORIGIN = """<section class="cell" id="{anchor}">
+<p>{told} A click selects the line:</p>
+<code>{show}</code>
+<p>The trials that were trained with it:</p>
+<code>{used}</code>
+<p><a href="#learned">Back to the figure</a></p>
+</section>"""

@@ -19,11 +19,18 @@ class Strategy(ABC):
     """How many trials may be asked before their turn, because those in turn have the shapes of another pack. Many keep
     packs full where structures mix; few let a sampler that learns see more before it is asked."""
 
+    size: int | None = None
+    """Number of trials there are; None: as many as are asked for."""
+
+    def ready(self, numbers: range) -> range:
+        """Those of the numbers, from the first on, that may be asked now; others wait for outcomes."""
+        return numbers
+
     @abstractmethod
     def ask(self, numbers: range) -> list[Trial]:
-        """The trials of these numbers, in order; fewer when the sampler has nothing left to propose.
+        """The trials of these numbers, in order; a number may have none.
 
-        Numbers ascend from call to call, and each is asked once.
+        Numbers ascend from call to call, below `size`, and each is asked once.
         """
 
     @abstractmethod

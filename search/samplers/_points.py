@@ -68,7 +68,6 @@ class PointStrategy(Strategy):
         self._groups = groups
         self._trials = trials
         self.size = size
-        """Number of trials there are; None: as many as are asked for."""
         draws = (*space.group_draws, *space.trial_draws)
         self._columns = {draw.name: column for column, draw in enumerate(draws)}
 

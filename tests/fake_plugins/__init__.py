@@ -1,6 +1,7 @@
 """Small plug-in families with every kind of field, so that tests of the language need neither torch nor Optuna."""
 
 from tests.fake_plugins.averagings import Averaging
+from tests.fake_plugins.learnings import Learning
 from tests.fake_plugins.models import Model
 from tests.fake_plugins.optimizers import Optimizer
 from tests.fake_plugins.samplers import Sampler
@@ -12,6 +13,7 @@ FAMILIES = {
     "model": Model,
     "optimizer": Optimizer,
     "averaging": Averaging,
+    "learning": Learning,
     "sampler": Sampler,
     "stopping": Stopping,
 }

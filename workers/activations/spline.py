@@ -31,7 +31,7 @@ class Spline(Activation):
     low: float = knob(-20.0)
     high: float = knob(20.0)
     start: str = option("gelu", ("gelu", "zero", "given"))
-    values: str = text("")
+    values: str = text("", start=True)
     """With `start: given`: one number for each knot, with spaces between."""
     symmetrised: bool = flag(False)
     frozen: bool = flag(False)
@@ -47,11 +47,11 @@ class Spline(Activation):
             raise PluginError(f"model.activation.values: {len(self._given)} numbers must be {self.knots}, one a knot")
 
     def parameters(self) -> Mapping[str, Parameter]:
-        return {} if self.frozen else {"knots": Parameter(shape=(self.knots,), start=self._start(), decay=False)}
+        knots = Parameter(shape=(self.knots,), start=self._start(), decay=False, frozen=self.frozen, architecture=True)
+        return {"knots": knots}
 
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
-        knots = values.new_tensor(self._given) if self.frozen else learned["knots"]
-        return interpolated(values, knots, self.low, self.high)
+        return interpolated(values, learned["knots"], self.low, self.high)
 
     @property
     def _given(self) -> tuple[float, ...]:

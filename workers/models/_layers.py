@@ -100,6 +100,8 @@ class Layered(Model):
             found |= under(f"layers.{layer}", self._attention_parameters() | self._mlp_parameters())
         if not self.activation_per_layer:
             found |= self._activation_parameters()
+        if self.scorer.one_for_all:
+            found |= self._scorer_parameters()
         if self.pre_norm:
             found |= self._norm_parameters("norm")
         return {**found, **self.writing(task)}
@@ -121,7 +123,7 @@ class Layered(Model):
             **self._canon_parameters("A", self.width),
             **self._map_parameters("query_key_value", self.width, 3 * self.width, matrices=3),
             **self._canon_parameters("B", 3 * self.width),
-            **under("scorer", self.scorer.parameters(self.heads)),
+            **({} if self.scorer.one_for_all else self._scorer_parameters()),
             **self._map_parameters("output", self.width, self.width),
         }
 
@@ -138,6 +140,9 @@ class Layered(Model):
             **(self._activation_parameters() if self.activation_per_layer else {}),
             **self._map_parameters("mlp_out", hidden, self.width),
         }
+
+    def _scorer_parameters(self) -> dict[str, Parameter]:
+        return under("scorer", self.scorer.parameters(self.heads))
 
     def _activation_parameters(self) -> dict[str, Parameter]:
         return under("activation", self.activation.parameters()) if self.mlp_multiple else {}
@@ -202,7 +207,7 @@ class Layered(Model):
 
     def _own(self, parameters: Parameters, layer: int) -> Parameters:
         """A layer's own parameters and those that all layers share."""
-        shared = under("activation", within("activation", parameters))
+        shared = {name: value for name, value in parameters.items() if name.startswith(("activation.", "scorer."))}
         return shared | within(f"layers.{layer}", parameters)
 
     def _visible(self, batch: Batch) -> Tensor:

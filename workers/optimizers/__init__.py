@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor
@@ -36,6 +37,15 @@ class Optimizer(ABC):
     def check(self, parameters: Iterable[Parameter]) -> None:
         """Raise PluginError if a model with these parameters cannot be trained by it; most train all."""
         return
+
+    @final
+    def descended(
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, step: Tensor, steps: Tensor, layout: Layout
+    ) -> tuple[Tensor, Moments]:
+        """Step n = `step` (from 0) of `steps`, for the gradient [P] as it is: clipping, schedule and `update`."""
+        gradient = clipped(gradient, torch.as_tensor(self.clip_norm))
+        rate = self.learning_rate * self.schedule.factor(step, steps)
+        return self.update(parameters, gradient, moments, rate, step, layout)
 
     @abstractmethod
     def start(self, parameters: Tensor, layout: Layout) -> Moments:

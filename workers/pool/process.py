@@ -7,6 +7,8 @@ import sys
 
 import torch
 
+from workers.tracing import load_tracer
+
 _GLIBC_TRIM, _GLIBC_TOP_PAD, _GLIBC_MMAP = -1, -2, -3
 _KEPT_BYTES = 1 << 30
 
@@ -19,6 +21,7 @@ def prepare() -> None:
     them anew at the next operation, which costs a quarter of a step (BENCHMARKS.md).
     """
     torch.set_num_threads(1)
+    load_tracer()
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         for option in (_GLIBC_TRIM, _GLIBC_MMAP):

@@ -29,6 +29,11 @@ class Scorer(ABC):
         """
         return {}
 
+    @property
+    def one_for_all(self) -> bool:
+        """Whether the layers of a model share what the scorer learns; most layers have their own."""
+        return False
+
     @abstractmethod
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         """Weights [..., h, q, k] from `query` [..., h, q, c] and `key` [..., h, k, c], both unscaled.

@@ -31,6 +31,11 @@ class SplineKernel(Scorer):
         if self.phi.inputs != 1:
             raise PluginError("model.scorer.phi: a gated activation is no function of one number")
 
+    @property
+    def one_for_all(self) -> bool:
+        """Paper 002 has one non-linearity for all layers."""
+        return True
+
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
         return under("phi", self.phi.parameters())
 

@@ -59,6 +59,12 @@ class Task(ABC):
         `step` [L] int64: how many steps each lane has made, for a curriculum.
         """
 
+    def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """Like `training`, what an architecture is learned on (`workers.learning`): the same data, of which it gets a
+        share that the weights never see, or wider inputs, where it should learn to generalise to them.
+        """
+        return self.training(streams, batch, step)
+
     @abstractmethod
     def validation(self, streams: Streams, batch: int) -> Batch:
         """The validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is fixed."""

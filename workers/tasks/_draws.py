@@ -11,7 +11,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from workers.randomness import GOLDEN, Streams, mix
+from workers.randomness import Streams, hashed
 
 
 class Split(Enum):
@@ -36,12 +36,6 @@ def fractions(streams: Streams, *shape: int) -> Tensor:
 def below(fraction: Tensor, size: int | Tensor) -> Tensor:
     """The fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
     return (fraction * size) >> 32
-
-
-def hashed(numbers: Tensor) -> Tensor:
-    """[...] int64 in 0 .. 2^31 - 1: a hash of each row of `numbers` [..., n] int64."""
-    weights = mix(torch.arange(1, numbers.shape[-1] + 1, device=numbers.device) * GOLDEN) | 1
-    return (mix((numbers * weights).sum(-1)) >> 33).bitwise_and_((1 << 31) - 1)
 
 
 def held_apart(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tensor:

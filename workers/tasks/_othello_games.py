@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from workers.native import cache_folder, library
-from workers.randomness import GOLDEN, Streams, mix
+from workers.randomness import GOLDEN, Streams, hashed, mix
 from workers.stored import Stored, read, write
-from workers.tasks._draws import hashed
 from workers.tasks._othello_board import MOVES, Games, played
 
 OPENING = 12

@@ -56,6 +56,14 @@ class Copying(Completion):
 
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
         longest = self.length if split is Split.TRAINING else self.validation_length
+        return self._drawn(streams, batch, longest, split)
+
+    def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """Lengths as in validation, "the non-linearities on 2-15" (paper 002, section 3.1); no validation example."""
+        longest = self.validation_length
+        return self._batch(self._drawn(streams, batch, longest, Split.TRAINING), 2 * longest)
+
+    def _drawn(self, streams: Streams, batch: int, longest: int, split: Split) -> Examples:
         drawn = fractions(streams, batch, 1 + longest)
         lengths = SHORTEST + below(drawn[..., :1], longest - SHORTEST + 1)
         rest = below(drawn[..., 3:], self.integers)

@@ -11,6 +11,7 @@ from torch import Tensor
 from spaces.fields import size
 from spaces.records import Scalar
 from workers.randomness import Streams
+from workers.tasks import Batch
 from workers.tasks._completion import Completion, Examples
 from workers.tasks._draws import Split, below, fractions
 
@@ -61,6 +62,13 @@ class Parentheses(Completion):
         return Examples(
             input=closing.long(), output=label, input_length=lengths, output_length=1, asking=self.separator
         )
+
+    def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """The lengths of validation, `length` + 1 .. 2 `length`: what an architecture should generalise to.
+
+        Few strings of validation come up here, the shortest balanced ones.
+        """
+        return self._batch(self.examples(streams, batch, Split.VALIDATION), self.longest)
 
     def facts(self) -> Mapping[str, Scalar]:
         return {"chance": 1 / 2}

@@ -1,0 +1,141 @@
+"""`search launch --warm-start`: what the database knows about a new study, written into its space once and for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cli.wiring import families
+from search.samplers.warm import Warm, written
+from search.stage_two import READ as OF_STAGE_TWO
+from search.stage_two import results
+from search.transfer import Matrix, TransferError, compare
+from search.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
+from spaces import parse
+from spaces.errors import PluginError, SpaceError, StorageError, StudyError
+from spaces.plugins import config_of
+from spaces.transfer import TransferSpace
+from storage import bring_up, open_reader
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+    from storage import Reader
+
+AUTO = "auto"
+_NAMED = 3
+"""Studies that are named in the line that tells what was learnt."""
+
+
+def warmed(url: str, name: str, space: Space, wish: str) -> Space:
+    """The space with a prior from earlier studies in its sampler: from all (`auto`), or from those listed, `a,b`.
+
+    A study of this `name` that exists keeps what it started with, whatever was learnt since. Tells on stderr what was
+    found. Raises StudyError for an unknown study and for a transfer, PluginError for a sampler that does not go with a
+    prior.
+    """
+    if isinstance(space, TransferSpace):
+        raise StudyError("--warm-start: a transfer compares what is found on each task, so its searches start cold")
+    cold = Warm(sampler=space.search.sampler)
+    try:
+        bring_up(url)
+        reader = open_reader(url)
+    except StorageError as error:
+        if wish != AUTO:
+            raise
+        _tell(f"nothing to learn from ({error})")
+        return space
+    with reader:
+        rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
+        if name in rows:
+            _tell(f"study {name} exists and keeps what it started with")
+            return _as_stored(space, cold, rows[name])
+        listed = rows.values() if wish == AUTO else [reader.study(word.strip()) for word in wish.split(",")]
+        found = prior(space, _earlier(reader, list(listed)), _gains(reader, rows, task_of(space)))
+    _tell(_words(found))
+    if not found.candidates:
+        return space
+    candidates, box = written(found.candidates, found.box)
+    return _with_sampler(space, replace(cold, candidates=candidates, box=box))
+
+
+def _tell(words: str) -> None:
+    typer.echo(f"warm start: {words}", err=True)
+
+
+def _words(found: Prior) -> str:
+    if not found.candidates:
+        return "no earlier study that may help shares a draw with this space; the search starts cold"
+    more = len(found.studies) - _NAMED
+    studies = ", ".join(found.studies[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    count, narrowed = len(found.candidates), len(found.box)
+    return f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)} from {studies}"
+
+
+def _with_sampler(space: Space, sampler: Warm) -> Space:
+    inner = json.dumps(config_of(sampler.sampler))
+    fields = f"sampler: {inner}, candidates: '{sampler.candidates}', box: '{sampler.box}', floor: {sampler.floor}"
+    return parse(space.text, f"the space of {space.name}", families(), {"search.sampler": f"{{warm: {{{fields}}}}}"})
+
+
+def _as_stored(space: Space, cold: Warm, row: Mapping[str, Any]) -> Space:
+    """The space with the prior of the stored one, if that has one."""
+    stored = _parsed(row)
+    sampler = stored.search.sampler if stored else None
+    if not isinstance(sampler, Warm):
+        return space
+    return _with_sampler(space, replace(sampler, sampler=cold.sampler))
+
+
+def _parsed(row: Mapping[str, Any]) -> Space | None:
+    """A stored study's space; None for one in the language of another version of this program."""
+    try:
+        return parse(row["space"], f"the space of study {row['name']}", families())
+    except (SpaceError, PluginError):
+        return None
+
+
+def _earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Earlier]:
+    """The studies that have finished trials, with the best of these."""
+    found: list[Earlier] = []
+    for row in rows:
+        name, finished = row["name"], reader.counts(row["name"]).get("finished", 0)
+        space = _parsed(row) if finished else None
+        parts = dict(_searches(space)) if space else {}
+        for where, part in parts.items():
+            sort = "objective" if part.search.objective.direction == "minimize" else "objective DESC"
+            top = winners_of(finished // len(parts))
+            found.append(Earlier(name=name, space=part, winners=reader.trials(name, where, sort, top, READ)))
+    return found
+
+
+def _searches(space: Space) -> Iterator[tuple[str, Space]]:
+    """SQL for the trials of each search of a study, and its space: one search, or a transfer's on every task."""
+    # A copy of population-based training has the result of its whole line of descent, not of its draws.
+    where = "state = 'finished' AND objective IS NOT NULL AND parent IS NULL"
+    if isinstance(space, TransferSpace):
+        for group, domain in enumerate(space.domains):
+            if domain.searched:
+                yield f"{where} AND group_number = {group}", domain.searched
+    else:
+        yield where, space
+
+
+def _gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str | None) -> Mapping[str, float]:
+    """Source task -> gain on `task`, of all compatibility matrices in the database."""
+    matrices = [_matrix(reader, row) for row in rows.values()]
+    return gains([matrix for matrix in matrices if matrix], task)
+
+
+def _matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
+    """The compatibility matrix of a study; None unless its trials say what architecture they have, task and pair."""
+    name, direction = row["name"], row["direction"]
+    try:
+        # The last trial tells what kind of study it is: configurations are most of its size.
+        results(reader.trials(name, sort="number DESC", top=1, columns=OF_STAGE_TWO), direction)
+        return compare(results(reader.trials(name, columns=OF_STAGE_TWO), direction))
+    except TransferError:
+        return None

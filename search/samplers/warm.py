@@ -1,0 +1,247 @@
+"""A search that starts from what earlier studies found."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, final
+
+from search.samplers import Sampler, Strategy
+from search.samplers._points import PointStrategy
+from search.samplers.grid import Grid
+from spaces.errors import PluginError, SpaceError
+from spaces.fields import knob, part, text
+from spaces.records import Outcome, Trial
+from spaces.seeds import GAMMA, mix64
+from spaces.space import Space
+from spaces.words import unknown
+
+if TYPE_CHECKING:
+    from spaces.terms import Draw, Source
+
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+_DIGITS = 10**6
+"""Coordinates are written in millionths."""
+_STREAM = int.from_bytes(b"floor", "little")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Warm(Sampler):
+    """Another sampler that first tries given points and then looks more often where good trials are expected.
+
+    The first trials are the `candidates`; draws that one of them has no coordinate for come from `sampler`. After them
+    a share `floor` of the trials is the sampler's over the whole space, so that a wrong prior cannot trap the search;
+    the others are the sampler's over the `box`, stretched to fill it. A sampler that learns does so twice: over the
+    whole space from all trials, and over the box from all trials inside it. Where it also learns draws that a group
+    shares, whole groups are of the floor, those of the candidates among them. Draws that a group shares are never
+    narrowed, and candidates give no coordinates for them.
+
+    `search launch --warm-start` writes both texts; coordinates are of trials' `draws`, in [0, 1).
+    """
+
+    sampler: Sampler = part(Sampler, "random")
+    candidates: str = text("{}")
+    """JSON, one column per draw: `{"optimizer.learning_rate": [0.52, 0.61], "model.scorer": [0.25, null]}`."""
+    box: str = text("{}")
+    """JSON, the range of each narrowed draw: `{"optimizer.learning_rate": [0.4, 0.7]}`."""
+    floor: float = knob(0.25, low=0, high=1)
+    """Share of the trials that the box does not touch."""
+
+    def __post_init__(self) -> None:
+        """Raise PluginError for texts that are not as described, and for samplers that do not go with a prior."""
+        if isinstance(self.sampler, Grid):
+            raise PluginError("sampler: grid tries each of its points once; random, qmc or tpe can start warm")
+        if isinstance(self.sampler, Warm):
+            raise PluginError("sampler: warm cannot start another warm; name the sampler that it should start")
+        self.points()
+        self.ranges()
+
+    def points(self) -> tuple[Mapping[str, float], ...]:
+        """The candidates' coordinates, the most promising first."""
+        columns = _columns(self.candidates, "candidates", _is_coordinate)
+        if len({len(column) for column in columns.values()}) > 1:
+            raise PluginError("candidates: every draw must have as many coordinates as the others, null for none")
+        names = list(columns)
+        rows = zip(*columns.values(), strict=True)
+        return tuple({name: u for name, u in zip(names, row, strict=True) if u is not None} for row in rows)
+
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """The low and the high end of each narrowed draw."""
+        box = _columns(self.box, "box", _is_end)
+        for name, ends in box.items():
+            if len(ends) != 2 or not ends[0] < ends[1]:
+                raise PluginError(f"box: {name}: {json.dumps(ends)} must be [low, high] with 0 <= low < high <= 1")
+        return {name: (low, high) for name, (low, high) in box.items()}
+
+    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
+        """Start; raises SpaceError for a draw that the space has not."""
+        known = [draw.name for draw in (*space.group_draws, *space.trial_draws)]
+        for name in {name: None for point in (*self.points(), self.ranges()) for name in point}:
+            if name not in known:
+                raise SpaceError(f"search.sampler: {unknown('draw of the space', name, known)}")
+        return WarmStrategy(space, history, self)
+
+
+def written(points: Sequence[Mapping[str, float]], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
+    """The texts `candidates` and `box` of these coordinates, to six decimals; ranges are rounded to their inside."""
+    names = list({name: None for point in points for name in point})
+    columns = {name: [_rounded(point[name]) if name in point else None for point in points] for name in names}
+    box = {
+        name: [math.ceil(low * _DIGITS) / _DIGITS, math.floor(high * _DIGITS) / _DIGITS]
+        for name, (low, high) in ranges.items()
+    }
+    return json.dumps(columns), json.dumps(box)
+
+
+def _rounded(u: float) -> float:
+    return min(round(u * _DIGITS), _DIGITS - 1) / _DIGITS
+
+
+def _columns(written: str, field: str, fits: Callable[[Any], bool]) -> dict[str, list[Any]]:
+    """`{draw: [...]}` with entries that fit; raises PluginError for anything else."""
+    try:
+        columns: Any = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise PluginError(f"{field}: this is not JSON: {error}") from error
+    if not isinstance(columns, dict) or not all(isinstance(column, list) for column in columns.values()):
+        raise PluginError(f'{field}: this must be JSON of the form {{"draw": [coordinate, ...]}}')
+    for name, column in columns.items():
+        if not all(map(fits, column)):
+            raise PluginError(f"{field}: {name}: {json.dumps(column)} must hold coordinates from 0 to 1")
+    return columns
+
+
+def _is_coordinate(value: Any) -> bool:
+    return value is None or (_is_end(value) and value < 1)
+
+
+def _is_end(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+@final
+class WarmStrategy(Strategy):
+    """A prior at work on one study. Which trials are of the floor is a function of the seed and the number."""
+
+    def __init__(self, space: Space, history: Sequence[Outcome], settings: Warm) -> None:
+        self._space = space
+        self._candidates = _candidates(space, settings)
+        self._box = Box(space, settings.ranges())
+        self._floor = settings.floor if self._box.narrows else 1.0
+        started = {outcome.number for outcome in history}
+        known = [*history, *(_opened(trial) for trial in self._candidates if trial.number not in started)]
+        self._whole = settings.sampler.begin(space, known)
+        self._narrow = settings.sampler.begin(bent(space, self._box.outer), self._box.inside(known))
+        # What a group shares must be the same in both: points are, for a sampler that learns the whole group is.
+        learns = bool(space.group_draws) and not isinstance(self._whole, PointStrategy)
+        self._unit = space.search.group if learns else 1
+        self._first = -(-len(self._candidates) // self._unit)
+        self.look_ahead = self._whole.look_ahead
+
+    def ask(self, numbers: range) -> list[Trial]:
+        """The trials of these numbers, in order."""
+        return [self._ask(number) for number in numbers]
+
+    def _ask(self, number: int) -> Trial:
+        if number < len(self._candidates):
+            return self._candidates[number]
+        if self._is_free(number // self._unit):
+            [trial] = self._whole.ask(range(number, number + 1))
+            return trial
+        return straight(self._space, self._narrow.ask(range(number, number + 1)), self._box.outer)[0]
+
+    def _is_free(self, unit: int) -> bool:
+        """Whether a trial, or a group, may be anywhere."""
+        word = mix64(mix64(self._space.search.seed ^ _STREAM) + (unit + 1) * GAMMA)
+        return unit < self._first or word < self._floor * 2.0**64
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn from trials that ended."""
+        self._whole.tell(outcomes)
+        self._narrow.tell(self._box.inside(outcomes))
+
+
+def _candidates(space: Space, settings: Warm) -> list[Trial]:
+    points = settings.points()[: space.search.trials]
+    free = {draw.name for draw in own_draws(space)}
+
+    def coordinate(number: int, name: str, u: float) -> float:
+        return points[number].get(name, u) if name in free else u
+
+    asked = settings.sampler.begin(bent(space, coordinate), []).ask(range(len(points)))
+    return straight(space, asked, coordinate)
+
+
+def own_draws(space: Space) -> tuple[Draw, ...]:
+    """The draws that each trial has for itself."""
+    return space.trial_draws if space.search.group > 1 else (*space.group_draws, *space.trial_draws)
+
+
+def _opened(trial: Trial) -> Outcome:
+    return Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
+
+
+Bend = Callable[[int, str, float], float]
+"""(number of the trial, name of the draw, a sampler's coordinate) -> the trial's coordinate."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BentSpace(Space):
+    """A space as a sampler sees it whose coordinates are not those of the trials."""
+
+    straight: Space
+    bend: Bend
+
+    def sample(self, number: int, source: Source) -> Trial:
+        """The trial at the bent coordinates, which carries the sampler's own."""
+        own: dict[str, float] = {}
+
+        def coordinate(draw: Draw) -> float:
+            own[draw.name] = source(draw)
+            return self.bend(number, draw.name, own[draw.name])
+
+        return replace(self.straight.sample(number, coordinate), draws=own)
+
+
+def bent(space: Space, bend: Bend) -> BentSpace:
+    """The same space behind `bend`."""
+    return BentSpace(**{field.name: getattr(space, field.name) for field in fields(Space)}, straight=space, bend=bend)
+
+
+def straight(space: Space, trials: Sequence[Trial], bend: Bend) -> list[Trial]:
+    """The trials that a sampler asked of a bent space, with their real coordinates."""
+    return [
+        space.resolve(trial.number, {name: bend(trial.number, name, u) for name, u in trial.draws.items()})
+        for trial in trials
+    ]
+
+
+@final
+class Box:
+    """The part of a space that is searched more often, and the cube that a sampler sees of it."""
+
+    def __init__(self, space: Space, ranges: Mapping[str, tuple[float, float]]) -> None:
+        free = {draw.name for draw in own_draws(space)}
+        self._ranges = {name: ends for name, ends in ranges.items() if name in free}
+        self.narrows = bool(self._ranges)
+
+    def outer(self, number: int, name: str, u: float) -> float:
+        """A trial's coordinate of the sampler's."""
+        low, high = self._ranges.get(name, (0.0, 1.0))
+        return min(low + u * (high - low), math.nextafter(high, 0.0))
+
+    def inside(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes that lie in the box, with coordinates as the sampler sees them."""
+        return [
+            replace(outcome, draws={name: self._inner(name, u) for name, u in outcome.draws.items()})
+            for outcome in outcomes
+            if all(low <= outcome.draws.get(name, low) <= high for name, (low, high) in self._ranges.items())
+        ]
+
+    def _inner(self, name: str, u: float) -> float:
+        low, high = self._ranges.get(name, (0.0, 1.0))
+        return min((u - low) / (high - low), _BELOW_ONE)

@@ -1,0 +1,203 @@
+"""A transfer: architectures found on each of several tasks, and every one of them tried on each task.
+
+Stage one is a search on each task; the best trial's *architecture*, what stands at chosen paths of its configuration
+and what it learned there, is carried to stage two, where it is trained anew on every task beside the baseline, with the
+same seeds. Source: paper 002, sections 2 and 3.2.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from random import Random
+from typing import Any, NamedTuple, final
+
+from spaces.forms import Form, with_frozen
+from spaces.parts import Families
+from spaces.program import completed
+from spaces.records import Architecture, Scalar, Stage, Trial
+from spaces.seeds import trial_seed
+from spaces.settings import Objective
+from spaces.space import DrawnSpace, Space
+from spaces.terms import Draw, Source
+
+BASELINE = "baseline"
+"""The source of trials in stage two that are trained as their task's own space has it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Domain:
+    """One task of a transfer: how architectures are found on it, and how it is trained in stage two."""
+
+    name: str
+    searched: DrawnSpace | None
+    """Stage one: the task's own space with the architecture's distributions in it; None: nothing is found here."""
+    baseline: DrawnSpace
+    """Stage two without an architecture."""
+    is_target: bool
+    """Whether architectures are tried here."""
+
+
+class Found(NamedTuple):
+    """Stage one: trial `number` of the search on a domain."""
+
+    domain: int
+    number: int
+
+
+class Carried(NamedTuple):
+    """Stage two: what was found on `source` (None: the baseline) in a form, on `target` with the seed of `pair`."""
+
+    source: int | None
+    form: Form
+    target: int
+    pair: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TransferSpace(Space):
+    """Trials 0, 1, .. are the searches of stage one, domain by domain; then come the baseline and the sources, form by
+    form, on every target. `search.trials` is the number of both.
+    """
+
+    domains: Sequence[Domain]
+    paths: Sequence[str]
+    """What an architecture is: dotted paths of a configuration."""
+    forms: Sequence[Form]
+    tried: int
+    """Trials of stage one on each domain that has one."""
+    pairs: int
+    """Trials of each source on each target."""
+    families: Families
+
+    @cached_property
+    def sources(self) -> Sequence[int]:
+        """The domains that architectures are found on."""
+        return [number for number, domain in enumerate(self.domains) if domain.searched]
+
+    @cached_property
+    def targets(self) -> Sequence[int]:
+        """The domains that they are tried on."""
+        return [number for number, domain in enumerate(self.domains) if domain.is_target]
+
+    @property
+    def planned(self) -> int:
+        """Trials of both stages."""
+        rows = 1 + len(self.sources) * len(self.forms)
+        return self.tried * len(self.sources) + rows * len(self.targets) * self.pairs
+
+    def place(self, number: int) -> Found | Carried:
+        """Which part of the study trial `number` is."""
+        first = self.tried * len(self.sources)
+        if number < first:
+            source, own = divmod(number, self.tried)
+            return Found(self.sources[source], own)
+        rest, pair = divmod(number - first, self.pairs)
+        row, target = divmod(rest, len(self.targets))
+        if row == 0:
+            return Carried(None, self.forms[0], self.targets[target], pair)
+        source, form = divmod(row - 1, len(self.forms))
+        return Carried(self.sources[source], self.forms[form], self.targets[target], pair)
+
+    def objective_of(self, number: int) -> Objective:
+        place = self.place(number)
+        domain = place.domain if isinstance(place, Found) else place.target
+        return self.domains[domain].baseline.search.objective
+
+    def sample(self, number: int, source: Source) -> Trial:
+        """Trial `number` with these coordinates; in stage two that of the baseline with the same task and seed."""
+        place = self.place(number)
+        if isinstance(place, Carried):
+            return self._of_pair(number, place, self.domains[place.target].baseline.sample(place.pair, source))
+        searched = self.domains[place.domain].searched
+        assert searched, "a domain with trials of stage one has a search"
+        return self.searched(place.domain, searched.sample(place.number, source))
+
+    def searched(self, domain: int, trial: Trial) -> Trial:
+        """A trial of a domain's own search as the study numbers it."""
+        number = self.sources.index(domain) * self.tried + trial.number
+        return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number))
+
+    def carried(self, number: int, found: Trial | None, learned: Sequence[Architecture]) -> Trial:
+        """A trial of stage two with the architecture of a trial of stage one (None: the baseline).
+
+        What the space draws beside the architecture is drawn by target and pair, so that sources differ in nothing
+        else. Raises SpaceError or PluginError if the target cannot have it.
+        """
+        place = self.place(number)
+        assert isinstance(place, Carried), "an architecture is carried to stage two"
+        key = f"{self.search.seed}/{place.target}/{place.pair}"
+        base = self.domains[place.target].baseline.sample(place.pair, partial(_drawn, key))
+        trial = self._of_pair(number, place, base)
+        if found is None:
+            return trial
+        return self._with_architecture(trial, found.number, with_frozen(found.config, learned, place.form))
+
+    def restore(self, stages: Sequence[Stage]) -> Trial:
+        stage = stages[-1]
+        place = self.place(stage.number)
+        trial = super().restore(stages)
+        source = stage.params.get("architecture.trial")
+        if isinstance(place, Found) or place.source is None or not isinstance(source, int):
+            return trial
+        return self._with_architecture(trial, source, stage.config)
+
+    def check(self, samples: int = 200) -> None:
+        """As every space, but for what is carried, which is known when it is found."""
+        for domain in self.domains:
+            domain.baseline.check(samples)
+            if domain.searched:
+                domain.searched.check(samples)
+
+    def _of_pair(self, number: int, place: Carried, base: Trial) -> Trial:
+        """The baseline's trial as the study numbers it; its seed is that of all sources on the same target."""
+        target = self.targets.index(place.target)
+        shared = len(self.sources) * self.tried + target * self.pairs + place.pair
+        facts: dict[str, Scalar] = {
+            "architecture.source": self._name(place),
+            "transfer.target": self.domains[place.target].name,
+            "pair": place.pair,
+        }
+        return replace(
+            base,
+            number=number,
+            group=len(self.domains) + place.target,
+            seed=trial_seed(self.search.seed, shared),
+            params=facts | dict(base.params),
+        )
+
+    def _name(self, place: Carried) -> str:
+        if place.source is None:
+            return BASELINE
+        name = self.domains[place.source].name
+        return name if place.form == "spline" else f"{name} {place.form}"
+
+    def _with_architecture(self, trial: Trial, source: int, given: Mapping[str, Any]) -> Trial:
+        """The trial with what stands at the architecture's paths of a configuration."""
+        config = copy.deepcopy(dict(trial.config))
+        for path in self.paths:
+            _put(config, path, _at(given, path))
+        config, structure = completed(config, self.families)
+        params = {**trial.params, "architecture.trial": source}
+        return replace(trial, params=params, config=config, structure=structure, source=source)
+
+
+def _drawn(key: str, draw: Draw) -> float:
+    return Random(f"{key}/{draw.name}").random()
+
+
+def _at(config: Mapping[str, Any], path: str) -> Any:
+    value: Any = config
+    for step in path.split("."):
+        value = value[step]
+    return value
+
+
+def _put(config: dict[str, Any], path: str, value: Any) -> None:
+    *steps, last = path.split(".")
+    for step in steps:
+        config = config[step]
+    config[last] = copy.deepcopy(value)

@@ -1,0 +1,311 @@
+"""Stage one: weights and non-linearities that learn from different data, against plain PyTorch; stage two: frozen."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.records import Trial
+from tests.test_pack import alone, assert_equal_to_the_bit
+from tests.trials import trial
+from workers.learning._shares import held_out, kept
+from workers.learning.architecture import Architecture
+from workers.pack import Pack
+from workers.randomness import Purpose, Streams
+from workers.tasks import Batch
+from workers.tasks.add_mod import AddMod
+from workers.tasks.copying import Copying
+from workers.train import Recipe, layout_of
+
+SPLINE: dict[str, Any] = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
+STEPS, MODELS, BATCH = 6, 3, 8
+
+
+def settings(
+    *,
+    activation: dict[str, Any] | None = None,
+    scorer: dict[str, Any] | None = None,
+    learning: dict[str, Any] | None = None,
+    dtype: str = "float64",
+    steps: int = STEPS,
+) -> dict[str, Any]:
+    """A transformer of two layers on sums modulo 7."""
+    return {
+        "task": {"name": "add_mod", "modulus": 7},
+        "model": {
+            "name": "transformer",
+            "depth": 2,
+            "heads": 2,
+            "width": 8,
+            "scorer": scorer or {"name": "softmax"},
+            "activation": activation or SPLINE,
+        },
+        "optimizer": {"name": "adamw", "learning_rate": 0.02, "weight_decay": 0.1, "clip_norm": 0.3},
+        "averaging": {"name": "none"},
+        "learning": learning or {"name": "weights"},
+        "training": {"steps": steps, "batch": BATCH, "validate_every": 3, "validation_batch": 16, "dtype": dtype},
+    }
+
+
+def stage_one(*, rate: float = 0.05, life: int = 0) -> dict[str, Any]:
+    of_form = {"name": "adam", "learning_rate": rate, "schedule": {"name": "constant"}, "clip_norm": 0.7}
+    return {"name": "architecture", "models": MODELS, "life": life, "optimizer": of_form}
+
+
+def parameters_after(one: Trial, steps: int) -> dict[str, Tensor]:
+    pack = Pack(one, width=2)
+    pack.place([one])
+    if steps:
+        pack.train(steps)
+    return pack.parameters(one.number)
+
+
+def plainly(one: Trial, steps: int) -> dict[str, Tensor]:
+    """Algorithm 1 with torch's own autograd, optimizers and clipping: a loop over models, two backward passes."""
+    recipe = Recipe.of(one.config)
+    start = parameters_after(one, 0)
+    form = {name: value.clone().requires_grad_() for name, value in start.items() if not name.startswith("models.")}
+    models = [
+        {
+            name.removeprefix(f"models.{m}."): value.clone().requires_grad_()
+            for name, value in start.items()
+            if name.startswith(f"models.{m}.")
+        }
+        for m in range(MODELS)
+    ]
+    learned = recipe.model.parameters(recipe.task)
+    optimizers = [
+        torch.optim.AdamW(
+            [{"params": [value], "weight_decay": 0.1 * learned[name].decay} for name, value in model.items()],
+            lr=0.02,
+        )
+        for model in models
+    ]
+    of_form = torch.optim.Adam(form.values(), lr=one.config["learning"]["optimizer"]["learning_rate"])
+    for step in range(steps):
+        batch = recipe.learning.training(recipe.task, torch.tensor([one.seed]), BATCH, torch.tensor([step]))
+        judging = {name.removeprefix("held_out."): t[0] for name, t in batch.items() if name.startswith("held_out.")}
+        for optimizer in (*optimizers, of_form):
+            optimizer.zero_grad()
+        total = sum(
+            (recipe.task.loss(recipe.model.outputs(model | form, judging, {}), judging) for model in models),
+            start=torch.zeros(()),
+        )
+        of_judging = torch.autograd.grad(total, [*form.values()])
+        for m, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            own = {name: t[0, m * BATCH : (m + 1) * BATCH] for name, t in batch.items() if "." not in name}
+            loss = recipe.task.loss(recipe.model.outputs(model | form, own, {}), own)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.values(), 0.3)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.02 * float(recipe.optimizer.schedule.factor(torch.tensor(step), torch.tensor(STEPS)))
+            optimizer.step()
+        for value, gradient in zip(form.values(), of_judging, strict=True):
+            value.grad = gradient
+        torch.nn.utils.clip_grad_norm_(form.values(), 0.7)
+        of_form.step()
+    named = {f"models.{m}.{name}": value for m, model in enumerate(models) for name, value in model.items()}
+    return {name: value.detach() for name, value in (named | form).items()}
+
+
+@pytest.mark.parametrize("part", ["mlp", "attention", "both"])
+def test_stage_one_is_algorithm_1_in_plain_pytorch(part: str) -> None:
+    kernel = {"name": "spline_kernel", "phi": SPLINE}
+    one = trial(
+        4,
+        settings(
+            activation=SPLINE if part != "attention" else {"name": "gelu"},
+            scorer=kernel if part != "mlp" else None,
+            learning=stage_one(),
+        ),
+    )
+    found, expected = parameters_after(one, 3), plainly(one, 3)
+    assert found.keys() == expected.keys()
+    assert {name for name in found if "models" not in name} == {
+        *(["activation.knots"] if part != "attention" else []),
+        *(["scorer.phi.knots"] if part != "mlp" else []),
+    }
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-7, atol=1e-7, msg=name)  # Adam scales gradients of 1e-15
+
+
+def gradients(batch: Batch, recipe: Recipe, flat: Tensor) -> dict[str, Tensor]:
+    layout = layout_of(recipe)
+
+    def loss(parameters: Any, batch: Batch) -> Tensor:
+        return recipe.task.loss(recipe.model.outputs(parameters, batch, {}), batch)
+
+    return layout.split(recipe.learning.gradient(layout, flat, batch, loss)[0])
+
+
+def test_weights_get_no_gradient_from_held_out_data_and_the_spline_none_from_training_data() -> None:
+    one = trial(2, settings(learning=stage_one()))
+    recipe = Recipe.of(one.config)
+    flat = layout_of(recipe).initial(torch.tensor([one.seed]))[0]
+    drawn = [recipe.learning.training(recipe.task, torch.tensor([5]), BATCH, torch.tensor([step])) for step in (0, 1)]
+    batch, other = ({name: tensor[0] for name, tensor in whole.items()} for whole in drawn)
+    of_held_out = {name: other[name] if name.startswith("held_out.") else tensor for name, tensor in batch.items()}
+    of_training = {name: tensor if name.startswith("held_out.") else other[name] for name, tensor in batch.items()}
+    base = gradients(batch, recipe, flat)
+    for name, changed in gradients(of_held_out, recipe, flat).items():
+        assert torch.equal(changed, base[name]) == name.startswith("models."), name
+    for name, changed in gradients(of_training, recipe, flat).items():
+        assert torch.equal(changed, base[name]) == (name == "activation.knots"), name
+    assert all(gradient.any() for gradient in base.values())
+
+
+def test_packed_stage_one_equals_alone_to_the_bit_with_knobs_of_its_own() -> None:
+    trials = [
+        trial(n, settings(learning=stage_one(rate=rate, life=life), dtype="float32", steps=20))
+        for n, (rate, life) in enumerate([(0.01, 0), (0.02, 6), (0.05, 9), (0.1, 30)])
+    ]
+    assert_equal_to_the_bit(trials)
+
+
+def test_models_begin_anew_in_turn_and_then_train_like_others_of_their_age() -> None:
+    one = trial(1, settings(learning=stage_one(life=6), steps=20))  # a turn every 2 steps: model 0 at 2, 8, 14 ...
+    pack = Pack(one, width=2)
+    pack.place([one])
+    seen = [{name: value.clone() for name, value in pack.parameters(1).items()}]
+    for _ in range(10):
+        pack.train(1)
+        seen.append({name: value.clone() for name, value in pack.parameters(1).items()})
+    layout = layout_of(Recipe.of(settings(activation={"name": "gelu"})))
+    for model, begun in [(0, 2), (1, 4), (2, 6), (0, 8)]:
+        fresh = layout.split(layout.initial(torch.tensor([one.seed]), begun)[0])
+        for name, start in fresh.items():
+            after = seen[begun + 1][f"models.{model}.{name}"]
+            # One step of AdamW moves each entry by at most its rate, 0.02, and the decay.
+            assert (after - start).abs().max() <= 0.02 * (1 + 0.1 * start.abs().max()) + 1e-9, name
+        before = seen[begun][f"models.{model}.embedding"]
+        assert (before - fresh["embedding"]).abs().max() > 0.021
+        other = f"models.{(model + 1) % MODELS}.embedding"
+        assert (seen[begun + 1][other] - seen[begun][other]).abs().max() < 0.021
+
+
+def test_no_sequence_is_on_both_sides_and_the_share_is_right() -> None:
+    task, seeds = AddMod(modulus=31), torch.tensor([3, 4])
+
+    def drawn(count: int) -> Batch:
+        return task.training(Streams.of(seeds, Purpose.TRAINING_DATA, 0), count, torch.zeros(2, dtype=torch.int64))
+
+    ours = {tuple(row) for row in kept(drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
+    theirs = {tuple(row) for row in held_out(drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
+    every = {tuple(row) for row in drawn(60_000)["inputs"].flatten(0, 1).tolist()}
+    assert not ours & theirs
+    assert ours | theirs == every
+    share, deviation = len(theirs) / len(every), math.sqrt(0.2 * 0.8 / len(every))
+    assert abs(share - 0.2) < 4 * deviation
+
+
+def test_a_held_out_batch_of_copying_has_the_lengths_of_validation_and_a_training_batch_its_own() -> None:
+    learning, task = Architecture(models=2), Copying(length=4, validation_length=6, test_length=7)
+    batch = learning.training(task, torch.tensor([1]), 200, torch.tensor([0]))
+
+    def lengths(wanted: Tensor) -> set[int]:
+        return set(wanted.sum(-1).flatten().tolist())
+
+    assert lengths(batch["wanted"]) == {2, 3, 4}
+    assert lengths(batch["held_out.wanted"]) == {2, 3, 4, 5, 6}
+
+
+def test_without_a_share_both_learn_from_all_training_data() -> None:
+    task = AddMod(modulus=5)
+    batch = Architecture(models=1, held_out_one_in=0).training(task, torch.tensor([1]), 500, torch.tensor([0]))
+    pairs = [{tuple(row) for row in batch[name][0].tolist()} for name in ("inputs", "held_out.inputs")]
+    assert pairs[0] == pairs[1]
+    assert len(pairs[0]) == 23
+
+
+def test_a_frozen_spline_keeps_its_bits_while_another_trial_of_its_pack_has_other_knots() -> None:
+    values = [
+        "0.1 -0.3 0.25 1e-3 7 0.5 -2 0.3333333 1",
+        "1 2 3 4 5 6 7 8 9.1",
+        "0 0 0 0 0 1 0 0 0",
+        "-1 0 1 2 3 2 1 0 4",
+    ]
+    trials = [
+        trial(n, settings(activation={**SPLINE, "start": "given", "values": text, "frozen": True}, dtype="float32"))
+        for n, text in enumerate(values)
+    ]
+    assert trials[0].structure == trials[1].structure
+    pack = Pack(trials[0], width=2)
+    pack.place(trials[:2])
+    before = [pack.parameters(n)["activation.knots"].clone() for n in range(2)]
+    pack.train(STEPS - 1)
+    pack.train(STEPS - 1)
+    for number, text in enumerate(values[:2]):
+        knots = pack.weights(number, trials[number])["raw"]["activation.knots"]
+        assert torch.equal(knots, before[number])
+        assert torch.equal(knots, torch.tensor([*map(float, text.split())]))
+    assert_equal_to_the_bit(trials)
+
+
+def test_a_frozen_spline_trains_the_weights_as_one_whose_knots_are_never_moved() -> None:
+    values = "0.1 -0.3 0.25 0.5 0.7 0.5 -0.2 0.3 1"
+    given = {**SPLINE, "start": "given", "values": values}
+    frozen = trial(1, settings(activation={**given, "frozen": True}))
+    recipe = Recipe.of(settings(activation=given))
+    start = parameters_after(frozen, 0)
+    weights = {name: value.clone().requires_grad_() for name, value in start.items() if name != "activation.knots"}
+    learned = recipe.model.parameters(recipe.task)
+    groups = [{"params": [value], "weight_decay": 0.1 * learned[name].decay} for name, value in weights.items()]
+    optimizer = torch.optim.AdamW(groups, lr=0.02)
+    for step in range(3):
+        batch = recipe.task.training(
+            Streams.of(torch.tensor([frozen.seed]), Purpose.TRAINING_DATA, step), BATCH, torch.tensor([step])
+        )
+        own = {name: tensor[0] for name, tensor in batch.items()}
+        optimizer.zero_grad()
+        knots = {"activation.knots": start["activation.knots"]}
+        recipe.task.loss(recipe.model.outputs(weights | knots, own, {}), own).backward()
+        torch.nn.utils.clip_grad_norm_(weights.values(), 0.3)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.02 * float(recipe.optimizer.schedule.factor(torch.tensor(step), torch.tensor(STEPS)))
+        optimizer.step()
+    found = parameters_after(frozen, 3)
+    for name, value in weights.items():
+        torch.testing.assert_close(found[name], value.detach(), rtol=1e-7, atol=1e-7, msg=name)
+
+
+def test_metrics_are_means_over_the_models() -> None:
+    one = trial(3, settings(learning=stage_one()))
+    named = parameters_after(one, 3)
+    recipe = Recipe.of(one.config)
+    whole = recipe.task.validation(Streams.of(torch.tensor([one.seed]), Purpose.VALIDATION_DATA, 0), 16)
+    batch = {name: tensor[0] for name, tensor in whole.items()}
+    expected = []
+    for m in range(MODELS):
+        own = {n.removeprefix(f"models.{m}."): v for n, v in named.items() if n.startswith(f"models.{m}.")}
+        outputs = recipe.model.outputs(own | {"activation.knots": named["activation.knots"]}, batch, {})
+        expected.append(float(recipe.task.metrics(outputs, batch)["accuracy"].mean()))
+    report = alone(one)[one.number, 3]
+    [found] = [metric.value for metric in report.metrics if metric[:3] == ("accuracy", "raw", "")]
+    assert found == pytest.approx(sum(expected) / MODELS, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"activation": {"name": "gelu"}}, "set model.activation or model.scorer to one that does"),
+        ({"activation": {**SPLINE, "start": "given", "values": "1 2 3 4 5 6 7 8 9", "frozen": True}}, "has none"),
+        ({"learning": {"name": "architecture", "held_out_one_in": 1}}, "1 leaves nothing to the weights"),
+    ],
+)
+def test_what_cannot_be_learned_is_said(changes: dict[str, Any], said: str) -> None:
+    learning, activation = changes.get("learning", stage_one()), changes.get("activation")
+    with pytest.raises(PluginError, match=said):
+        Recipe.of(settings(learning=learning, activation=activation))
+
+
+def test_dropout_and_padding_are_refused() -> None:
+    config = settings(learning=stage_one())
+    with pytest.raises(PluginError, match="knows no dropout"):
+        Recipe.of({**config, "model": {**config["model"], "mlp_dropout": 0.1}})
+    with pytest.raises(PluginError, match="not learned with padding"):
+        Recipe.of({**config, "training": {**config["training"], "pad_shapes": True}})

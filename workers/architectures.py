@@ -1,0 +1,31 @@
+"""The forms of non-linearities that a model has learned, as they are kept for other trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from spaces.records import Architecture
+from workers.activations.spline import Spline
+from workers.models import Model
+from workers.parameters import Parameters
+from workers.scorers.spline_kernel import SplineKernel
+
+
+def architectures(model: Model, parameters: Parameters) -> tuple[Architecture, ...]:
+    """The splines that all layers of a model share and that learned, from its parameters by name."""
+    return tuple(
+        Architecture(
+            component=component, low=float(spline.low), high=float(spline.high), knots=tuple(parameters[name].tolist())
+        )
+        for component, name, spline in _splines(model)
+        if not spline.frozen and name in parameters
+    )
+
+
+def _splines(model: Model) -> Iterator[tuple[Literal["mlp", "attention"], str, Spline]]:
+    activation, scorer = getattr(model, "activation", None), getattr(model, "scorer", None)
+    if isinstance(activation, Spline):
+        yield "mlp", "activation.knots", activation
+    if isinstance(scorer, SplineKernel) and isinstance(scorer.phi, Spline):
+        yield "attention", "scorer.phi.knots", scorer.phi

@@ -1,0 +1,50 @@
+"""A share of the data held out of it, by content: a sequence is always on the same side.
+
+Legend: L lanes, N sequences wanted, C sequences drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from workers.randomness import hashed
+from workers.tasks import Batch
+
+Drawn = Callable[[int], Batch]
+"""So many sequences [L, C, ...] from a stream."""
+
+_SLACK = 1.25
+"""More is drawn than is likely to be needed: a batch that is short repeats its own sequences."""
+_SPARE = 16
+
+
+def kept(drawn: Drawn, count: int, one_in: int) -> Batch:
+    """[L, N, ...] sequences that are not held out when one in `one_in` is."""
+    batch = drawn(math.ceil(_SLACK * count * one_in / (one_in - 1)) + _SPARE)
+    return _first(batch, ~_is_held_out(batch["inputs"], one_in), count)
+
+
+def held_out(drawn: Drawn, count: int, one_in: int) -> Batch:
+    """[L, N, ...] sequences that are held out when one in `one_in` is."""
+    batch = drawn(math.ceil((_SLACK * count + _SPARE) * one_in))
+    return _first(batch, _is_held_out(batch["inputs"], one_in), count)
+
+
+def _is_held_out(inputs: Tensor, one_in: int) -> Tensor:
+    """[L, C] bool, by a hash of each sequence's inputs [L, C, ...]."""
+    if inputs.is_floating_point():
+        inputs = inputs.contiguous().view(torch.int64 if inputs.dtype == torch.float64 else torch.int32)
+    return hashed(inputs.flatten(2).long()) % one_in == 0
+
+
+def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:
+    """The first N sequences that are `wanted` [L, C], over again if there are fewer."""
+    order = (~wanted).to(torch.int8).argsort(dim=-1, stable=True)
+    place = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True).clamp(min=1)
+    index = order.gather(-1, place)
+    lanes = torch.arange(len(wanted), device=wanted.device)[:, None]
+    return {name: tensor[lanes, index] for name, tensor in batch.items()}

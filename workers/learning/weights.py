@@ -1,0 +1,58 @@
+"""The usual way: one model, whose weights descend its training loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from workers.layout import Layout
+from workers.learning import Judge, Learning, Loss
+from workers.optimizers import Moments, Optimizer
+from workers.parameters import Parameter
+from workers.randomness import Purpose, Streams
+from workers.tasks import Batch, Task
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Weights(Learning):
+    """One model; everything that it learns, the form of its non-linearities included, descends the training loss."""
+
+    @property
+    def is_plain(self) -> bool:
+        return True
+
+    def parameters(self, model: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+        return model
+
+    def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
+        return task.training(Streams.of(seeds, Purpose.TRAINING_DATA, step), batch, step)
+
+    def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
+        named = layout.split(flat)
+        frozen = {name: named.pop(name) for name, parameter in layout.parameters.items() if parameter.frozen}
+        found, value = grad_and_value(lambda learned: loss(learned | frozen, batch))(named)
+        return layout.join(found | {name: torch.zeros_like(tensor) for name, tensor in frozen.items()}), value
+
+    def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
+        return optimizer.start(flat, layout)
+
+    def moved(
+        self,
+        optimizer: Optimizer,
+        layout: Layout,
+        flat: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        step: Tensor,
+        steps: Tensor,
+    ) -> tuple[Tensor, Moments]:
+        return optimizer.descended(flat, gradient, moments, step, steps, layout)
+
+    def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:
+        return judge(layout.split(flat))
