@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from cli.wiring import families
+from spaces.settings import Direction, Objective
 from storage.frames import open_reader
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
@@ -19,7 +22,10 @@ def transfer_report(
     source: Annotated[
         str, typer.Option(metavar="PATH", help="Rows: where a trial says what it was made for.")
     ] = "architecture.source",
-    target: Annotated[str, typer.Option(metavar="PATH", help="Columns: what it was trained on.")] = "task.name",
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Columns: what it was trained on. Default: transfer.target, else task.name."),
+    ] = None,
     pair: Annotated[
         str, typer.Option(metavar="PATH", help="The integer that says which trials are compared.")
     ] = "pair",
@@ -49,19 +55,22 @@ def transfer_report(
     from cli.report.transfer import render
     from search.affinity import by_similarity
     from search.intervals import Bootstrap, Student
-    from search.stage_two import READ, results
+    from search.stage_two import READ, results, target_of
     from search.transfer import compare
 
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
         architectures = reader.architectures(study)
-    found = results(trials, row["direction"], source=source, target=target, seed=pair)
+    column = target or target_of(trials)
+    objectives = _objectives(row) if column == "transfer.target" else {}
+    directions: dict[str, Direction] = {name: one.direction for name, one in objectives.items()}
+    found = results(trials, directions or row["direction"], source=source, target=column, seed=pair)
     matrix = compare(found, baseline, Bootstrap() if interval == "bootstrap" else Student())
     transfer = Transfer(
         study=study,
-        objective=row["objective"],
-        direction=row["direction"],
-        paths=Paths(source=source, target=target, pair=pair),
+        objective=" or ".join(dict.fromkeys(map(str, objectives.values()))) or row["objective"],
+        direction=_common(directions.values()) or row["direction"],
+        paths=Paths(source=source, target=column, pair=pair),
         matrix=by_similarity(matrix) if order == "similarity" else matrix,
         results=found,
         left_out=trials.height - found.height,
@@ -70,3 +79,19 @@ def transfer_report(
     for caution in cautions(transfer):
         typer.echo(f"note: {caution}", err=True)
     typer.echo(str(output), err=True)
+
+
+def _common(directions: Iterable[Direction]) -> Direction | None:
+    """The one direction of all targets, if it is one."""
+    found = set(directions)
+    return found.pop() if len(found) == 1 else None
+
+
+def _objectives(study: Mapping[str, Any]) -> dict[str, Objective]:
+    """Target of a transfer -> what is optimised there."""
+    from spaces import parse
+    from spaces.transfer import TransferSpace
+
+    space = parse(study["space"], f"the space of study {study['name']}", families())
+    assert isinstance(space, TransferSpace), "a study whose trials have targets is a transfer"
+    return {domain.name: domain.baseline.search.objective for domain in space.domains}

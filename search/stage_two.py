@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -22,29 +22,38 @@ _LOOKED_AT = 1000
 """Trials that are looked at to tell what differs between them."""
 
 
+def target_of(trials: pl.DataFrame) -> str:
+    """The path that says what a trial was trained on: the name that a transfer gives its tasks, or the task's own."""
+    named = _looked_up(trials, "transfer.target")
+    return "transfer.target" if named.null_count() < len(named) else "task.name"
+
+
 def results(
     trials: pl.DataFrame,
-    direction: Direction,
+    direction: Direction | Mapping[str, Direction],
     *,
     source: str = "architecture.source",
-    target: str = "task.name",
+    target: str | None = None,
     seed: str = "pair",
 ) -> pl.DataFrame:
     """number, source, target, seed, value (the trial's objective, null if it has none), direction; for search.transfer.
 
     `trials` has the columns READ, as `storage.frames` gives them. A path is one of COLUMNS, a parameter, or a dotted
-    path of the configuration (a plug-in stands for its name); `seed` is an integer that tells which results belong
-    together. Trials that lack one of the three are left out. Raises TransferError for a path that no trial has.
+    path of the configuration (a plug-in stands for its name); without `target` it is `target_of` the trials; `seed` is
+    an integer that tells which results belong together. `direction`: of all targets, or target -> direction. Trials
+    that lack one of the three are left out. Raises TransferError for a path that no trial has.
     """
     if trials.is_empty():
         raise TransferError("the study has no trial yet, so there is nothing to compare")
+    targets = _at(trials, target or target_of(trials))
+    directions = pl.lit(direction) if isinstance(direction, str) else targets.replace_strict(direction, default=None)
     found = trials.select(
         "number",
         source=_at(trials, source),
-        target=_at(trials, target),
+        target=targets,
         seed=_integers(_at(trials, seed), seed),
         value="objective",
-        direction=pl.lit(direction),
+        direction=directions,
     )
     return found.drop_nulls(["source", "target", "seed"])
 

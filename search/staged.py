@@ -24,9 +24,11 @@ def begin(space: Space, history: Sequence[Outcome]) -> Strategy:
 class Staged(Strategy):
     """Asks a sampler of its own on each task; a source's trials of stage two wait until its search has ended.
 
-    A source whose search found nothing, and a target that cannot have an architecture, have no trials: the cells stay
-    empty.
+    The searches start first, as all else waits for them. A source whose search found nothing, and a target that cannot
+    have an architecture, have no trials: the cells stay empty.
     """
+
+    in_order = True
 
     def __init__(self, space: TransferSpace, history: Sequence[Outcome]) -> None:
         self._space = space

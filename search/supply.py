@@ -91,13 +91,13 @@ class Supply:
         self._returned.put(trials)
 
     def take(self, structure: str | None, lanes: int) -> list[Trial]:
-        """Up to `lanes` trials of one structure (None: of the one with most trials waiting).
+        """Up to `lanes` trials of one structure (None: of the one with most trials waiting, or that waits longest).
 
         Fewer when there are no more; when the sampler's `look_ahead` of other structures are held; or when the
         structure has not come up in the last RARE trials, as at the end of a group that had it.
         """
         if structure is None and lanes:
-            structure = self._fullest() or (self._fullest() if self._ask(1) else None)
+            structure = self._next() or (self._next() if self._ask(1) else None)
         taken: list[Trial] = []
         while structure is not None and len(taken) < lanes:
             trial = self._returned.pop(structure) or self._held.pop(structure)
@@ -114,8 +114,11 @@ class Supply:
     def _comes_up(self, structure: str) -> bool:
         return self._asked - self._seen.setdefault(structure, self._asked) < RARE
 
-    def _fullest(self) -> str | None:
+    def _next(self) -> str | None:
+        """The structure that an empty device should take."""
         structures = {**dict.fromkeys(self._returned.structures()), **dict.fromkeys(self._held.structures())}
+        if self._strategy.in_order:
+            return next(iter(structures), None)
         return max(structures, key=lambda one: self._returned.count(one) + self._held.count(one), default=None)
 
     def _ask(self, count: int) -> bool:

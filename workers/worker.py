@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from spaces.errors import PluginError
 from spaces.records import Directives, Offer, Report, Trial
 from workers.memory import Shortage, attempt
 from workers.pack import NARROWEST, Pack
@@ -120,6 +121,15 @@ class Worker:
         return []
 
     def _begin(self, trials: Sequence[Trial]) -> list[Report]:
+        """Make a pack of the trials; those with an architecture that their task's model cannot have have failed."""
+        try:
+            return self._fitted(trials)
+        except PluginError as error:
+            if any(trial.source is None for trial in trials):
+                raise
+            return [_failed(trial.number, 0, str(error)) for trial in trials]
+
+    def _fitted(self, trials: Sequence[Trial]) -> list[Report]:
         """Make a pack of as many of the trials as memory has room for."""
         self._sample, self._idle = trials[0], 0.0
         self._most = self._wanted(trials[0])
@@ -130,7 +140,7 @@ class Worker:
             made = self._packed(trials[:lanes])
         self._dropped += [trial.number for trial in trials[lanes:]]
         if isinstance(made, Shortage):
-            return [_failed(trial.number, trial.parent_step, made) for trial in trials[:lanes]]
+            return [_failed(trial.number, trial.parent_step, _told(made)) for trial in trials[:lanes]]
         self.pack = made
         return []
 
@@ -176,7 +186,7 @@ class Worker:
         steps = {lane.number: lane.step for lane in pack.lanes if lane}
         if pack.width == NARROWEST:
             self.pack = None
-            return [_failed(number, step, shortage) for number, step in steps.items()]
+            return [_failed(number, step, _told(shortage)) for number, step in steps.items()]
         width = self._fit(pack.width)
         others = sorted(steps, key=lambda number: -steps[number])[width:]
         self._dropped += others
@@ -192,9 +202,12 @@ class Worker:
         return self._most
 
 
-def _failed(number: int, step: int, shortage: Shortage) -> Report:
-    error = f"out of memory in a pack of {NARROWEST} lanes: {shortage.reason}"
+def _failed(number: int, step: int, error: str) -> Report:
     return Report(number=number, step=step, metrics=(), state="failed", error=error)
+
+
+def _told(shortage: Shortage) -> str:
+    return f"out of memory in a pack of {NARROWEST} lanes: {shortage.reason}"
 
 
 def fitting(width: int, needed: int, idle: float, price: float) -> int:

@@ -66,11 +66,17 @@ def caption(transfer: Transfer) -> str:
     """What the matrix shows, in one sentence or two."""
     units = transfer.matrix.cells["unit"].unique(maintain_order=True)
     what = " or ".join(_UNITS[unit] for unit in units).format(objective=transfer.objective)
-    better = "more" if transfer.direction == "maximize" else "less"
     return (
-        f"Change against {transfer.matrix.baseline} in {what}, {better} is better. "
+        f"Change against {transfer.matrix.baseline} in {what}, {_better(transfer)}. "
         f"Rows are sources ({transfer.paths.source}), columns targets ({transfer.paths.target})."
     )
+
+
+def _better(transfer: Transfer) -> str:
+    found = transfer.matrix.cells["direction"].unique().to_list()
+    if len(found) > 1:
+        return "blue is better: more where the objective is maximised, less where it is minimised"
+    return "more is better" if found == ["maximize"] else "less is better"
 
 
 def opening(transfer: Transfer) -> list[Block]:

@@ -19,6 +19,9 @@ class Strategy(ABC):
     """How many trials may be asked before their turn, because those in turn have the shapes of another pack. Many keep
     packs full where structures mix; few let a sampler that learns see more before it is asked."""
 
+    in_order: bool = False
+    """Whether an empty device takes the structure asked for first, where others wait for its outcome; else the one with
+    most trials."""
     size: int | None = None
     """Number of trials there are; None: as many as are asked for."""
 

@@ -49,8 +49,8 @@ class Architecture(Learning):
     """One sequence in so many, by a hash of its inputs, teaches the form and never the weights; the others never the
     form. 0: both learn from all, as for a map that is memorised. 5 is the paper's 20 %."""
     life: int = knob(0, low=0, integer=True)
-    """Steps after which a model starts anew, with other weights and its own schedule; the models do in turn, one every
-    life / M steps, so that the form serves weights of every age, fresh ones too. 0: never, as in the paper."""
+    """Steps after which a model starts anew with other weights, and over which its schedule runs. The models do in
+    turn, one every life / M steps, so that the form serves weights of every age. 0: never, as in the paper."""
     optimizer: Optimizer = part(Optimizer, "adam")
     """Of the form; that of the weights is the trial's."""
 
@@ -136,8 +136,11 @@ class Architecture(Learning):
         weights, form = self._parted(layouts, flat)
         of_weights, of_form = self._parted(layouts, gradient)
 
+        life = torch.as_tensor(self.life, device=steps.device).long()
+        lived = torch.where(life > 0, life, steps)
+
         def descended(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
-            return optimizer.descended(weights, gradient, moments, age, steps, layouts.weights)
+            return optimizer.descended(weights, gradient, moments, age, lived, layouts.weights)
 
         weights, own = vmap(descended)(weights, of_weights, within(_MODEL, moments), self._ages(step))
         form, other = self.optimizer.descended(form, of_form, within("form", moments), step, steps, layouts.form)
