@@ -32,6 +32,15 @@ class HasFacts(Protocol):
 
 
 @runtime_checkable
+class HasKin(Protocol):
+    """A plug-in whose trials may train in one pack with those of others, as tasks that differ in their data alone."""
+
+    def kin(self) -> Mapping[str, Any] | None:
+        """What these have in common; None: there are no others."""
+        ...
+
+
+@runtime_checkable
 class MayPad(Protocol):
     """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
 
@@ -189,7 +198,9 @@ def replaced(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 
 def structure_of(plugin: object) -> dict[str, Any]:
-    """What trials must share to train in one pack: names, sizes, options, flags, which switches are on."""
+    """What trials must share to train in one pack: names, sizes, options, flags, which switches are on; or its kin."""
+    if isinstance(plugin, HasKin) and (kin := plugin.kin()) is not None:
+        return {"kin": dict(kin)}
     shared: dict[str, Any] = {"name": name_of(plugin)}
     for field, rule in rules(type(plugin)).items():
         value = getattr(plugin, field)

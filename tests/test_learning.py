@@ -309,3 +309,15 @@ def test_dropout_and_padding_are_refused() -> None:
         Recipe.of({**config, "model": {**config["model"], "mlp_dropout": 0.1}})
     with pytest.raises(PluginError, match="not learned with padding"):
         Recipe.of({**config, "training": {**config["training"], "pad_shapes": True}})
+
+
+@pytest.mark.parametrize("learning", [{"name": "weights"}, stage_one()])
+def test_tasks_that_differ_in_their_data_alone_train_in_one_pack_and_each_as_alone(learning: dict[str, Any]) -> None:
+    configs = [{**settings(learning=learning), "task": {"name": name, "digits": 2}} for name in ("add", "add_reversed")]
+    trials = [trial(number, configs[number % 2]) for number in range(6)]
+    assert len({one.structure for one in trials}) == 1
+    assert_equal_to_the_bit(trials)
+    first, second = (alone(trial(7, config))[7, STEPS].metrics for config in configs)
+    assert first != second
+    longer = trial(8, {**configs[0], "task": {"name": "add", "digits": 3}})
+    assert longer.structure != trials[0].structure

@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,6 +31,9 @@ NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
 LEAST_JUDGED = 1 << 13
 """Positions that are judged together however few a training batch has: where validation has longer inputs."""
+
+Rows = slice | Tensor
+"""Which of some lanes."""
 
 
 @dataclass(kw_only=True)
@@ -188,7 +192,7 @@ class Pack:
     def weights(self, place: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
         """Variant (`raw`, `bema kappa=0.3 eta=0.1`) -> parameters by name, of the trial that this lane trained last."""
         own = layout_of(Recipe.of(trial.config))
-        knobs, state, _ = self._gathered([place])
+        knobs, state, _ = self._gathered(_padded([place]))
         return {one.label: self._layout.cropped(own, flat[0]) for one, flat in self._variants(knobs, state)}
 
     def set_parameters(self, number: int, named: Mapping[str, Tensor]) -> None:
@@ -264,14 +268,32 @@ class Pack:
                 self._write(place, own._replace(parameters=fresh[0], moments=fresh[1]))
 
     def _advance(self) -> State:
-        learning = plugins.bind(self._recipe.learning, self._knobs, "learning")
-        task, count = self._task(self._knobs), self._recipe.training.batch
-        batch = learning.training(task, self._seeds, count, self._state.step)
+        count = self._recipe.training.batch
+
+        def drawn(task: Task, rows: Rows) -> Batch:
+            knobs = {path: values[rows] for path, values in self._knobs.items()}
+            learning, own = plugins.bind(self._recipe.learning, knobs, "learning"), plugins.bind(task, knobs, "task")
+            return learning.training(own, self._seeds[rows], count, self._state.step[rows])
+
+        batch = self._of_each_task(range(self.width), drawn)
         return self._step(self._knobs, self._seeds, self._state, batch)
 
-    def _task(self, knobs: Batch) -> Task:
-        """The task with each lane's own sizes."""
-        return plugins.bind(self._recipe.task, knobs, "task")
+    def _of_each_task(self, places: Sequence[int], draw: Callable[[Task, Rows], Any]) -> Any:
+        """What `draw` gives for these lanes by their own tasks: nested tensors [len(places), ...].
+
+        `draw` gets a task and which of the places have it. Lanes of one structure may have tasks of equal kin.
+        """
+        kinds: dict[str, tuple[Task, list[int]]] = {}
+        for row, place in enumerate(places if self._recipe.task.kin() else ()):
+            lane = self.lanes[place]
+            task = lane.recipe.task if lane else self._recipe.task
+            kinds.setdefault(plugins.name_of(task), (task, []))[1].append(row)
+        if len(kinds) < 2:
+            return draw(next(iter(kinds.values()))[0] if kinds else self._recipe.task, slice(None))
+        rows = [torch.tensor(own, device=self._device) for _, own in kinds.values()]
+        parts = [draw(task, own) for (task, _), own in zip(kinds.values(), rows, strict=True)]
+        order = torch.cat(rows).argsort()
+        return tree_map(lambda *tensors: torch.cat(tensors)[order], *parts)
 
     def _averaged(self, knobs: Batch, state: State, index: Tensor) -> Tensor:
         return averaged(self._recipe.bind(knobs), state, index)
@@ -321,8 +343,15 @@ class Pack:
 
     def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:
         """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""
-        knobs, state, seeds = self._gathered(places)
-        sets = judged_on(self._task(knobs), seeds, self._recipe.training.validation_batch)
+        padded = _padded(places)
+        knobs, state, seeds = self._gathered(padded)
+        count = self._recipe.training.validation_batch
+
+        def drawn(task: Task, rows: Rows) -> dict[str, Batch]:
+            own = plugins.bind(task, {path: values[rows] for path, values in knobs.items()}, "task")
+            return judged_on(own, seeds[rows], count)
+
+        sets: dict[str, Batch] = self._of_each_task(padded, drawn)
         found: list[list[Metric]] = [[] for _ in places]
         for variant, flat in self._variants(knobs, state):
             for (condition, whole), (label, judge) in itertools.product(sets.items(), self._judges.items()):
@@ -353,11 +382,16 @@ class Pack:
         return [self._recipe.task.summary(means) for means in lanes]
 
     def _gathered(self, places: list[int]) -> tuple[Batch, State, Tensor]:
-        """Knobs, state and seeds of these lanes, padded to a power of two, so that few widths are recorded."""
-        width = max(NARROWEST, 1 << (len(places) - 1).bit_length())
-        index = torch.tensor((places + places[:1] * width)[:width], device=self._device)
+        """Knobs, state and seeds of these lanes."""
+        index = torch.tensor(places, device=self._device)
         knobs = {path: values[index] for path, values in self._knobs.items()}
         return knobs, tree_map(lambda tensor: tensor[index], self._state), self._seeds[index]
+
+
+def _padded(places: list[int]) -> list[int]:
+    """The places, and the first of them again up to a power of two, so that few widths are recorded."""
+    width = max(NARROWEST, 1 << (len(places) - 1).bit_length())
+    return (places + places[:1] * width)[:width]
 
 
 def _diverged_report(number: int, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:

@@ -90,6 +90,12 @@ class Task(ABC):
         """Sequences of a set that are only judged together, as the two of a pair: sets hold whole groups of so many."""
         return 1
 
+    def kin(self) -> Mapping[str, Scalar] | None:
+        """Equal for tasks without knobs that differ in nothing but their data: shapes, conditions, loss and metrics are
+        the same, so that their trials train in one pack. None: there are none.
+        """
+        return None
+
     def facts(self) -> Mapping[str, Scalar]:
         """What follows from the sizes and is worth a column: recorded with the trial's params."""
         return {}

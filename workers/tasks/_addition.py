@@ -65,6 +65,11 @@ class Addition(Completion):
             asking=self.separator,
         )
 
+    @final
+    def kin(self) -> Mapping[str, Scalar]:
+        """In either order."""
+        return {"addition": self.digits}
+
     def facts(self) -> Mapping[str, Scalar]:
         return {"chance": 1 / 10}
 
