@@ -12,7 +12,7 @@ import yaml
 
 from cli.export import PARAMETER, export, unpacked
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
-from cli.status import believed_state, best_trial, status
+from cli.status import believed_state, status
 from cli.tables import aligned, cell, one_line, show, show_json, show_text
 from spaces.errors import StudyError
 from spaces.records import TERMINAL
@@ -114,7 +114,7 @@ _STUDY_COLUMNS = {
 def _study_row(reader: Reader, row: Mapping[str, Any]) -> dict[str, Any]:
     name: str = row["name"]
     counts = reader.counts(name)
-    best, number = best_trial(reader, name)
+    best, number = reader.best(name) or (None, None)
     ended = sum(count for state, count in counts.items() if state in TERMINAL)
     found = {"state": believed_state(reader, row), "ended": ended, "best": best, "best_number": number}
     return {key: found.get(key, row.get(key)) for key in _STUDY_COLUMNS}

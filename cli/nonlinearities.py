@@ -11,7 +11,9 @@ import polars as pl
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from cli.transfer import objectives
 from spaces.errors import StudyError
+from spaces.settings import Direction
 from spaces.words import shortened
 from storage.frames import open_reader
 
@@ -56,7 +58,8 @@ def nonlinearities_report(
     found = _chosen(found, "--task", "task", task)
     found = _chosen(found, "--component", "component", [component] if component else None)
     found = _chosen(found, "--trial", "number", trial)
-    learned = Learned.of(row, found)
+    directions: dict[str, Direction] = {name: one.direction for name, one in objectives(row).items()}
+    learned = Learned.of(row, found, directions)
     if version:
         learned = _with_version(learned, version)
     render(learned, output)

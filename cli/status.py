@@ -19,6 +19,7 @@ from cli.live import duration
 from cli.options import Format, OptionError, Storage, Study, storage_url
 from cli.tables import show, show_text
 from spaces.records import TERMINAL, State
+from spaces.transferring import has_one_objective
 from storage.frames import Reader, open_reader
 
 WINDOW = timedelta(minutes=10)
@@ -95,11 +96,10 @@ def read_status(reader: Reader, name: str) -> Status:
     """Where the study stands now; raises StudyError if there is none of that name."""
     row = reader.study(name)
     now = _clock(reader)
-    running = reader.trials(name, where="state = 'running'", columns=("number", "steps", "started_at"))
-    best, number = best_trial(reader, name)
+    running = reader.trials(name, where="state = 'running'", columns=("number", "steps", "parent_step", "started_at"))
+    best, number = (has_one_objective(row["space"]) and reader.best(name)) or (None, None)
     state = believed_state(reader, row)
     busy = state == "running"
-    steps, per_minute = _work(reader, row["id"], now)
     lane_steps, lane_room = reader.lane_steps(name)
     return Status(
         study=name,
@@ -111,8 +111,8 @@ def read_status(reader: Reader, name: str) -> Status:
         best=best,
         best_number=number,
         running=tuple(running["number"]),
-        steps=steps,
-        trials_per_minute=per_minute if busy else None,
+        steps=row["steps"] + running.select(pl.col("steps") - pl.col("parent_step").fill_null(0)).to_series().sum(),
+        trials_per_minute=_ending_rate(reader, row["id"], running, now) if busy else None,
         steps_per_second=_training_rate(running, now) if busy else None,
         lane_steps=lane_steps,
         lane_room=lane_room,
@@ -124,27 +124,17 @@ def believed_state(reader: Reader, row: Mapping[str, Any]) -> str:
     return "interrupted" if row["state"] == "running" and not reader.holder(row["name"]) else row["state"]
 
 
-def best_trial(reader: Reader, study: str) -> tuple[float, int] | tuple[None, None]:
-    """The best objective of a study and the number of its trial."""
-    top = reader.trials(study, where="objective IS NOT NULL", top=1, columns=("objective", "number"))
-    return top.row(0) if top.height else (None, None)
-
-
-def _work(reader: Reader, study_id: int, now: datetime) -> tuple[int, float | None]:
-    """Steps of all trials, and trials that ended per minute of the last minutes; None if none did."""
-    since, inherited = now - WINDOW, "coalesce(parent_step, 0)"
-    recent = f"finished_at > '{since:%Y-%m-%d %H:%M:%S}'"
-    [(steps, ended, first)] = reader.query(
-        f"SELECT sum(CASE WHEN {inherited} < steps THEN steps - {inherited} ELSE 0 END) AS steps,"
-        f" sum(CASE WHEN {recent} THEN 1 ELSE 0 END) AS ended,"
-        f" min(CASE WHEN {recent} OR state = 'running' THEN started_at END) AS first"
-        f" FROM trials WHERE study_id = {study_id}"
+def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: datetime) -> float | None:
+    """Trials that ended per minute of the last minutes; None if none did."""
+    since = now - WINDOW
+    [(ended, first)] = reader.query(
+        "SELECT count(*) AS ended, min(started_at) AS first FROM trials"
+        f" WHERE study_id = {study_id} AND finished_at > '{since:%Y-%m-%d %H:%M:%S}'"
     ).rows()
-    started = _time(first)
-    if not ended or started is None:
-        return int(steps or 0), None
-    minutes = (now - max(started, since)).total_seconds() / 60
-    return int(steps), float(ended) / max(minutes, 1 / 60)
+    if not ended:
+        return None
+    started = min(time for time in (_time(first), *running["started_at"]) if time is not None)
+    return ended / max((now - max(started, since)).total_seconds() / 60, 1 / 60)
 
 
 def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:

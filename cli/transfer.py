@@ -62,20 +62,20 @@ def transfer_report(
         row, trials = reader.study(study), reader.trials(study, columns=READ)
         architectures = reader.architectures(study)
     column = target or target_of(trials)
-    objectives = _objectives(row) if column == "transfer.target" else {}
-    directions: dict[str, Direction] = {name: one.direction for name, one in objectives.items()}
+    wanted = objectives(row) if column == "transfer.target" else {}
+    directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
     found = results(trials, directions or row["direction"], source=source, target=column, seed=pair)
     matrix = compare(found, baseline, Bootstrap() if interval == "bootstrap" else Student())
     transfer = Transfer(
         study=study,
-        objective=" or ".join(dict.fromkeys(map(str, objectives.values()))) or row["objective"],
+        objective=row["objective"] if len(set(wanted.values())) < 2 else "the target's objective",
         direction=_common(directions.values()) or row["direction"],
         paths=Paths(source=source, target=column, pair=pair),
         matrix=by_similarity(matrix) if order == "similarity" else matrix,
         results=found,
         left_out=trials.height - found.height,
     )
-    render(transfer, output, None if architectures.is_empty() else Learned.of(row, architectures))
+    render(transfer, output, None if architectures.is_empty() else Learned.of(row, architectures, directions))
     for caution in cautions(transfer):
         typer.echo(f"note: {caution}", err=True)
     typer.echo(str(output), err=True)
@@ -87,11 +87,14 @@ def _common(directions: Iterable[Direction]) -> Direction | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _objectives(study: Mapping[str, Any]) -> dict[str, Objective]:
-    """Target of a transfer -> what is optimised there."""
+def objectives(study: Mapping[str, Any]) -> dict[str, Objective]:
+    """Target of a transfer -> what is optimised there; of any other study nothing."""
     from spaces import parse
     from spaces.transfer import TransferSpace
+    from spaces.transferring import is_transfer_text
 
+    if not is_transfer_text(study["space"]):
+        return {}
     space = parse(study["space"], f"the space of study {study['name']}", families())
-    assert isinstance(space, TransferSpace), "a study whose trials have targets is a transfer"
+    assert isinstance(space, TransferSpace), "that is what its text says"
     return {domain.name: domain.baseline.search.objective for domain in space.domains}

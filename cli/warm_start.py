@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import typer
 
+from cli.transfer import objectives
 from cli.wiring import families
 from search.samplers.warm import Warm, written
 from search.stage_two import READ as OF_STAGE_TWO
@@ -18,6 +20,7 @@ from search.warm_start import READ, Earlier, Prior, gains, prior, task_of, winne
 from spaces import parse
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
 from spaces.plugins import config_of
+from spaces.settings import Direction
 from spaces.transfer import TransferSpace
 from storage import bring_up, open_reader
 
@@ -104,10 +107,10 @@ def _earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Earlier]
     for row in rows:
         name, finished = row["name"], reader.counts(row["name"]).get("finished", 0)
         space = _parsed(row) if finished else None
-        parts = dict(_searches(space)) if space else {}
-        for where, part in parts.items():
+        for where, part in _searches(space) if space else ():
             sort = "objective" if part.search.objective.direction == "minimize" else "objective DESC"
-            top = winners_of(finished // len(parts))
+            tried = part.search.trials if isinstance(space, TransferSpace) else finished
+            top = winners_of(min(finished, tried))
             found.append(Earlier(name=name, space=part, winners=reader.trials(name, where, sort, top, READ)))
     return found
 
@@ -132,10 +135,20 @@ def _gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str | No
 
 def _matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
     """The compatibility matrix of a study; None unless its trials say what architecture they have, task and pair."""
-    name, direction = row["name"], row["direction"]
+    name, space = row["name"], _parsed(row)
+    of_targets: dict[str, Direction] = {name: one.direction for name, one in objectives(row).items()}
+    directions: Mapping[str, Direction] | Direction = of_targets or row["direction"]
     try:
         # The last trial tells what kind of study it is: configurations are most of its size.
-        results(reader.trials(name, sort="number DESC", top=1, columns=OF_STAGE_TWO), direction)
-        return compare(results(reader.trials(name, columns=OF_STAGE_TWO), direction))
+        results(reader.trials(name, sort="number DESC", top=1, columns=OF_STAGE_TWO), directions)
+        matrix = compare(results(reader.trials(name, columns=OF_STAGE_TWO), directions))
     except TransferError:
         return None
+    return _by_task(matrix, space) if isinstance(space, TransferSpace) else matrix
+
+
+def _by_task(matrix: Matrix, space: TransferSpace) -> Matrix:
+    """The matrix with the tasks' own names in place of those that the transfer gives them."""
+    names = {domain.name: task for domain in space.domains if (task := task_of(domain.baseline))}
+    columns = [pl.col(side).replace(names) for side in ("source", "target")]
+    return replace(matrix, cells=matrix.cells.with_columns(columns))

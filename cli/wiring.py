@@ -123,6 +123,7 @@ class RunningStudy:
         row = find_study(url, name)
         space = parse(row["space"], f"the space of study {name}", families())
         self._objective = space.search.objective
+        self._comparable = space.has_one_objective
         self._study: int = row["id"]
         self._store = open_store(url)
         self._heartbeats: dict[str, float] = {}
@@ -162,8 +163,8 @@ class RunningStudy:
             planned=progress.planned,
             counts=progress.counts,
             objective=str(self._objective),
-            best=progress.best,
-            best_number=progress.best_number,
+            best=progress.best if self._comparable else None,
+            best_number=progress.best_number if self._comparable else None,
             model_steps=steps,
             utilisation=steps / room if room else None,
             stopping=progress.stopping,

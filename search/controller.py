@@ -19,8 +19,9 @@ from search.stopping import Breeder, Monitor
 from search.stopping._measures import RememberingMonitor
 from search.supply import Supply
 from spaces.errors import StudyError
-from spaces.records import Architecture, Directives, Ending, Offer, Outcome, Report, State, Trial
+from spaces.records import TERMINAL, Architecture, Directives, Ending, Offer, Outcome, Report, State, Trial
 from spaces.settings import Objective
+from spaces.transfer import TransferSpace
 from spaces.words import unknown
 
 if TYPE_CHECKING:
@@ -72,13 +73,15 @@ class Controller:
         monitors: Sequence[Monitor],
         memory: Memory,
         *,
-        ended: Sequence[Outcome] = (),
         queued: Sequence[Trial] = (),
     ) -> None:
-        """`ended` and `queued`: all that was ever started. The other numbers below `space.search.trials` are new."""
+        """`queued`: what `memory` has of trials that wait to be started again; none may be running.
+
+        The numbers below `space.search.trials` that were never started are new.
+        """
         self._space = space
         self._objective: Objective = space.search.objective
-        self._objective_seen = False
+        self._objectives_seen: set[Objective] = set()
         self._planned = space.search.trials
         self._strategy = strategy
         self._monitors = monitors
@@ -88,14 +91,14 @@ class Controller:
         self._stops: defaultdict[str, set[int]] = defaultdict(set)
         """Trials that ended by our verdict, by the worker that has yet to hear of it."""
         self._next_copy = max(self._planned, memory.created())
-        self._supply = Supply(strategy, self._new_numbers({one.number for one in (*ended, *queued)}), queued)
-        self._ended: Counter[State] = Counter(outcome.state for outcome in ended)
-        self._best: tuple[float, int] | None = None
+        self._supply = Supply(strategy, self._new_numbers(), queued)
+        self._ended: Counter[State] = Counter(
+            {state: count for state, count in memory.counts().items() if state in TERMINAL}
+        )
+        self._best = memory.best(self._objective.direction)
         self._reports = 0
         self._steps = 0
         self._stopping = False
-        for outcome in ended:
-            self._note_best(outcome)
 
     @classmethod
     def begin(cls, space: Space, memory: Memory) -> Self:
@@ -106,38 +109,40 @@ class Controller:
         """
         memory.requeue(None)
         queued = [space.restore(stages) for stages in memory.queued()]
-        ended = memory.outcomes(None)
-        opened = [
-            Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
-            for trial in queued
-        ]
-        drawn = [outcome for outcome in (*ended, *opened) if outcome.number < space.search.trials]
-        strategy = begin(space, drawn)
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         _check_together(monitors)
+        remembering = [monitor for monitor in monitors if isinstance(monitor, RememberingMonitor)]
+        if remembering and space.search.history == "last":
+            raise StudyError("search.history: 'last' forgets what stopping policies compare with; use thin or full")
+        # The draws of a million trials take seconds and gigabytes: they are read for those alone who look at them.
+        learns = space.search.sampler.learns or isinstance(space, TransferSpace)
+        ended = memory.outcomes(None) if learns or remembering else []
+        strategy = begin(space, _drawn(space, ended, queued))
         groups = {outcome.number: outcome.group for outcome in ended}
+        for monitor in remembering if ended else ():
+            monitor.recall(memory.reports(monitor.measure.name), groups)
         for monitor in monitors:
-            if isinstance(monitor, RememberingMonitor) and space.search.history == "last":
-                raise StudyError("search.history: 'last' forgets what stopping policies compare with; use thin or full")
-            if isinstance(monitor, RememberingMonitor) and ended:
-                monitor.recall(memory.reports(monitor.measure.name), groups)
             if isinstance(monitor, Breeder):
                 monitor.recall(memory.copied())
-        return cls(space, strategy, monitors, memory, ended=ended, queued=queued)
+        return cls(space, strategy, monitors, memory, queued=queued)
 
     def _check_objective(self, reports: Sequence[Report]) -> None:
-        """Raise StudyError at the first validation of a study if it does not have the objective.
+        """Raise StudyError at the first validation of a study, or of a task of it, if it does not have the objective.
 
         At the end of a trial if what is missing is an average: other trials of the space may have it.
         """
-        wanted = (self._objective.metric, self._objective.variant, self._objective.condition)
-        for report in () if self._objective_seen else reports:
+        for report in reports:
+            objective = self._space.objective_of(report.number)
+            if objective in self._objectives_seen:
+                continue
+            wanted = (objective.metric, objective.variant, objective.condition)
             found = [metric[:3] for metric in report.metrics]
-            self._objective_seen = self._objective_seen or wanted in found
             average = wanted[1] != "raw" and all(wanted[1] != variant for _, variant, _ in found)
             early = average and report.state == "running"
-            if found and not self._objective_seen and report.state != "diverged" and not early:
-                raise StudyError(f"search.objective: {_no_such(self._objective, found)}")
+            if wanted in found:
+                self._objectives_seen.add(objective)
+            elif found and report.state != "diverged" and not early:
+                raise StudyError(f"search.objective: {_no_such(objective, found)}")
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
@@ -182,11 +187,10 @@ class Controller:
             stopping=self._stopping,
         )
 
-    def _new_numbers(self, started: set[int]) -> list[range]:
+    def _new_numbers(self) -> list[range]:
         """The numbers never started: holes left by trials that were asked for and only held, then the rest."""
-        created = self._memory.created()
-        holes = [range(number, number + 1) for number in range(min(created, self._planned)) if number not in started]
-        return [*holes, range(created, self._planned)]
+        holes = [range(hole.start, min(hole.stop, self._planned)) for hole in self._memory.holes()]
+        return [*holes, range(self._memory.created(), self._planned)]
 
     def _accepted(self, reports: Sequence[Report], worker: str) -> list[Report]:
         """The reports on trials that the worker holds, none after a trial's last."""
@@ -334,6 +338,15 @@ class Controller:
         self._stop(endings)
         self._lanes.update((trial.number, _Lane(trial, offer.worker, step=trial.parent_step)) for trial in trials)
         return trials
+
+
+def _drawn(space: Space, ended: Sequence[Outcome], queued: Sequence[Trial]) -> list[Outcome]:
+    """What a sampler learns again: copies of a population, which no sampler drew, are left out."""
+    opened = [
+        Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
+        for trial in queued
+    ]
+    return [outcome for outcome in (*ended, *opened) if outcome.number < space.search.trials]
 
 
 def _check_together(monitors: Sequence[Monitor]) -> None:

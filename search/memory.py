@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from spaces.records import Ending, Outcome, Report, Stage, Trial
+from spaces.records import Ending, Outcome, Report, Stage, State, Trial
+from spaces.settings import Direction
 
 
 class Memory(Protocol):
@@ -51,6 +52,18 @@ class Memory(Protocol):
 
     def created(self) -> int:
         """One more than the highest number ever started."""
+        ...
+
+    def holes(self) -> Sequence[range]:
+        """The numbers below `created` that were never started, ascending."""
+        ...
+
+    def counts(self) -> Mapping[State, int]:
+        """How many trials are in each state that occurs."""
+        ...
+
+    def best(self, direction: Direction, /) -> tuple[float, int] | None:
+        """The best objective and its trial's number, the lowest of several; None before the first one."""
         ...
 
     def stop_requested(self) -> bool:

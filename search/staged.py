@@ -41,6 +41,7 @@ class Staged(Strategy):
             for number, domain in enumerate(space.domains)
             if domain.searched
         }
+        self.look_ahead = min(search.look_ahead for search in self._searches.values())
         self._note(outcome for outcome in history if outcome.state != "queued")
 
     def ready(self, numbers: range) -> range:
@@ -59,7 +60,8 @@ class Staged(Strategy):
             self._searches[domain].tell(own)
 
     def _is_over(self, source: int) -> bool:
-        return self._ended[source] >= self._space.tried
+        size = self._searches[source].size
+        return self._ended[source] >= (self._space.tried if size is None else min(size, self._space.tried))
 
     def _trial(self, number: int) -> Iterator[Trial]:
         place = self._space.place(number)

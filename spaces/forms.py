@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from spaces.errors import PluginError
 from spaces.records import Architecture
 
 Form = Literal["spline", "symmetrised", "polynomial", "chebyshev"]
@@ -18,7 +19,10 @@ _STILL = 1e-3
 
 
 def with_frozen(config: Mapping[str, Any], architectures: Sequence[Architecture], form: Form) -> dict[str, Any]:
-    """A copy of the configuration with the splines that a trial of it learned, frozen, in this form."""
+    """A copy of the configuration with the splines that a trial of it learned, frozen, in this form.
+
+    Raises PluginError for a spline that learns and of which there is no architecture.
+    """
     changed = copy.deepcopy(dict(config))
     for architecture in architectures:
         *way, last = _COMPONENTS[architecture.component]
@@ -26,7 +30,19 @@ def with_frozen(config: Mapping[str, Any], architectures: Sequence[Architecture]
         for step in way:
             place = place[step]
         place[last] = _formed(place[last], architecture, form)
+    for component, way in _COMPONENTS.items():
+        spline = _at(config, way)
+        known = any(architecture.component == component for architecture in architectures)
+        if isinstance(spline, Mapping) and spline.get("name") == "spline" and not (known or spline.get("frozen")):
+            raise PluginError(f"{'.'.join(way)}: a spline that learns, of which nothing was kept")
     return changed
+
+
+def _at(config: Mapping[str, Any], way: Sequence[str]) -> Any:
+    found: Any = config
+    for step in way:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found
 
 
 def _formed(spline: Mapping[str, Any], architecture: Architecture, form: Form) -> dict[str, Any]:
@@ -35,17 +51,14 @@ def _formed(spline: Mapping[str, Any], architecture: Architecture, form: Form) -
     given = {**spline, **whole, "start": "given", "values": values, "frozen": True}
     if form in ("spline", "symmetrised"):
         return {**given, "symmetrised": form == "symmetrised" and any(architecture.knots)}
-    low, high = moving(architecture)
+    low, high = moving(architecture.knots, architecture.low, architecture.high)
     return {"name": form, "of": given, "low": low, "high": high}
 
 
-def moving(architecture: Architecture) -> tuple[float, float]:
-    """Where the spline is not constant; its whole range if it is nowhere."""
-    knots, last = architecture.knots, len(architecture.knots) - 1
+def moving(knots: Sequence[float], low: float, high: float) -> tuple[float, float]:
+    """Where the spline with these values from `low` to `high` is not constant; its whole range if it is nowhere."""
     least = _STILL * (max(knots) - min(knots))
-    left = next((place for place, value in enumerate(knots) if abs(value - knots[0]) > least), 1) - 1
-    right = next((place for place in range(last, -1, -1) if abs(knots[place] - knots[-1]) > least), last - 1) + 1
-    spacing = (architecture.high - architecture.low) / last
-    if left >= right:
-        return architecture.low, architecture.high
-    return architecture.low + left * spacing, architecture.low + right * spacing
+    left = [place for place, value in enumerate(knots) if abs(value - knots[0]) > least]
+    right = [place for place, value in enumerate(knots) if abs(value - knots[-1]) > least]
+    spacing = (high - low) / (len(knots) - 1)
+    return (low + (left[0] - 1) * spacing, low + (right[-1] + 1) * spacing) if left else (low, high)

@@ -8,7 +8,7 @@ the sections of plug-ins a path names fields, whichever way the file writes the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import yaml
 
@@ -18,6 +18,8 @@ from spaces.words import shortened
 
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
 _PLUGINS = (*((section,) for section in _SECTIONS), ("search", "sampler"), ("search", "stopping"))
+_OF_PATHS = ("set", "learn", "architecture")
+"""Sections of a transfer whose keys are paths."""
 _PATH = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
@@ -75,6 +77,8 @@ class _Setting:
         if not isinstance(node, yaml.MappingNode):
             raise SpaceError(f"{self._name}: {'.'.join(at) or 'the space'} is no section, set it as a whole")
         key, rest = steps[0], steps[1:]
+        if at[:1] == ("transfer",) and at[-1] in _OF_PATHS:
+            key, rest = _longest(steps, {word.value for word, _ in node.value})
         entries = list(node.value)
         for position, (word, value) in enumerate(entries):
             if word.value == key:
@@ -93,6 +97,14 @@ class _Setting:
 
     def _word(self, text: str) -> yaml.ScalarNode:
         return yaml.ScalarNode(tag=_STR, value=text, start_mark=self._value.start_mark)
+
+
+def _longest(steps: tuple[str, ...], keys: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """The steps as the longest of the keys, which are paths, and the rest; all of them where there is none."""
+    for count in range(len(steps), 0, -1):
+        if ".".join(steps[:count]) in keys:
+            return ".".join(steps[:count]), steps[count:]
+    return ".".join(steps), ()
 
 
 def _is_plugin(at: tuple[str, ...]) -> bool:

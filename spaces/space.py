@@ -92,6 +92,11 @@ class Space(ABC):
         """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
         return self.rows
 
+    @property
+    def has_one_objective(self) -> bool:
+        """Whether all of its trials can be compared."""
+        return True
+
     def objective_of(self, number: int) -> Objective:
         """What is optimised by trial `number`."""
         return self.search.objective

@@ -102,6 +102,10 @@ class TransferSpace(Space):
         source, form = divmod(row - 1, len(self.forms))
         return Carried(self.sources[source], self.forms[form], self.targets[target], pair)
 
+    @property
+    def has_one_objective(self) -> bool:
+        return len({domain.baseline.search.objective for domain in self.domains}) == 1
+
     def objective_of(self, number: int) -> Objective:
         place = self.place(number)
         domain = place.domain if isinstance(place, Found) else place.target
@@ -119,7 +123,8 @@ class TransferSpace(Space):
     def searched(self, domain: int, trial: Trial) -> Trial:
         """A trial of a domain's own search as the study numbers it."""
         number = self.sources.index(domain) * self.tried + trial.number
-        return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number))
+        params = {"transfer.task": self.domains[domain].name, **trial.params}
+        return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number), params=params)
 
     def carried(self, number: int, found: Trial | None, learned: Sequence[Architecture]) -> Trial:
         """A trial of stage two with the architecture of a trial of stage one (None: the baseline).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,13 @@ Parsed = Callable[[yaml.Node], DrawnSpace]
 _SECTIONS = ("study", "transfer", "search")
 _FIELDS = ("tasks", "architecture", "learn", "forms", "pairs")
 _TASK_FIELDS = ("space", "set", "learn", "objective", "role")
+_SETTABLE = {
+    "set": ("task", "model", "optimizer", "averaging", "training"),
+    "learn": ("model", "optimizer", "averaging", "learning", "training"),
+    "architecture": ("model", "optimizer", "averaging"),
+}
+"""Sections that paths may lie in."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _ROLES = ("both", "source", "target")
 _MOST_PAIRS = 10_000
 
@@ -34,12 +42,32 @@ def is_transfer(root: yaml.Node) -> bool:
     return isinstance(root, yaml.MappingNode) and "transfer" in dict(_entries(root))
 
 
+def is_transfer_text(text: str) -> bool:
+    """Whether the text is a space with the section; False for a text that is no space."""
+    try:
+        return is_transfer(composed(text, "the space"))
+    except SpaceError:
+        return False
+
+
+def has_one_objective(text: str) -> bool:
+    """Whether all trials of a study, whose space this is the text of, can be compared; without reading the space."""
+    if not is_transfer_text(text):
+        return True
+    tasks = dict(_entries(_field(_field(composed(text, "the space"), "transfer"), "tasks"))).values()
+    return all(isinstance(task, yaml.ScalarNode) or _optional(task, "objective") is None for task in tasks)
+
+
 def self_contained(root: yaml.Node) -> yaml.Node:
     """The tree with the tasks' spaces written out where the file names them, so that it needs no other file."""
-    for name, task in _entries(_field(_field(root, "transfer"), "tasks")):
+    for name, task in _entries(_field(_field(root, "transfer"), "tasks"), "transfer.tasks"):
         here = f"transfer.tasks.{name}"
         own = task if isinstance(task, yaml.ScalarNode) else _field(task, "space")
+        if not _NAME.fullmatch(name):
+            raise _error(task, "transfer.tasks", f"{shortened(repr(name))} must be a word of letters, digits and _")
         if isinstance(own, yaml.ScalarNode):
+            if not own.value:
+                raise _error(task, here, "it needs a space: the name of one, a file, or the space itself")
             whole = composed(catalogue.text(own.value), own.value)
             root = replaced(root, here, _task(whole)) if own is task else replaced(root, f"{here}.space", whole)
     return root
@@ -51,15 +79,18 @@ def transfer_space(root: yaml.Node, name: str, families: Families, parsed: Parse
     transfer, search = _field(root, "transfer"), _field(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
     pairs = _pairs(transfer)
-    tasks = dict(_entries(_field(transfer, "tasks")))
-    architecture = dict(_entries(_field(transfer, "architecture")))
-    learn = dict(_entries(_optional(transfer, "learn")))
+    tasks = dict(_entries(_field(transfer, "tasks"), "transfer.tasks"))
+    architecture = _settings(_field(transfer, "architecture"), "transfer.architecture", "architecture")
+    learn = _settings(_optional(transfer, "learn"), "transfer.learn", "learn")
+    if not architecture:
+        raise _error(_field(transfer, "architecture"), "transfer.architecture", "name at least one path")
     if BASELINE in tasks or len(tasks) < 2:
         raise _error(transfer, "transfer.tasks", f"name at least two tasks, none of them {BASELINE!r}")
     domains = [_domain(task, node, root, architecture, learn, parsed) for task, node in tasks.items()]
     for domain in domains:
         _check_paths(domain, architecture)
-    of_one = domains[0].baseline.search
+    own = [_optional(node, "objective") is not None for node in tasks.values()]
+    of_one = domains[own.index(False) if False in own else 0].baseline.search
     if of_one.stopping or of_one.group != 1:
         raise _error(search, "search", "no stopping and no group here: trials are compared at fixed steps")
     space = TransferSpace(
@@ -99,12 +130,15 @@ def _domain(
     here = f"transfer.tasks.{name}"
     _check_keys(task, here, _TASK_FIELDS, ("space",))
     own = _field(task, "space")
+    if is_transfer(own):
+        raise _error(own, f"{here}.space", "a transfer cannot be a task of another")
     own = replaced(replaced(own, "search", _field(root, "search")), "study", _word(name, task))
     own = replaced(own, "training.pad_shapes", _word("false", task))
     if objective := dict(_entries(task)).get("objective"):
         own = replaced(own, "search.objective", objective)
-    baseline = _with(own, dict(_entries(_optional(task, "set"))))
-    found = _with(baseline, {**architecture, **learn, **dict(_entries(_optional(task, "learn")))})
+    baseline = _with(own, _settings(_optional(task, "set"), f"{here}.set", "set"))
+    more = _settings(_optional(task, "learn"), f"{here}.learn", "learn")
+    found = _with(baseline, {**architecture, **learn, **more})
     role = _one_of(_optional(task, "role"), f"{here}.role", _ROLES)
     return Domain(
         name=name,
@@ -112,6 +146,18 @@ def _domain(
         baseline=parsed(baseline),
         is_target=role != "source",
     )
+
+
+def _settings(node: yaml.Node | None, path: str, kind: str) -> dict[str, yaml.Node]:
+    """Paths of a task's space and what is put there; raises SpaceError for one that is not a transfer's to set."""
+    found = dict(_entries(node, path))
+    for key, value in found.items():
+        section, dot, _ = key.partition(".")
+        if section not in _SETTABLE[kind]:
+            raise _error(value, f"{path}.{shortened(key)}", f"a path here starts with {', '.join(_SETTABLE[kind])}")
+        if section == "training" and not dot:
+            raise _error(value, f"{path}.training", "write its fields one by one, as in training.steps")
+    return found
 
 
 def _with(root: yaml.Node, settings: Mapping[str, yaml.Node]) -> yaml.Node:
@@ -161,7 +207,7 @@ def _pairs(transfer: yaml.Node) -> int:
     if node is None:
         return 6
     text = node.value if isinstance(node, yaml.ScalarNode) else ""
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_PAIRS:
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= _MOST_PAIRS:
         raise _error(node, "transfer.pairs", f"{shortened(repr(text))} must be an integer in [1, {_MOST_PAIRS:,}]")
     return int(text)
 
@@ -170,7 +216,7 @@ def _check_keys(node: yaml.Node, path: str, known: Sequence[str], required: Sequ
     entries = dict(_entries(node, path))
     for key, value in entries.items():
         if key not in known:
-            raise _error(value, path, unknown("field of a transfer", key, known))
+            raise _error(value, path, unknown(f"field of {path or 'a space with a transfer'}", key, known))
     missing = [key for key in required if key not in entries]
     if missing:
         raise _error(node, path, f"it needs {', '.join(missing)}")
@@ -183,7 +229,9 @@ def _entries(node: yaml.Node | None, path: str = "transfer") -> Iterator[tuple[s
     if not isinstance(node, yaml.MappingNode):
         raise _error(node, path, "this must be a section of key: value lines")
     for key, value in node.value:
-        yield str(key.value), value
+        if not isinstance(key, yaml.ScalarNode):
+            raise _error(key, path, "a key must be a word")
+        yield key.value, value
 
 
 def _field(node: yaml.Node, name: str) -> yaml.Node:

@@ -18,6 +18,9 @@ _RULES = {
         SELECT name FROM studies WHERE state NOT IN ('running', 'stopped', 'finished', 'failed')
         OR direction NOT IN ('minimize', 'maximize')""",
     "a study's name is its own": "SELECT name FROM studies GROUP BY name HAVING count(*) > 1",
+    "a study's steps are those of its trials that ended": f"""
+        SELECT name FROM studies WHERE steps <> (SELECT coalesce(sum(trials.steps - coalesce(parent_step, 0)), 0)
+        FROM trials WHERE study_id = studies.id AND trials.state IN {_ENDED})""",
     "a finished study has no trial that waits or runs": """
         SELECT trials.id FROM trials JOIN studies ON studies.id = study_id
         WHERE studies.state = 'finished' AND trials.state IN ('queued', 'running')""",

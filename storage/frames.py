@@ -126,6 +126,12 @@ class Reader:
         with self.database.errors_in_words(), self._connection.begin():
             return rows.counts(self._connection, study_id)
 
+    def best(self, study: str) -> tuple[float, int] | None:
+        """The best objective of the study and its trial's number, the lowest of several; None before the first one."""
+        row = self.study(study)
+        with self.database.errors_in_words(), self._connection.begin():
+            return rows.best(self._connection, row["id"], row["direction"])
+
     def holder(self, study: str) -> str | None:
         """The process that runs the study now, by the lock it holds; None: nobody, whatever the study's state says."""
         study_id = self.study(study)["id"]
@@ -152,9 +158,12 @@ class Reader:
         condition = f" AND ({self._expression(where, row['id'])}\n)" if where else ""
         order = f"{self._expression(sort, row['id'])}\n{_nulls(sort)}, " if sort else ""
         limit = f" LIMIT {int(top)}" if top is not None else ""
+        # Told to order by number, SQLite reads a whole study in that order however few trials the condition leaves; but
+        # told to order by id, which is the same, it would sort a whole study where there is none.
+        last = "id" if where else "number"
         chosen = f"SELECT {', '.join(columns)} FROM trials WHERE study_id = {row['id']}"
         return self._frame(
-            f"{chosen}{condition} ORDER BY {order}number{limit}", {name: TRIALS[name] for name in columns}
+            f"{chosen}{condition} ORDER BY {order}{last}{limit}", {name: TRIALS[name] for name in columns}
         )
 
     def metrics(self, study: str, names: Sequence[str] | None = None) -> pl.DataFrame:

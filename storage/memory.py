@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from spaces.records import Ending, Outcome, Report, Stage, Trial
+from spaces.records import Ending, Outcome, Report, Stage, State, Trial
+from spaces.settings import Direction
 from storage.store import Store
 
 
@@ -51,6 +52,18 @@ class StudyMemory:
     def created(self) -> int:
         """The number of the next new trial."""
         return self.store.created(self.study_id)
+
+    def holes(self) -> list[range]:
+        """The numbers below the next new one that were never started."""
+        return self.store.holes(self.study_id)
+
+    def counts(self) -> dict[State, int]:
+        """How many trials are in each state that occurs."""
+        return self.store.counts(self.study_id)
+
+    def best(self, direction: Direction) -> tuple[float, int] | None:
+        """The best objective and its trial's number."""
+        return self.store.best(self.study_id, direction)
 
     def stop_requested(self) -> bool:
         """Whether anyone asked the study to stop since it was claimed."""

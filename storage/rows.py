@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, literal_column, select, update
 
 from spaces.records import TERMINAL, Architecture, Ending, Metric, Outcome, Report, Stage, State, Trial
+from spaces.settings import Direction
 from storage.database import Database, Insert, MetricRow
 from storage.schema import Now, architectures, metrics, studies, trial_id, trials, workers
 
@@ -20,6 +21,25 @@ _STEPS = (
     update(trials)
     .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.steps < bindparam("step"))
     .values(steps=bindparam("step"))
+)
+_HELD = (
+    select(trials.c.number)
+    .where(
+        trials.c.id.in_(bindparam("ids", expanding=True)),
+        trials.c.state == "running",
+        trials.c.worker == bindparam("holder"),
+    )
+    .with_for_update()
+)
+_TRAINED = (
+    update(studies)
+    .where(studies.c.id == bindparam("study"))
+    .values(
+        steps=studies.c.steps
+        + select(func.coalesce(func.sum(trials.c.steps - func.coalesce(trials.c.parent_step, 0)), 0))
+        .where(trials.c.id.in_(bindparam("ids", expanding=True)), trials.c.state == "running")
+        .scalar_subquery()
+    )
 )
 _END = (
     update(trials)
@@ -43,7 +63,7 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
     moved = {"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1}
     statement = statement.on_conflict_do_update(
         index_elements=[trials.c.id],
-        set_={**{name: statement.excluded[name] for name in _RESOLVED}, **moved},
+        set_={**_RESOLVED, **moved},
         where=trials.c.state == "queued",
     )
     learned = _learned_by(connection, study_id, [trial.source for trial in started if trial.source is not None])
@@ -57,8 +77,11 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         connection.execute(this.values(trials=max(copies)))
 
 
-_RESOLVED = ("task", "model", "scorer", "seed", "params", "config", "steps")
-"""What follows from a trial's draws."""
+_RESOLVED = {
+    name: literal_column(f"excluded.{name}")
+    for name in ("task", "model", "scorer", "seed", "params", "config", "steps")
+}
+"""What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns anew for `excluded`."""
 
 
 def _learned_by(connection: Connection, study_id: int, numbers: Collection[int]) -> Mapping[int | None, int]:
@@ -96,10 +119,13 @@ def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
 
 def held(connection: Connection, study_id: int, worker: str, numbers: Sequence[int]) -> frozenset[int]:
     """Those of `numbers` that run on `worker`; their rows stay locked until the transaction ends."""
-    mine = select(trials.c.number).where(trials.c.state == "running", trials.c.worker == worker).with_for_update()
-    ids = [trial_id(study_id, number) for number in numbers]
-    parts = (ids[i : i + _IN] for i in range(0, len(ids), _IN))
-    return frozenset(number for part in parts for number in connection.scalars(mine.where(trials.c.id.in_(part))))
+    parts = _parts([trial_id(study_id, number) for number in numbers])
+    return frozenset(number for part in parts for number in connection.scalars(_HELD, {"holder": worker, "ids": part}))
+
+
+def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The ids, as many at once as an IN (...) takes."""
+    return (ids[i : i + _IN] for i in range(0, len(ids), _IN))
 
 
 def report(connection: Connection, database: Database, study_id: int, reports: Sequence[Report]) -> None:
@@ -119,7 +145,8 @@ def _learned(connection: Connection, insert: Insert, study_id: int, reports: Seq
     found = {trial_id(study_id, one.number): one.architectures for one in reports if one.architectures}
     if not found:
         return
-    tasks = dict(connection.execute(select(trials.c.id, trials.c.task).where(trials.c.id.in_(found))).all())
+    these = connection.execute(select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(found)))
+    tasks = {trial: params.get("transfer.task", task) for trial, task, params in these}  # a transfer names its own
     rows = [
         {"study_id": study_id, "trial_id": trial, "task": tasks[trial], **one._asdict(), "knots": list(one.knots)}
         for trial, learned in found.items()
@@ -142,8 +169,10 @@ def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int
 
 
 def end(connection: Connection, study_id: int, endings: Iterable[Ending]) -> None:
-    """Give running trials their final state; one that ended before keeps the state it has."""
+    """Give running trials their final state, and their steps to the study; one that ended before keeps its state."""
     rows = [_ending_row(study_id, ending) for ending in endings]
+    for part in _parts([row["trial"] for row in rows]):
+        connection.execute(_TRAINED, {"study": study_id, "ids": part})
     if rows:
         connection.execute(_END, rows)
 
@@ -181,7 +210,7 @@ def requeue(
 def queued(connection: Connection, study_id: int) -> list[list[Stage]]:
     """The lines of descent of the trials that wait, in order of number."""
     waiting = select(trials.c.number).where(trials.c.study_id == study_id, trials.c.state == "queued")
-    return lines(connection, study_id, list(connection.scalars(waiting.order_by(trials.c.number))))
+    return lines(connection, study_id, list(connection.scalars(waiting.order_by(trials.c.id))))
 
 
 def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[Stage]]:
@@ -271,6 +300,24 @@ def created(connection: Connection, study_id: int) -> int:
         connection.scalar(select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id))
         or 0
     )
+
+
+def holes(connection: Connection, study_id: int) -> list[range]:
+    """The numbers below the highest that no trial has, ascending."""
+    number = trials.c.number
+    last = func.lag(number, 1, -1).over(order_by=number).label("last")
+    numbers = select(number, last).where(trials.c.study_id == study_id).subquery()
+    gaps = select(numbers.c.last + 1, numbers.c.number).where(numbers.c.number > numbers.c.last + 1)
+    return [range(first, stop) for first, stop in connection.execute(gaps.order_by(numbers.c.number))]
+
+
+def best(connection: Connection, study_id: int, direction: Direction) -> tuple[float, int] | None:
+    """The best objective and its trial's number, the lowest of several; None if no trial has an objective."""
+    c = trials.c
+    order = c.objective if direction == "minimize" else c.objective.desc()
+    known = select(c.objective, c.number).where(c.study_id == study_id, c.objective.is_not(None))
+    found = connection.execute(known.order_by(order, c.id).limit(1)).first()
+    return (found.objective, found.number) if found else None
 
 
 def counts(connection: Connection, study_id: int) -> dict[State, int]:

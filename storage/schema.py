@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0003"
+VERSION = "0004"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -73,6 +73,7 @@ studies = Table(
     Column("version", Text, nullable=False),
     Column("created_at", _Time, nullable=False),
     Column("updated_at", _Time, nullable=False),
+    Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
     CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
     CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
 )
@@ -125,6 +126,7 @@ trials = Table(
     CheckConstraint("objective IS NULL OR state IN ('finished', 'pruned')", name="objective"),
     Index(None, "study_id", "state"),
     Index(None, "study_id", "objective"),
+    Index(None, "study_id", "finished_at", "started_at"),
 )
 
 metrics = Table(

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.records import Ending, Outcome, Report, Stage, State, Trial
-from spaces.settings import History, Objective
+from spaces.settings import Direction, History, Objective
 from spaces.words import shortened
 from storage import migrations, rows
 from storage.database import Database, find_database
@@ -222,6 +222,16 @@ class Store:
         """The number that the study's next new trial gets."""
         with self._transaction() as connection:
             return rows.created(connection, study_id)
+
+    def holes(self, study_id: int) -> list[range]:
+        """The numbers below `created` that no trial has, ascending."""
+        with self._transaction() as connection:
+            return rows.holes(connection, study_id)
+
+    def best(self, study_id: int, direction: Direction) -> tuple[float, int] | None:
+        """The best objective and its trial's number, the lowest of several; None if no trial has an objective."""
+        with self._transaction() as connection:
+            return rows.best(connection, study_id, direction)
 
     def counts(self, study_id: int) -> dict[State, int]:
         """How many trials are in each state that occurs."""

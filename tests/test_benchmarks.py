@@ -10,14 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 from torch import Tensor, nn
 
 import spaces
+from benchmarks import scale
 from benchmarks.engine import SHAPES, bytes_per_step, flops_per_step
 from benchmarks.options import words_of
 from benchmarks.peers.__main__ import PEERS, Result, ratios, seconds_of
@@ -30,9 +33,10 @@ from benchmarks.peers.plan import Dropout, Plan, values
 from benchmarks.peers.problem import Batch
 from benchmarks.peers.ray_peer import trained
 from benchmarks.peers.set_complement import Minimal
-from cli.wiring import families
-from spaces.records import Trial
+from cli.wiring import enrol, families
+from spaces.records import Directives, Trial
 from spaces.space import Space
+from storage import open_reader
 from tests.trials import FIRST_STEP
 from workers.averaging import bema
 from workers.randomness import Purpose, Streams
@@ -335,3 +339,39 @@ def test_the_engine_s_benchmark_needs_torch_and_numpy_alone() -> None:
     assert [row["lanes"] for row in told["rows"]] == [2, 3]
     assert all(row["model_steps_per_second"] > 0 and row["over_single"] > 0 for row in told["rows"])
     assert all(ceiling > 0 for ceiling in told["ceilings"].values())
+
+
+# -- a large study ---------------------------------------------------------------------------------------------------
+
+
+def test_a_made_up_trial_learns_by_its_seed_alone_and_ends_once() -> None:
+    trials = [replace(drawn("set_complement"), number=number, seed=997 * number) for number in range(400)]
+    ended = {"finished": 0, "diverged": 0}
+    for trial in trials:
+        worker = scale.SimulatedWorker(name="w", lanes=1)
+        worker.apply(Directives(start=(trial,)))
+        reports = [report for _ in range(scale.VALIDATIONS) for report in worker.train()]
+        assert not worker.running
+        assert reports == [scale.report(trial, report.step) for report in reports]
+        losses = [report.metrics[0].value for report in reports if report.metrics]
+        assert losses == sorted(losses, reverse=True)
+        assert [report.state for report in reports[:-1]] == ["running"] * (len(reports) - 1)
+        ended[reports[-1].state] += 1
+    assert sum(ended.values()) == len(trials)
+    assert 0 < ended["diverged"] < 4 * scale.DIVERGING * len(trials)
+
+
+def test_a_large_study_s_benchmark_resumes_what_it_left(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    enrol(url, scale.STUDY, scale.study_of(60, "thin"))
+    first = scale.alone(url, workers=3, lanes=4, until=20)
+    again = scale.alone(url, workers=2, lanes=4, until=10**6)
+    assert (first.before, again.before) == (0, first.ended)
+    assert 20 <= first.ended < again.ended == 60
+    assert first.resume_seconds > 0 < first.trial_ms
+    with open_reader(url) as reader:
+        trials, metrics = reader.trials(scale.STUDY), reader.metrics(scale.STUDY)
+    assert set(trials["state"]) <= {"finished", "diverged"}
+    finished = trials.filter(pl.col("state") == "finished").select("number")
+    assert set(metrics.join(finished, on="number").group_by("number").len()["len"]) == {7 * scale.VALIDATIONS}
+    assert all(found.cpu > 0 for found in scale.look(url, cold=True).values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,8 +21,8 @@ from search.samplers import Strategy
 from search.stopping import Monitor
 from search.supply import RARE, Supply
 from spaces.errors import StudyError
-from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Stage, Trial
-from spaces.settings import Objective
+from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Stage, State, Trial
+from spaces.settings import Direction, Objective
 from spaces.space import Space
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 
@@ -35,7 +36,7 @@ class Row:
 
     trial: Trial
     worker: str
-    state: str = "running"
+    state: State = "running"
     objective: float | None = None
     reports: list[Report] = field(default_factory=list)
     terminal_events: int = 0
@@ -123,6 +124,17 @@ class Rows(Memory):
 
     def created(self) -> int:
         return max(self.rows, default=-1) + 1
+
+    def holes(self) -> list[range]:
+        return [range(number, number + 1) for number in range(self.created()) if number not in self.rows]
+
+    def counts(self) -> dict[State, int]:
+        return dict(Counter(row.state for row in self.rows.values()))
+
+    def best(self, direction: Direction) -> tuple[float, int] | None:
+        sign = 1 if direction == "minimize" else -1
+        known = [(sign * row.objective, n) for n, row in self.rows.items() if row.objective is not None]
+        return (sign * min(known)[0], min(known)[1]) if known else None
 
     def stop_requested(self) -> bool:
         return self.stopping
@@ -312,6 +324,28 @@ def test_trials_that_were_only_held_are_asked_for_again_after_a_restart() -> Non
     assert 0 < len(memory.rows) < memory.created(), "the test needs trials that were asked for and not started"
     finish(Controller.begin(here, memory), FakeWorker("a", 4))
     audit(memory, here)
+
+
+@pytest.mark.parametrize(("sampler", "read"), [("random", 0), ("cmaes", 1)])
+def test_outcomes_are_read_for_a_sampler_that_learns_alone(sampler: str, read: int) -> None:
+    here, memory = space(PLAIN, sampler=sampler, trials=20), CountingRows()
+    finish(Controller.begin(here, memory), FakeWorker("one", 4))
+    assert memory.read == read
+    resumed = Controller.begin(here, memory)
+    assert memory.read == 2 * read
+    best = min((row.objective, number) for number, row in memory.rows.items() if row.objective is not None)
+    assert (resumed.progress().best, resumed.progress().best_number) == best
+    assert resumed.progress().counts == {**memory.counts(), "running": 0, "queued": 0}
+
+
+class CountingRows(Rows):
+    """Counts how often the outcomes are read."""
+
+    read = 0
+
+    def outcomes(self, limit: int | None) -> list[Outcome]:
+        self.read += 1
+        return super().outcomes(limit)
 
 
 def test_a_worker_that_comes_back_empty_has_lost_its_trials() -> None:

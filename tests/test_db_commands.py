@@ -32,7 +32,7 @@ from tests.databases import Server, claimed, make_report, make_trial, new_study,
 from tests.inside import called
 
 ROOT = Path(storage.__file__).parents[1]
-OLD = ("0001", "0002", "0003")
+OLD = ("0001", "0002", "0003", "0004")
 NOW = "'2026-01-02 03:04:05.000000'"
 TABLES = ("studies", "architectures", "trials", "metrics", "workers")
 JSON = {"params", "draws", "config", "knots"}
@@ -106,6 +106,7 @@ def fill(url: str) -> None:
         f" (4, {own}, {trial + 1}, 'copy', 'attention', 0, 1, '[]', {NOW})",
     )
     raw(url, f"UPDATE trials SET architecture_id = 17, parent = 2, parent_step = 50 WHERE id = {trial + 2}")
+    raw(url, f"UPDATE studies SET steps = steps - 50 WHERE id = {own}")  # which that trial did not train itself
     raw(url, f"UPDATE trials SET error = 'π \U0001f600 100% ''quoted'' \\ ', fence = 4 WHERE id = {trial + 3}")
     raw(url, f"UPDATE metrics SET value = NULL WHERE trial_id = {trial} AND step = 50")
 
@@ -125,7 +126,8 @@ def make_version(url: str, version: str) -> None:
     engine.dispose()
     raw(
         url,
-        f"""INSERT INTO studies VALUES
+        f"""INSERT INTO studies (id, name, space, space_hash, objective, direction, seed, trials, state, stop_requested,
+        version, created_at, updated_at) VALUES
         (1, 'old', 'study: old', 'f00', 'tvd/raw', 'minimize', 7, 9, 'finished', false, '0.0.1', {NOW}, {NOW})""",
     )
     raw(
@@ -134,6 +136,8 @@ def make_version(url: str, version: str) -> None:
         created_at, started_at, finished_at, params, draws, config) VALUES
         (1000000000, 1, 0, 0, 'finished', 't', 'm', 5, 10, 0.5, 1, {NOW}, {NOW}, {NOW}, '{{}}', '{{}}', '{{}}')""",
     )
+    if version >= "0004":
+        raw(url, "UPDATE studies SET steps = 10")
     raw(url, "INSERT INTO metrics VALUES (1000000000, 10, 'tvd', 'raw', '', 0.5)")
     raw(
         url,
@@ -159,6 +163,20 @@ def test_a_database_of_any_old_schema_is_brought_up_and_keeps_its_rows(url: str,
     [study] = json.loads(search("studies", "--format", "json", "--storage", url)[0])
     assert (study["name"], study["ended"], study["best"]) == ("old", 1, 0.5)
     assert search("db", "check", "--storage", url)[0].endswith("rules looked at\n")
+
+
+def test_an_older_study_s_steps_are_those_that_its_trials_trained_themselves(url: str, search: Search):
+    make_version(url, "0003")
+    raw(
+        url,
+        f"""INSERT INTO trials (id, study_id, number, group_number, state, task, model, seed, steps, fence, parent,
+        parent_step, created_at, started_at, finished_at, error, params, draws, config) VALUES
+        (1000000001, 1, 1, 0, 'diverged', 't', 'm', 5, 17, 1, 0, 10, {NOW}, {NOW}, {NOW}, '-', '{{}}', '{{}}', '{{}}'),
+        (1000000002, 1, 2, 0, 'queued', 't', 'm', 5, 0, 1, 0, 10, {NOW}, {NOW}, NULL, NULL, '{{}}', '{{}}', '{{}}')""",
+    )
+    search("db", "upgrade", "--storage", url)
+    [status] = json.loads(search("status", "old", "--format", "json", "--storage", url)[0])
+    assert status["steps"] == 10 + 7
 
 
 READING = (
@@ -259,6 +277,7 @@ FIRST = 2 * 10**9
 FAULTS = {
     "UPDATE studies SET state = 'paused' WHERE id = 1": "a study's state is",
     "UPDATE studies SET direction = 'up' WHERE id = 1": "a study's state is",
+    "UPDATE studies SET steps = steps + 1 WHERE id = 2": "a study's steps are those of its trials",
     "UPDATE studies SET state = 'finished' WHERE id = 2": "a finished study has no trial",
     f"UPDATE trials SET study_id = 9 WHERE id = {FIRST}": "a trial belongs to a study",
     f"UPDATE trials SET number = 77 WHERE id = {FIRST}": "a trial's id is its study's",

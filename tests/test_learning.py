@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Trial
 from tests.test_pack import alone, assert_equal_to_the_bit
@@ -17,9 +18,10 @@ from workers.learning._shares import held_out, kept
 from workers.learning.architecture import Architecture
 from workers.pack import Pack
 from workers.randomness import Purpose, Streams
-from workers.tasks import Batch
+from workers.tasks import Batch, Task
 from workers.tasks.add_mod import AddMod
 from workers.tasks.copying import Copying
+from workers.tasks.set_complement import SetComplement
 from workers.train import Recipe, layout_of
 
 SPLINE: dict[str, Any] = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
@@ -194,8 +196,8 @@ def test_no_sequence_is_on_both_sides_and_the_share_is_right() -> None:
     def drawn(count: int) -> Batch:
         return task.training(Streams.of(seeds, Purpose.TRAINING_DATA, 0), count, torch.zeros(2, dtype=torch.int64))
 
-    ours = {tuple(row) for row in kept(drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
-    theirs = {tuple(row) for row in held_out(drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
+    ours = {tuple(row) for row in kept(task, drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
+    theirs = {tuple(row) for row in held_out(task, drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
     every = {tuple(row) for row in drawn(60_000)["inputs"].flatten(0, 1).tolist()}
     assert not ours & theirs
     assert ours | theirs == every
@@ -212,6 +214,51 @@ def test_a_held_out_batch_of_copying_has_the_lengths_of_validation_and_a_trainin
 
     assert lengths(batch["wanted"]) == {2, 3, 4}
     assert lengths(batch["held_out.wanted"]) == {2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("name", [*sorted(set(plugins.names(Task)) - {"language", "masked_language"})])
+def test_held_out_sequences_of_every_task_are_apart_from_those_that_the_weights_learn_from(name: str) -> None:
+    task = TASKS[name] if name in TASKS else plugins.build(Task, {"name": name})
+    batch = Architecture(models=2).training(task, torch.tensor([5]), 300, torch.tensor([0]))
+    held = {key.removeprefix("held_out."): tensor for key, tensor in batch.items() if key.startswith("held_out.")}
+    ours, theirs = (identities(task, part) for part in (batch, held))
+    assert ours
+    assert theirs
+    assert not ours & theirs
+
+
+TASKS: dict[str, Task] = {
+    "add_mod": AddMod(modulus=13),
+    "set_complement": SetComplement(length=4, vocabulary=12),
+    "copying": Copying(length=4, validation_length=6, test_length=7),
+}
+
+
+def identities(task: Task, batch: Batch) -> set[tuple[int, ...]]:
+    """What tells sequences apart, zeros at the end left out."""
+    rows = [tuple(row) for row in task.identity(batch)[0].tolist()]
+    return {row[: max((place + 1 for place, value in enumerate(row) if value), default=0)] for row in rows}
+
+
+def test_a_share_of_windows_of_a_text_is_refused() -> None:
+    language = {"name": "language", "corpus": {"name": "stories", "words": 20_000}, "length": 8}
+    with pytest.raises(PluginError, match="sequences of 'language' share content"):
+        Recipe.of({**settings(learning=stage_one()), "task": language})
+
+
+def test_a_share_without_a_sequence_is_refused() -> None:
+    learning = Architecture(models=1, held_out_one_in=100_003)
+    with pytest.raises(PluginError, match="holds out no sequence"):
+        learning.training(AddMod(modulus=5), torch.tensor([1]), 8, torch.tensor([0]))
+
+
+def test_a_frozen_spline_beside_one_that_learns_keeps_its_values_in_stage_one() -> None:
+    frozen = {**SPLINE, "start": "given", "values": "1 2 3 4 5 6 7 8 9", "frozen": True}
+    one = trial(1, settings(activation=frozen, scorer={"name": "spline_kernel", "phi": SPLINE}, learning=stage_one()))
+    named = parameters_after(one, 3)
+    for model in range(MODELS):
+        assert torch.equal(named[f"models.{model}.activation.knots"], torch.arange(1.0, 10.0, dtype=torch.float64))
+    assert not torch.equal(named["scorer.phi.knots"], parameters_after(one, 0)["scorer.phi.knots"])
 
 
 def test_without_a_share_both_learn_from_all_training_data() -> None:
@@ -295,6 +342,8 @@ def test_metrics_are_means_over_the_models() -> None:
         ({"activation": {"name": "gelu"}}, "set model.activation or model.scorer to one that does"),
         ({"activation": {**SPLINE, "start": "given", "values": "1 2 3 4 5 6 7 8 9", "frozen": True}}, "has none"),
         ({"learning": {"name": "architecture", "held_out_one_in": 1}}, "1 leaves nothing to the weights"),
+        ({"learning": {"name": "architecture", "life": 5}}, "5 must be 0 or at least learning.models, 8"),
+        ({"activation": {"name": "polynomial", "of": SPLINE}}, "set model.activation or model.scorer.phi to spline"),
     ],
 )
 def test_what_cannot_be_learned_is_said(changes: dict[str, Any], said: str) -> None:

@@ -6,11 +6,13 @@ import math
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from spaces.errors import StudyError
 from spaces.records import Ancestor, Ending, Metric, Report, Stage, Trial
+from spaces.settings import Direction
 from storage import open_reader, open_store, request_stop
 from tests.databases import OBJECTIVE, claimed, make_report, make_trial, new_study, raw
 
@@ -137,6 +139,58 @@ def test_a_record_sent_again_changes_nothing(url: str):
         before = raw(url, "SELECT * FROM trials ORDER BY number"), raw(url, ALL_METRICS)
         assert store.record(study, "w", reports, [finished(0)]) == {1}
         assert (raw(url, "SELECT * FROM trials ORDER BY number"), raw(url, ALL_METRICS)) == before
+
+
+def test_a_study_counts_the_steps_of_its_trials_that_ended_each_once(url: str):
+    child = replace(make_trial(2), lineage=(Ancestor(0, 1, {}, until=20),))
+    with claimed(url) as (store, study):
+        other = new_study(store, "other")
+        store.start(study, [make_trial(0), make_trial(1), child], "w")
+        store.record(study, "w", [make_report(0, 30), make_report(1, 40), make_report(2, 50)], [finished(0)])
+        store.end(study, [finished(0), finished(2), finished(7)])
+        assert raw(url, f"SELECT steps FROM studies WHERE id = {study}") == [(30 + 50 - 20,)]
+        store.requeue(study, "w")
+        store.start(study, [make_trial(1)], "w")
+        store.record(study, "w", [make_report(1, 10)], [finished(1)])
+        assert raw(url, f"SELECT steps FROM studies WHERE id = {study}") == [(30 + 50 - 20 + 10,)]
+        assert raw(url, f"SELECT steps FROM studies WHERE id = {other}") == [(0,)]
+
+
+def test_the_queue_of_a_study_is_found_without_reading_what_ended(tmp_path: Path):
+    """Counted in SQLite's own operations, tens of them."""
+    work: list[int] = []
+    for trials in (30, 3000):
+        with claimed(f"sqlite:///{tmp_path}/{trials}.db") as (store, study):
+            store.start(study, [make_trial(number) for number in range(trials)], "w")
+            store.end(study, [finished(number) for number in range(5, trials)])
+            store.requeue(study, None)
+            counted: list[None] = []
+            driver = store._connection.connection.driver_connection
+            driver.set_progress_handler(lambda counted=counted: counted.append(None), 10)
+            assert len(store.queued(study)) == 5
+        work.append(len(counted))
+    assert work[1] <= 2 * work[0] + 2
+
+
+def test_the_numbers_that_were_never_started_are_told_as_ranges(url: str):
+    with claimed(url) as (store, study):
+        assert store.holes(study) == []
+        store.start(study, [make_trial(number) for number in (2, 3, 7, 8, 10)], "w")
+        store.start(new_study(store, "other"), [make_trial(5)], "w")
+        assert store.holes(study) == [range(2), range(4, 7), range(9, 10)]
+        store.start(study, [make_trial(number) for number in (0, 1, 4, 5, 6, 9)], "w")
+        assert store.holes(study) == []
+
+
+@pytest.mark.parametrize(("direction", "expected"), [("minimize", (0.25, 2)), ("maximize", (0.75, 1))])
+def test_the_best_trial_is_the_first_of_those_with_the_best_objective(url: str, direction: Direction, expected: object):
+    endings = [finished(0, 0.5), finished(1, 0.75), finished(2), finished(3), finished(4, 0.75), finished(5, None)]
+    with claimed(url) as (store, study):
+        assert store.best(study, direction) is None
+        store.start(study, [make_trial(number) for number in range(7)], "w")
+        store.end(study, [endings[3], endings[4]])
+        store.end(study, endings)
+        assert store.best(study, direction) == expected
 
 
 def test_an_older_report_does_not_move_the_steps_back(url: str):

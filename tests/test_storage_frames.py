@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -189,3 +190,32 @@ def test_a_frame_larger_than_one_chunk_is_whole(url: str, monkeypatch: pytest.Mo
         store.start(study, [make_trial(n) for n in range(20)], "w")
     with open_reader(url) as reader:
         assert numbers(reader.trials("study")) == list(range(20))
+
+
+LOOKS: dict[str, Callable[[Reader], object]] = {
+    "running": lambda reader: reader.trials("study", where="state = 'running'"),
+    "one": lambda reader: reader.trials("study", where="number = 7"),
+    "top": lambda reader: reader.trials("study", sort="objective", top=3),
+    "newest": lambda reader: reader.trials("study", sort="number DESC", top=1),
+    "best": lambda reader: reader.best("study"),
+    "study": lambda reader: reader.study("study"),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str):
+    """Counted in SQLite's own operations, tens of them."""
+    work: list[int] = []
+    for trials in (30, 3000):
+        url = f"sqlite:///{tmp_path}/{trials}.db"
+        with claimed(url) as (store, study):
+            store.start(study, [make_trial(number) for number in range(trials)], "w")
+            ended = range(trials - 5)
+            store.end(study, [Ending(number=n, state="finished", objective=n * 0.618 % 1) for n in ended])
+        counted: list[None] = []
+        with open_reader(url) as reader:
+            driver = reader._connection.connection.driver_connection
+            driver.set_progress_handler(lambda counted=counted: counted.append(None), 10)
+            LOOKS[look](reader)
+        work.append(len(counted))
+    assert work[1] <= 2 * work[0] + 2

@@ -16,6 +16,7 @@ from cli.wiring import families
 from search.controller import Controller
 from search.staged import begin
 from spaces import SpaceError, parse
+from spaces.errors import PluginError, StudyError
 from spaces.forms import moving, with_frozen
 from spaces.records import Architecture, Ending, Metric, Offer, Outcome, Report, Stage, Trial
 from spaces.transfer import BASELINE, Carried, Found, TransferSpace
@@ -120,8 +121,8 @@ def test_knots_arrive_in_their_float32_bits() -> None:
 
 
 def test_a_polynomial_is_fitted_where_the_spline_moves() -> None:
-    assert moving(LEARNED) == (-1.0, 0.5)
-    assert moving(LEARNED._replace(knots=(2.0,) * 9)) == (-1.0, 1.0)
+    assert moving(LEARNED.knots, -1.0, 1.0) == (-1.0, 0.5)
+    assert moving((2.0,) * 9, -1.0, 1.0) == (-1.0, 1.0)
     config = {"model": {"scorer": {"name": "spline_kernel", "phi": {"name": "spline", "knots": 9}}}}
     formed = with_frozen(config, [LEARNED._replace(component="attention")], "polynomial")["model"]["scorer"]["phi"]
     assert (formed["name"], formed["low"], formed["high"], formed["of"]["frozen"]) == ("polynomial", -1.0, 0.5, True)
@@ -219,7 +220,7 @@ def test_a_new_controller_goes_on_with_what_was_found() -> None:
     ]
     kept = Rows()
     kept.rows = {outcome.number: rows.rows[outcome.number] for outcome in ended}
-    again = FakeLearner(Controller(space, begin(space, ended), [], kept, ended=ended), space)
+    again = FakeLearner(Controller(space, begin(space, ended), [], kept), space)
     again.run()
     later = {trial.number: trial for trial in learner.started if trial.number >= FIRST + 3}
     assert {trial.number: trial for trial in again.started} == later
@@ -270,13 +271,11 @@ def test_stage_one_and_stage_two_replay_to_the_bit(
     assert (status, out.splitlines()[-1]) == (0, "5 of 5 trials reproduced")
 
 
-def test_the_report_has_every_cell_and_the_figure_of_what_was_learned(
+def test_the_report_has_every_cell(
     launched: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(launched)
-    status, _, error = called(
-        monkeypatch, capfd, "report", "transfer", "tiny-transfer", "--target", "transfer.target", "-o", "cells.csv"
-    )
+    status, _, error = called(monkeypatch, capfd, "report", "transfer", "tiny-transfer", "-o", "cells.csv")
     assert status == 0, error
     lines = (launched / "cells.csv").read_text().splitlines()
     header = lines[0].split(",")
@@ -285,6 +284,33 @@ def test_the_report_has_every_cell_and_the_figure_of_what_was_learned(
         (f"{source}{form}", target) for source in SOURCES for form in ("", " symmetrised") for target in TARGETS
     }
     assert {cell["pairs"] for cell in cells} == {str(PAIRS)}
+
+
+def test_a_transfer_on_postgresql_learns_the_same_and_is_copied_with_what_it_learned(
+    launched: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "transfer.yaml").write_text(SPACE)
+    learned = (
+        "SELECT number, component, low, high, CAST(knots AS TEXT), architectures.task FROM architectures "
+        "JOIN trials ON trials.id = trial_id ORDER BY number"
+    )
+    carried = "SELECT count(*) FROM trials WHERE architecture_id IS NOT NULL"
+    with request.getfixturevalue("postgres").database() as url:
+        assert called(monkeypatch, capfd, "launch", "transfer.yaml", "--workers", "1", "--storage", url)[0] == 0
+        rows = raw(url, learned)
+        assert raw(url, "SELECT state, count(*) FROM trials GROUP BY state") == [("finished", ALL)]
+        copy = f"sqlite:///{tmp_path}/copy.db"
+        assert called(monkeypatch, capfd, "db", "copy", url, copy)[0] == 0
+    plain = f"sqlite:///{launched}/graft.db"
+    values = [[*row[:4], json.loads(row[4]), row[5]] for row in rows]
+    for other in (copy, plain):
+        assert [[*row[:4], json.loads(row[4]), row[5]] for row in raw(other, learned)] == values
+        assert raw(other, carried) == [(len(SOURCES) * len(FORMS) * len(TARGETS) * PAIRS,)]
 
 
 def test_a_frozen_spline_has_the_same_bits_before_and_after_stage_two() -> None:
@@ -327,13 +353,27 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
         ("pairs: 2", "pairs: none", r"transfer.pairs: 'none' must be an integer in \[1, 10,000\]"),
         ("[spline, symmetrised]", "[sine]", r"'sine' must be one of spline, symmetrised, polynomial, chebyshev"),
         ("[spline, symmetrised]", "[spline, spline]", r"name each form once"),
-        ("model.activation:", "model.actuation:", r"actuation"),
-        ("    averaging:", "    model.depths.x:", r"has no field|depths|no such path"),
+        ("model.activation:", "model.actuation:", r"'actuation' is no field of transformer"),
+        (
+            "    model.activation:",
+            "    task.modulus: 7\n    model.activation:",
+            r"a path here starts with model",
+        ),
+        (
+            "task.modulus: 7, training",
+            "search.group: 2, training",
+            r"search.group: a path here starts",
+        ),
+        ("learn: {training.steps: 9}", "learn: {training: {steps: 9}}", r"write its fields one by one"),
+        ("learn: {training.steps: 9}", "learn: 3", r"transfer.tasks.seven.learn: this must be a section"),
+        ("    five:", "    fi-ve:", r"'fi-ve' must be a word of letters"),
+        ("space: quick/add_mod, set: {task.modulus: 11", "space: , set: {task.modulus: 11", r"it needs a space"),
+        ("space: quick/add_mod, set: {task.modulus: 11", "space: quick/transfer, set: {model.x: 1", r"of another"),
         ("quick/add_mod, set: {task.modulus: 5", "quick/add_mud, set: {task.modulus: 5", r"no such file"),
         ("task.modulus: 11", "task.modulus: 2", r"task.modulus: 2 must be an integer >= 5"),
         ("search: {trials: 3", "search: {trials: 3, group: 2", r"no stopping and no group here"),
-        ("  pairs: 2", "  pears: 2", r"pears"),
-        ("study: tiny-transfer", "study: tiny-transfer\ntask: add_mod", r"task"),
+        ("  pairs: 2", "  pears: 2", r"'pears' is no field of transfer, did you mean 'pairs'"),
+        ("study: tiny-transfer", "study: tiny-transfer\ntask: add_mod", r"'task' is no field of a space with a"),
     ],
 )
 def test_a_wrong_transfer_is_told_in_a_line(old: str, new: str, said: str) -> None:
@@ -341,6 +381,94 @@ def test_a_wrong_transfer_is_told_in_a_line(old: str, new: str, said: str) -> No
     with pytest.raises(SpaceError, match=said) as caught:
         transfer(SPACE.replace(old, new))
     assert "\n" not in str(caught.value)
+
+
+def test_paths_with_dots_are_set_from_the_command_line() -> None:
+    changes = {
+        "transfer.tasks.five.set.training.steps": "5",
+        "transfer.tasks.seven.learn.optimizer.beta1": "0.5",
+        "transfer.learn.learning.architecture.held_out_one_in": "0",
+        "transfer.architecture.averaging": "none",
+    }
+    space = parse(SPACE, "transfer.yaml", families(), changes)
+    first, last = (space.sample(number, lambda _: 0.5).config for number in (0, TRIED))
+    assert (first["training"]["steps"], first["training"]["validate_every"]) == (5, 100)
+    assert (last["optimizer"]["beta1"], first["optimizer"]["beta1"]) == (0.5, 0.9)
+    assert first["learning"]["held_out_one_in"] == 0
+    assert first["learning"]["models"] == 2
+    assert first["averaging"]["name"] == "none"
+
+
+MIXED = SPACE.replace(
+    "set: {task.modulus: 7, training.steps: 4}",
+    "set: {task.modulus: 7, training.steps: 4}\n      objective: {minimize: loss/raw, at: last}",
+)
+
+
+def test_tasks_with_objectives_of_their_own_are_judged_and_reported_by_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mixed.yaml").write_text(MIXED)
+    status, _, error = called(monkeypatch, capfd, "launch", "mixed.yaml", "--workers", "1", "--pack", "4")
+    assert status == 0, error
+    assert "best" not in error.splitlines()[-1]
+    assert "best" not in called(monkeypatch, capfd, "status", "tiny-transfer")[1]
+    called(monkeypatch, capfd, "report", "transfer", "tiny-transfer", "-o", "cells.json", "--force")
+    assert called(monkeypatch, capfd, "report", "transfer", "tiny-transfer", "-o", "cells.csv")[0] == 0
+    lines = [line.split(",") for line in (tmp_path / "cells.csv").read_text().splitlines()]
+    directions = {line[lines[0].index("target")]: line[lines[0].index("direction")] for line in lines[1:]}
+    assert directions == {"five": "maximize", "seven": "minimize", "eleven": "maximize"}
+    url = f"sqlite:///{tmp_path}/graft.db"
+    losses = raw(
+        url,
+        "SELECT objective, value FROM trials JOIN metrics ON trial_id = trials.id WHERE group_number = 1 "
+        "AND name = 'loss' AND variant = 'raw' AND condition = '' AND step = 9",
+    )
+    assert len(losses) == TRIED
+    assert all(objective == value for objective, value in losses)
+    sources = raw(
+        url,
+        "SELECT DISTINCT sources.number FROM trials JOIN architectures ON architectures.id = trials.architecture_id "
+        "JOIN trials AS sources ON sources.id = architectures.trial_id WHERE sources.group_number = 1",
+    )
+    best = raw(url, "SELECT number FROM trials WHERE group_number = 1 ORDER BY objective LIMIT 1")
+    assert sources == best
+    assert {task for (task,) in raw(url, "SELECT task FROM architectures")} == {"five", "seven"}
+
+
+def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:
+    space = transfer(MIXED)
+    controller = Controller.begin(space, Rows())
+    started = {trial.number: trial for trial in controller.exchange([], Offer(worker="w", lanes=9)).start}
+    for number in (TRIED, 0):
+        name = space.objective_of(number).metric
+        report = Report(number=number, step=3, metrics=(Metric(name, "raw", "", 0.5),))
+        if number in started:
+            controller.exchange([report], Offer(worker="w", lanes=0, structure="other"))
+    wrong = Report(number=1, step=3, metrics=(Metric("loss", "raw", "", 0.5),))
+    other = Controller.begin(space, Rows())
+    other.exchange([], Offer(worker="w", lanes=9))
+    with pytest.raises(StudyError, match="accuracy/raw"):
+        other.exchange([wrong], Offer(worker="w", lanes=0, structure="other"))
+
+
+def test_a_sampler_with_fewer_points_than_trials_ends_its_search() -> None:
+    grid = SPACE.replace("search: {trials: 3,", "search: {sampler: {grid: {points: 1}}, trials: 3,")
+    grid = grid.replace("log_uniform(0.01, 0.1)", "uniform(0.01, 0.1)")
+    space = transfer(grid)
+    learner = FakeLearner(Controller.begin(space, Rows()), space)
+    learner.run()
+    found = [trial for trial in learner.started if isinstance(space.place(trial.number), Found)]
+    assert len(found) == len(SOURCES) * 2, "two options of the choice, one point of each other draw"
+    assert len(learner.started) - len(found) == ALL - FIRST
+
+
+def test_a_spline_that_learned_and_was_not_kept_is_not_carried() -> None:
+    space = transfer()
+    found = space.sample(0, lambda _: 0.5)
+    with pytest.raises(PluginError, match="of which nothing was kept"):
+        space.carried(FIRST + len(TARGETS) * PAIRS, found, ())
 
 
 def test_a_transfer_of_one_task_or_without_a_target_is_refused() -> None:

@@ -12,6 +12,11 @@ from workers.parameters import Parameters
 from workers.scorers.spline_kernel import SplineKernel
 
 
+def kept(model: Model) -> set[str]:
+    """The parameters of a model that hold what is kept of it."""
+    return {name for _, name, _ in _splines(model)}
+
+
 def architectures(model: Model, parameters: Parameters) -> tuple[Architecture, ...]:
     """The splines that all layers of a model share and that learned, from its parameters by name."""
     return tuple(

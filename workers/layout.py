@@ -6,7 +6,7 @@ Legend: L lanes, P parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,14 +23,22 @@ class Layout:
     parameters: Mapping[str, Parameter]
     decays: Tensor
     """[P] 1 where weight decay applies, else 0."""
+    learns: Tensor
+    """[P] 0 where a parameter keeps the value that it starts with, else 1."""
 
     @classmethod
     def of(
         cls, parameters: Mapping[str, Parameter], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Layout:
         """Of these parameters, in this order."""
-        pieces = [torch.full((math.prod(p.shape),), float(p.decay), dtype=dtype) for p in parameters.values()]
-        return cls(parameters, torch.cat(pieces).to(device))
+
+        def of_each(flags: Iterable[bool]) -> Tensor:
+            sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
+            pieces = [torch.full((size,), float(on), dtype=dtype) for size, on in zip(sizes, flags, strict=True)]
+            return torch.cat(pieces).to(device)
+
+        decays = of_each(parameter.decay for parameter in parameters.values())
+        return cls(parameters, decays, of_each(not parameter.frozen for parameter in parameters.values()))
 
     @property
     def total(self) -> int:

@@ -258,14 +258,14 @@ class Pack:
 
     def _renew(self, made: int) -> None:
         """Start anew in each lane what its way of learning says, `made` steps after those that its lane knows of."""
-        if self._recipe.learning.is_plain:
-            return
-        for place, lane in ((place, lane) for place, lane in enumerate(self.lanes) if lane):
-            own, step = tree_map(operator.itemgetter(place), self._state), lane.step + made
-            seed, optimizer = int(self._seeds[place]), lane.recipe.optimizer
-            fresh = lane.recipe.learning.renewed(optimizer, lane.layout, own.parameters, own.moments, seed, step)
-            if fresh:
-                self._write(place, own._replace(parameters=fresh[0], moments=fresh[1]))
+        for place, lane in enumerate(self.lanes):
+            if lane is None or not lane.recipe.learning.renews(lane.step + made):
+                continue
+            own, seed = tree_map(operator.itemgetter(place), self._state), int(self._seeds[place])
+            parameters, moments = lane.recipe.learning.renewed(
+                lane.recipe.optimizer, lane.layout, own.parameters, own.moments, seed, lane.step + made
+            )
+            self._write(place, own._replace(parameters=parameters, moments=moments))
 
     def _advance(self) -> State:
         count = self._recipe.training.batch

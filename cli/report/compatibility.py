@@ -122,7 +122,8 @@ def _findings(matrix: Matrix) -> Iterable[str]:
         yield f"On {own.sum()} of {len(own)} targets the best source is the target itself (the diagonal)."
     sure = matrix.cells.filter(pl.col("q") < SURE).height
     if matrix.cells["q"].count():
-        yield f"{sure} cells differ from the baseline (q < 0.05, marked {MARK})."
+        cells = "1 cell differs" if sure == 1 else f"{sure} cells differ"
+        yield f"{cells} from the baseline (q < 0.05, marked {MARK})."
 
 
 def conclusions(transfer: Transfer) -> list[Block]:

@@ -14,6 +14,7 @@ import polars as pl
 from cli.report.document import Table
 from cli.report.words import number
 from spaces.errors import StorageError
+from spaces.forms import moving
 from spaces.settings import Direction
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ HEADING = "What the sources learned"
 MOST = 30
 """Non-linearities of one task and component that are drawn and listed: the best."""
 
-_STILL = 1e-3
-"""Share of a curve's span by which it may leave its end value and still count as constant."""
 _SAMPLES = 1001
 _FOLDED = 24
 """Rows of a table up to which it is open from the start."""
@@ -65,11 +64,7 @@ class Nonlinearity:
     @property
     def moving(self) -> Range:
         """From where to where it is not constant; all of its range if it is constant throughout."""
-        first, last = self.knots[0], self.knots[-1]
-        still = _STILL * (max(self.knots) - min(self.knots))
-        left = [place for place, value in enumerate(self.knots) if abs(value - first) > still]
-        right = [place for place, value in enumerate(self.knots) if abs(value - last) > still]
-        return (self.places[left[0] - 1], self.places[right[-1] + 1]) if left else (self.low, self.high)
+        return moving(self.knots, self.low, self.high)
 
     @property
     def variation(self) -> float:
@@ -119,17 +114,17 @@ class Learned:
     """By task and component, the best first."""
 
     @classmethod
-    def of(cls, study: Mapping[str, Any], architectures: pl.DataFrame) -> Self:
-        """Of a row of `studies` and a frame of `architectures`, as storage gives them."""
-        direction: Direction = study["direction"]
-        ordered = architectures.sort(
-            "task",
-            "component",
-            "objective",
-            "number",
-            descending=[False, False, direction == "maximize", False],
-            nulls_last=True,
-        )
+    def of(
+        cls, study: Mapping[str, Any], architectures: pl.DataFrame, directions: Mapping[str, Direction] | None = None
+    ) -> Self:
+        """Of a row of `studies` and a frame of `architectures`, as storage gives them.
+
+        `directions`: task -> direction, of a transfer whose tasks do not share the study's.
+        """
+        rising = [task for task, direction in (directions or {}).items() if direction == "maximize"]
+        is_rising = pl.col("task").is_in(rising) if directions else pl.lit(study["direction"] == "maximize")
+        gain = pl.when(is_rising).then("objective").otherwise(-pl.col("objective"))
+        ordered = architectures.sort("task", "component", -gain, "number", nulls_last=True)
         found = [Nonlinearity(**row) for row in ordered.iter_rows(named=True)]
         return cls(study=study["name"], objective=study["objective"], members=found)
 

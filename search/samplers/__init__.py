@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from spaces.records import Outcome, Trial
 
@@ -43,6 +43,9 @@ class Strategy(ABC):
 
 class Sampler(ABC):
     """A sampler's configuration, a frozen dataclass."""
+
+    learns: ClassVar[bool] = True
+    """Whether `begin` looks at the history; where it does not, outcomes are not read from the database."""
 
     @abstractmethod
     def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:

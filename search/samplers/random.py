@@ -22,6 +22,8 @@ class RandomSearch(Sampler):
     Source: Bergstra, Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 2012.
     """
 
+    learns = False
+
     def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
         """Start; the history is not needed."""
         seed = space.search.seed

@@ -69,13 +69,15 @@ class Learning(ABC):
     ) -> tuple[Tensor, Moments]:
         """Parameters [P] and state after step n = `step` (from 0) of `steps`: clipping, schedule, optimizer."""
 
+    def renews(self, step: int) -> bool:
+        """Whether something starts anew before step n (from 0)."""
+        return False
+
     def renewed(
         self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
-    ) -> tuple[Tensor, Moments] | None:
-        """Parameters [P] and optimizer's state with what starts anew before step n (from 0) in its place; None: nothing
-        does.
-        """
-        return None
+    ) -> tuple[Tensor, Moments]:
+        """Parameters [P] and optimizer's state with what starts anew before a step n that `renews` in its place."""
+        return flat, moments
 
     @abstractmethod
     def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:

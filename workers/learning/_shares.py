@@ -11,8 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from spaces.errors import PluginError
 from workers.randomness import hashed
-from workers.tasks import Batch
+from workers.tasks import Batch, Task
 
 Drawn = Callable[[int], Batch]
 """So many sequences [L, C, ...] from a stream."""
@@ -22,29 +23,33 @@ _SLACK = 1.25
 _SPARE = 16
 
 
-def kept(drawn: Drawn, count: int, one_in: int) -> Batch:
-    """[L, N, ...] sequences that are not held out when one in `one_in` is."""
+def kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
+    """[L, N, ...] sequences of the task that are not held out when one in `one_in` is."""
     batch = drawn(math.ceil(_SLACK * count * one_in / (one_in - 1)) + _SPARE)
-    return _first(batch, ~_is_held_out(batch["inputs"], one_in), count)
+    return _first(batch, ~_is_held_out(task, batch, one_in), count)
 
 
-def held_out(drawn: Drawn, count: int, one_in: int) -> Batch:
-    """[L, N, ...] sequences that are held out when one in `one_in` is."""
+def held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
+    """[L, N, ...] sequences of the task that are held out when one in `one_in` is.
+
+    Raises PluginError if there is none among many more than are wanted.
+    """
     batch = drawn(math.ceil((_SLACK * count + _SPARE) * one_in))
-    return _first(batch, _is_held_out(batch["inputs"], one_in), count)
+    wanted = _is_held_out(task, batch, one_in)
+    if not wanted.any(-1).all():
+        raise PluginError(f"learning.held_out_one_in: {one_in} holds out no sequence of so small a task")
+    return _first(batch, wanted, count)
 
 
-def _is_held_out(inputs: Tensor, one_in: int) -> Tensor:
-    """[L, C] bool, by a hash of each sequence's inputs [L, C, ...]."""
-    if inputs.is_floating_point():
-        inputs = inputs.contiguous().view(torch.int64 if inputs.dtype == torch.float64 else torch.int32)
-    return hashed(inputs.flatten(2).long()) % one_in == 0
+def _is_held_out(task: Task, batch: Batch, one_in: int) -> Tensor:
+    """[L, C] bool, by a hash of what tells the sequences apart."""
+    return hashed(task.identity(batch)) % one_in == 0
 
 
 def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:
     """The first N sequences that are `wanted` [L, C], over again if there are fewer."""
     order = (~wanted).to(torch.int8).argsort(dim=-1, stable=True)
-    place = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True).clamp(min=1)
+    place = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True)
     index = order.gather(-1, place)
     lanes = torch.arange(len(wanted), device=wanted.device)[:, None]
     return {name: tensor[lanes, index] for name, tensor in batch.items()}

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from spaces import plugins
 from spaces.errors import PluginError
 from spaces.fields import knob, part, size
+from workers import architectures
 from workers.layout import Layout
 from workers.learning import Judge, Learning, Loss
 from workers.learning._shares import held_out, kept
@@ -50,24 +52,37 @@ class Architecture(Learning):
     form. 0: both learn from all, as for a map that is memorised. 5 is the paper's 20 %."""
     life: int = knob(0, low=0, integer=True)
     """Steps after which a model starts anew with other weights, and over which its schedule runs. The models do in
-    turn, one every life / M steps, so that the form serves weights of every age. 0: never, as in the paper."""
+    turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as in the
+    paper."""
     optimizer: Optimizer = part(Optimizer, "adam")
     """Of the form; that of the weights is the trial's."""
 
     def __post_init__(self) -> None:
         if self.held_out_one_in == 1:
             raise PluginError("learning.held_out_one_in: 1 leaves nothing to the weights; it must be 0 or at least 2")
+        if 0 < self.life < self.models:
+            raise PluginError(f"learning.life: {self.life} must be 0 or at least learning.models, {self.models}")
 
     @property
     def passes(self) -> int:
         return 2 * self.models
 
     def check(self, model: Model, task: Task, *, padded: bool) -> None:
-        parameters = model.parameters(task).values()
-        if not any(parameter.architecture and not parameter.frozen for parameter in parameters):
+        form = {name for name, parameter in model.parameters(task).items() if _is_form(parameter)}
+        if not form:
             raise PluginError(
                 "learning.name: 'architecture' learns the form of non-linearities, and the model has none that learns; "
                 "set model.activation or model.scorer to one that does: spline, spline_kernel"
+            )
+        if unkept := sorted(form - architectures.kept(model)):
+            raise PluginError(
+                f"learning.name: 'architecture' keeps splines that all layers share, not {unkept[0]}; set "
+                "model.activation or model.scorer.phi to spline itself, and model.activation_per_layer to false"
+            )
+        if self.held_out_one_in and not task.has_identities:
+            raise PluginError(
+                f"learning.held_out_one_in: {self.held_out_one_in}, but sequences of {plugins.name_of(task)!r} share "
+                "content, so that no share of them is apart from the rest; set it to 0"
             )
         if any(in_use(site.rate) for site in model.dropout_sites(task, 1, task.context).values()):
             raise PluginError("learning.name: 'architecture' knows no dropout; set the model's rates to 0")
@@ -88,8 +103,8 @@ class Architecture(Learning):
         wanted = self.models * batch
         if not self.held_out_one_in:
             return task.training(own, wanted, step) | under(_HELD_OUT, task.held_out(other, batch, step))
-        trained = kept(lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
-        judged = held_out(lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
+        trained = kept(task, lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
+        judged = held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
         return trained | under(_HELD_OUT, judged)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -113,7 +128,7 @@ class Architecture(Learning):
             return both.sum(), trained.mean()
 
         (of_weights, of_form), value = grad(total, argnums=(0, 1), has_aux=True)(*self._parted(layouts, flat))
-        return torch.cat([of_weights.flatten(), of_form]), value
+        return torch.cat([(of_weights * layouts.weights.learns).flatten(), of_form]), value
 
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
         layouts = _layouts(layout)
@@ -146,13 +161,13 @@ class Architecture(Learning):
         form, other = self.optimizer.descended(form, of_form, within("form", moments), step, steps, layouts.form)
         return torch.cat([weights.flatten(), form]), under(_MODEL, own) | under("form", other)
 
+    def renews(self, step: int) -> bool:
+        return self.life > 0 and step > 0 and step % (self.life // self.models) == 0
+
     def renewed(
         self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
-    ) -> tuple[Tensor, Moments] | None:
-        turn = max(1, self.life // self.models)
-        if not self.life or step == 0 or step % turn:
-            return None
-        model, layouts = (step // turn - 1) % self.models, _layouts(layout)
+    ) -> tuple[Tensor, Moments]:
+        model, layouts = (step // (self.life // self.models) - 1) % self.models, _layouts(layout)
         fresh = layouts.weights.initial(torch.tensor([seed]), step)[0].to(flat)
         weights, form = (part.clone() for part in self._parted(layouts, flat))
         weights[model] = fresh

@@ -65,6 +65,18 @@ class Task(ABC):
         """
         return self.training(streams, batch, step)
 
+    @property
+    def has_identities(self) -> bool:
+        """Whether sequences are apart from one another; windows of one text are not, nor any share of them."""
+        return True
+
+    def identity(self, batch: Batch) -> Tensor:
+        """[L, N, n] int64: what tells sequences apart, however far they are padded; zeros at its end tell nothing."""
+        inputs = batch["inputs"]
+        if inputs.is_floating_point():
+            inputs = inputs.contiguous().view(torch.int64 if inputs.dtype == torch.float64 else torch.int32)
+        return inputs.flatten(2).long()
+
     @abstractmethod
     def validation(self, streams: Streams, batch: int) -> Batch:
         """The validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is fixed."""

@@ -84,6 +84,13 @@ class Completion(TokenTask):
             batch["relevant"] = examples.answer == torch.arange(self.longest, device=examples.answer.device)
         return batch
 
+    @final
+    def identity(self, batch: Batch) -> Tensor:
+        """The input and the token that asks; outputs follow from them."""
+        inputs, before = batch["inputs"], batch["wanted"].cumsum(-1) == 0
+        asked = torch.nn.functional.pad(before[..., :-1], (1, 0), value=True)
+        return (inputs + 1) * asked
+
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy of the next token, averaged over the tokens of all outputs."""
         wanted = batch["wanted"].to(outputs.dtype)

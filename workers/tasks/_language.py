@@ -77,6 +77,10 @@ class LanguageTask(TokenTask):
         source = Source(corpus=self.corpus, tokenizer=self.tokenizer, rare=self.rare, lower_case=self.lower_case)
         return tokens_of(source)
 
+    @property
+    def has_identities(self) -> bool:
+        return False
+
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         """Windows that start anywhere in the training part, at each place as likely."""
         starts = below(fractions(streams, batch), self._places(Split.TRAINING))
