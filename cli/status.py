@@ -133,7 +133,7 @@ def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: date
     ).rows()
     if not ended:
         return None
-    started = min(time for time in (_time(first), *running["started_at"]) if time is not None)
+    started = min((time for time in (_time(first), *running["started_at"]) if time is not None), default=since)
     return ended / max((now - max(started, since)).total_seconds() / 60, 1 / 60)
 
 

@@ -30,6 +30,8 @@ class Grid(Sampler):
     space with conditional draws repeats trials.
     """
 
+    learns = False
+
     points: int = size(5)
     """Coordinates per draw, at the middles of `points` equal parts of [0, 1)."""
 

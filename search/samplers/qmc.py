@@ -28,6 +28,8 @@ class QuasiMonteCarlo(Sampler):
     Source: Owen, "Scrambling Sobol' and Niederreiter-Xing Points", J. Complexity 1998.
     """
 
+    learns = False
+
     def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
         """Start; the history is not needed."""
         seed = space.search.seed
