@@ -39,7 +39,7 @@ _MOST_PAIRS = 10_000
 
 def is_transfer(root: yaml.Node) -> bool:
     """Whether a space has the section."""
-    return isinstance(root, yaml.MappingNode) and "transfer" in dict(_entries(root))
+    return isinstance(root, yaml.MappingNode) and any(key.value == "transfer" for key, _ in root.value)
 
 
 def is_transfer_text(text: str) -> bool:
