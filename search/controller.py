@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, final
 
 from search.memory import Memory
-from search.objectives import better, objective_after
+from search.objectives import Wanted, better, objective_after
 from search.samplers import Strategy
 from search.staged import begin
 from search.stopping import Breeder, Monitor
@@ -22,7 +22,6 @@ from spaces.errors import StudyError
 from spaces.records import TERMINAL, Architecture, Directives, Ending, Offer, Outcome, Report, State, Trial
 from spaces.settings import Objective
 from spaces.transfer import TransferSpace
-from spaces.words import unknown
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -81,7 +80,7 @@ class Controller:
         """
         self._space = space
         self._objective: Objective = space.search.objective
-        self._objectives_seen: set[Objective] = set()
+        self._wanted = Wanted()
         self._planned = space.search.trials
         self._strategy = strategy
         self._monitors = monitors
@@ -126,31 +125,13 @@ class Controller:
                 monitor.recall(memory.copied())
         return cls(space, strategy, monitors, memory, queued=queued)
 
-    def _check_objective(self, reports: Sequence[Report]) -> None:
-        """Raise StudyError at the first validation of a study, or of a task of it, if it does not have the objective.
-
-        At the end of a trial if what is missing is an average: other trials of the space may have it.
-        """
-        for report in reports:
-            objective = self._space.objective_of(report.number)
-            if objective in self._objectives_seen:
-                continue
-            wanted = (objective.metric, objective.variant, objective.condition)
-            found = [metric[:3] for metric in report.metrics]
-            average = wanted[1] != "raw" and all(wanted[1] != variant for _, variant, _ in found)
-            early = average and report.state == "running"
-            if wanted in found:
-                self._objectives_seen.add(objective)
-            elif found and report.state != "diverged" and not early:
-                raise StudyError(f"search.objective: {_no_such(objective, found)}")
-
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
         What the memory raises goes through; the run is over then, and a new controller goes on from what was written.
         """
         accepted = self._accepted(reports, offer.worker)
-        self._check_objective(accepted)
+        self._wanted.check((self._space.objective_of(report.number), report) for report in accepted)
         self._judge(accepted, self._record(accepted, offer.worker))
         self._return_dropped(offer)
         if offer.structure is None and offer.lanes:
@@ -356,8 +337,3 @@ def _check_together(monitors: Sequence[Monitor]) -> None:
         raise StudyError(
             "search.stopping: population stands alone or with patience; its copies start where others compare"
         )
-
-
-def _no_such(objective: Objective, found: Sequence[tuple[str, str, str]]) -> str:
-    names = ["/".join(part for part in parts if part) for parts in found]
-    return unknown("metric that a validation reports", str(objective), names)

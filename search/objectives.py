@@ -1,11 +1,15 @@
-"""The objective of a trial, from its reports."""
+"""The objective of a trial, from its reports, and whether they have it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import isfinite
+from typing import final
 
+from spaces.errors import StudyError
 from spaces.records import Report
 from spaces.settings import Objective
+from spaces.words import unknown
 
 
 def better(objective: Objective, one: float, other: float) -> bool:
@@ -28,3 +32,33 @@ def objective_after(objective: Objective, before: float | None, report: Report) 
     if objective.at == "last" or before is None or better(objective, value, before):
         return value
     return before
+
+
+@final
+class Wanted:
+    """Holds the first validation of a study, or of a task of it, against what is to be optimised there."""
+
+    def __init__(self) -> None:
+        self._seen: set[Objective] = set()
+
+    def check(self, reports: Iterable[tuple[Objective, Report]]) -> None:
+        """Raise StudyError at the first report of an objective that does not have it.
+
+        At the end of a trial if what is missing is an average: other trials of the space may have it.
+        """
+        for objective, report in reports:
+            if objective in self._seen:
+                continue
+            wanted = (objective.metric, objective.variant, objective.condition)
+            found = [metric[:3] for metric in report.metrics]
+            average = wanted[1] != "raw" and all(wanted[1] != variant for _, variant, _ in found)
+            early = average and report.state == "running"
+            if wanted in found:
+                self._seen.add(objective)
+            elif found and report.state != "diverged" and not early:
+                raise StudyError(f"search.objective: {_no_such(objective, found)}")
+
+
+def _no_such(objective: Objective, found: Sequence[tuple[str, str, str]]) -> str:
+    names = ["/".join(part for part in parts if part) for parts in found]
+    return unknown("metric that a validation reports", str(objective), names)

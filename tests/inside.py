@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,3 +25,18 @@ def called(
         status = leaving.code or 0
     out, error = captured.readouterr()
     return status, out, error
+
+
+def reporting(
+    kind: str, database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[Any]
+) -> Callable[..., str]:
+    """Runs `search report KIND` on a database in an empty folder; gives what it writes to stderr, nothing to stdout."""
+    monkeypatch.setenv("SEARCH_STORAGE", str(database))
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: object, status: int = 0) -> str:
+        code, out, error = called(monkeypatch, captured, "report", kind, *arguments)
+        assert (code, out) == (status, ""), error
+        return error
+
+    return run

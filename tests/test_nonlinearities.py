@@ -31,7 +31,7 @@ from storage.database import find_database
 from storage.frames import ARCHITECTURES, open_reader
 from storage.schema import Now, architectures, trial_id
 from tests.databases import claimed, make_trial
-from tests.inside import called
+from tests.inside import reporting
 from tests.test_report import Page, assert_inert
 from workers.versions import VERSIONS, version
 
@@ -102,16 +102,7 @@ Search = Callable[..., str]
 def search(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Search:
-    """Runs `search report nonlinearities` in an empty folder and gives what it writes to stderr."""
-    monkeypatch.setenv("SEARCH_STORAGE", str(database))
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object, status: int = 0) -> str:
-        code, out, error = called(monkeypatch, capsys, "report", "nonlinearities", *arguments)
-        assert (code, out) == (status, ""), error
-        return error
-
-    return run
+    return reporting("nonlinearities", database, tmp_path, monkeypatch, capsys)
 
 
 def spline(knots: Sequence[float], low: float = 0.0, high: float = 1.0, **fields: Any) -> Nonlinearity:

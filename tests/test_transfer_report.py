@@ -29,7 +29,7 @@ from spaces.settings import Direction, Objective
 from storage.frames import open_reader
 from storage.store import open_store
 from tests.browser import Browser, browser
-from tests.inside import called
+from tests.inside import reporting
 from tests.test_nonlinearities import add_architectures, learned, wave
 from tests.test_report import Page, assert_inert
 
@@ -98,16 +98,7 @@ Search = Callable[..., str]
 def search(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Search:
-    """Runs `search report transfer` in an empty folder and gives what it writes to stderr."""
-    monkeypatch.setenv("SEARCH_STORAGE", str(database))
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, status: int = 0) -> str:
-        code, out, error = called(monkeypatch, capsys, "report", "transfer", *arguments)
-        assert (code, out) == (status, "")
-        return error
-
-    return run
+    return reporting("transfer", database, tmp_path, monkeypatch, capsys)
 
 
 def made_of(results: pl.DataFrame, direction: Direction = "maximize", study: str = "made") -> Transfer:

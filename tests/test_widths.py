@@ -307,7 +307,7 @@ def test_memory_that_runs_out_in_a_step_or_a_validation_changes_and_loses_nothin
     if part == "step":
         pack._step = failing(pack._step, calls)
     else:
-        pack._judges = {"": failing(pack._judges[""], calls)}
+        pack._judging._judges = {"": failing(pack._judging._judges[""], calls)}
     found = list(trained(pack))
     assert {(report.number, report.step): report for report in found} == undisturbed
     assert len(found) == len(undisturbed)

@@ -23,8 +23,8 @@ class Layout:
     parameters: Mapping[str, Parameter]
     decays: Tensor
     """[P] 1 where weight decay applies, else 0."""
-    learns: Tensor
-    """[P] 0 where a parameter keeps the value that it starts with, else 1."""
+    learns: Tensor | None
+    """[P] 0 where a parameter keeps the value that it starts with, else 1; None if all learn."""
 
     @classmethod
     def of(
@@ -38,7 +38,8 @@ class Layout:
             return torch.cat(pieces).to(device)
 
         decays = of_each(parameter.decay for parameter in parameters.values())
-        return cls(parameters, decays, of_each(not parameter.frozen for parameter in parameters.values()))
+        learns = [not parameter.frozen for parameter in parameters.values()]
+        return cls(parameters, decays, None if all(learns) else of_each(learns))
 
     @property
     def total(self) -> int:

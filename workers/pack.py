@@ -5,32 +5,27 @@ Legend: L lanes, P parameters.
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from spaces import plugins
 from spaces.records import Ancestor, Metric, Report, Trial
 from workers.architectures import architectures
-from workers.averaging import RAW, Variant
+from workers.judging import Judging
 from workers.layout import Layout
 from workers.steps import step_of
 from workers.tasks import Batch, Task
-from workers.tracing import Traced, tree_map
-from workers.train import Recipe, State, averaged, begin, judged, judged_on, judging_keys, layout_of, update_key
+from workers.tracing import tree_map
+from workers.train import Recipe, State, begin, judged_on, layout_of
 
 NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
-LEAST_JUDGED = 1 << 13
-"""Positions that are judged together however few a training batch has: where validation has longer inputs."""
 
 Rows = slice | Tensor
 """Which of some lanes."""
@@ -84,11 +79,7 @@ class Pack:
         self._seeds = torch.full((self.width,), trial.seed, device=self._device)
         self._state = self._stacked_start(trial)
         self._step = step_of(self._recipe, self.structure, self._device)
-        self._average = Traced(("average", update_key(self._recipe), device), vmap(self._averaged, (0, 0, None)))
-        self._judges = {
-            label: Traced(("judge", label, key, device), vmap(partial(self._judged, label)))
-            for label, key in judging_keys(self._recipe).items()
-        }
+        self._judging = Judging(self._recipe, self._layout, device)
 
     @property
     def width(self) -> int:
@@ -193,7 +184,7 @@ class Pack:
         """Variant (`raw`, `bema kappa=0.3 eta=0.1`) -> parameters by name, of the trial that this lane trained last."""
         own = layout_of(Recipe.of(trial.config))
         knobs, state, _ = self._gathered(_padded([place]))
-        return {one.label: self._layout.cropped(own, flat[0]) for one, flat in self._variants(knobs, state)}
+        return {one.label: self._layout.cropped(own, flat[0]) for one, flat in self._judging.variants(knobs, state)}
 
     def set_parameters(self, number: int, named: Mapping[str, Tensor]) -> None:
         """Replace a running trial's parameters, for example by weights built by hand."""
@@ -295,13 +286,6 @@ class Pack:
         order = torch.cat(rows).argsort()
         return tree_map(lambda *tensors: torch.cat(tensors)[order], *parts)
 
-    def _averaged(self, knobs: Batch, state: State, index: Tensor) -> Tensor:
-        return averaged(self._recipe.bind(knobs), state, index)
-
-    def _judged(self, label: str, knobs: Batch, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
-        recipe = self._recipe.bind(knobs)
-        return judged(recipe, self._layout, recipe.model.evaluations()[label], flat, batch)
-
     # -- reports -----------------------------------------------------------------------------------------------------
 
     def _diverged(self) -> list[Report]:
@@ -352,34 +336,7 @@ class Pack:
             return judged_on(own, seeds[rows], count)
 
         sets: dict[str, Batch] = self._of_each_task(padded, drawn)
-        found: list[list[Metric]] = [[] for _ in places]
-        for variant, flat in self._variants(knobs, state):
-            for (condition, whole), (label, judge) in itertools.product(sets.items(), self._judges.items()):
-                where = " ".join(filter(None, (condition, label, variant.condition)))
-                for metrics, means in zip(found, self._means(judge, knobs, flat, whole), strict=False):
-                    metrics += (Metric(name, variant.name, where, mean) for name, mean in means.items())
-        return [tuple(metrics) for metrics in found]
-
-    def _variants(self, knobs: Batch, state: State) -> Iterator[tuple[Variant, Tensor]]:
-        """The parameters [L, P] to validate, one variant after the other."""
-        yield RAW, state.parameters
-        for index, variant in enumerate(self._recipe.averaging.variants):
-            yield variant, self._average(knobs, state, torch.tensor(index, device=self._device))
-
-    def _means(self, judge: Traced, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
-        """For each lane what is reported of a set: of each metric's mean, judged in chunks of limited length."""
-        count, length = whole["inputs"].shape[1:3]
-        batch, together = self._recipe.training.batch, self._recipe.task.judged_together
-        size = max(together, min(batch, max(batch * self._recipe.task.context, LEAST_JUDGED) // length))
-        size -= size % together
-        sums: dict[str, Tensor] = {}
-        for start in range(0, count, size):
-            chunk = {name: tensor[:, start : start + size].contiguous() for name, tensor in whole.items()}
-            for name, values in judge(knobs, flat, chunk).items():
-                sums[name] = sums.get(name, 0) + values.double().sum(-1)
-        columns = {name: (total / count).tolist() for name, total in sums.items()}
-        lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        return [self._recipe.task.summary(means) for means in lanes]
+        return self._judging.metrics(knobs, state, sets)[: len(places)]
 
     def _gathered(self, places: list[int]) -> tuple[Batch, State, Tensor]:
         """Knobs, state and seeds of these lanes."""

@@ -139,6 +139,7 @@ def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, keep: Pa
 def updated(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
     """The state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
     steps = torch.as_tensor(recipe.training.steps)
+    gradient = gradient if layout.learns is None else gradient * layout.learns
     parameters, moments = recipe.learning.moved(
         recipe.optimizer, layout, state.parameters, gradient, state.moments, state.step, steps
     )

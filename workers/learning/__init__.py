@@ -50,7 +50,7 @@ class Learning(ABC):
 
     @abstractmethod
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        """Gradient [P] and training loss, a scalar, at parameters [P] on the data [N, ...]."""
+        """Gradient [P] and training loss, a scalar, at parameters [P], frozen ones too, on the data [N, ...]."""
 
     @abstractmethod
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:

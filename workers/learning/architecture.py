@@ -128,7 +128,7 @@ class Architecture(Learning):
             return both.sum(), trained.mean()
 
         (of_weights, of_form), value = grad(total, argnums=(0, 1), has_aux=True)(*self._parted(layouts, flat))
-        return torch.cat([(of_weights * layouts.weights.learns).flatten(), of_form]), value
+        return torch.cat([of_weights.flatten(), of_form]), value
 
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
         layouts = _layouts(layout)

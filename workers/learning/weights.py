@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
@@ -34,10 +33,8 @@ class Weights(Learning):
         return task.training(Streams.of(seeds, Purpose.TRAINING_DATA, step), batch, step)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
-        named = layout.split(flat)
-        frozen = {name: named.pop(name) for name, parameter in layout.parameters.items() if parameter.frozen}
-        found, value = grad_and_value(lambda learned: loss(learned | frozen, batch))(named)
-        return layout.join(found | {name: torch.zeros_like(tensor) for name, tensor in frozen.items()}), value
+        named, value = grad_and_value(lambda named: loss(named, batch))(layout.split(flat))
+        return layout.join(named), value
 
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
         return optimizer.start(flat, layout)
