@@ -7,7 +7,7 @@ structural parameters; a *structure* is everything of a configuration that canno
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -52,6 +52,28 @@ class Architecture(NamedTuple):
     """Values from `low` to `high`, both included."""
 
 
+class Held(NamedTuple):
+    """A trial in training: `fence` counts its starts, so that what is left of an earlier one can be told."""
+
+    number: int
+    fence: int
+
+
+class Checkpoint(NamedTuple):
+    """Where the state of a trial in training lies, so that it can go on from there."""
+
+    number: int
+    fence: int
+    """Of the start of the trial that wrote it."""
+    step: int
+    path: str
+    """A file, or a URL that fsspec knows, with the states of a whole pack."""
+    place: int
+    """The trial's row in it."""
+    sha256: str
+    """Of the file, in hexadecimal digits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One fully resolved configuration with a seed; everything a worker needs to train it alone.
@@ -79,6 +101,10 @@ class Trial:
     """Whose state it goes on from, the first of the line first; empty for a trial that starts anew."""
     source: int | None = None
     """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
+    fence: int = field(default=0, compare=False)
+    """How often it was started, this time included; 0 for one that is in nobody's hands."""
+    checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
+    """Where its own training can go on, the newest first; empty: it starts anew."""
 
     @property
     def parent(self) -> int | None:
@@ -114,6 +140,8 @@ class Report:
     """Why the trial diverged or failed; None otherwise."""
     architectures: tuple[Architecture, ...] = ()
     """What a trial that finished has learned of non-linearities."""
+    fence: int = 0
+    """Of the start of the trial that it comes from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +157,10 @@ class Offer:
     """Training steps of all lanes together since the worker's last offer."""
     room: int = 0
     """Lanes that these steps would have been with none free, for lane utilisation."""
-    dropped: tuple[int, ...] = ()
+    dropped: tuple[Held, ...] = ()
     """Trials that the worker was given and cannot keep, for want of memory: they go back in the queue."""
+    saved: tuple[Checkpoint, ...] = ()
+    """What it wrote since its last offer, at the steps at which its lanes stand; no report that comes along is later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +171,10 @@ class Directives:
     start: tuple[Trial, ...] = ()
     done: bool = False
     """True when the study will never need this worker again."""
+    lost: bool = False
+    """True when the worker's lease ran out: it holds nothing any more, and begins anew under another name."""
+    save: bool = False
+    """True when the worker is about to be sent home: it writes a checkpoint, if it can, and comes back at once."""
     rounds: float = 0.0
     """How many times over the trials that wait would fill all lanes at work; wide packs need a long queue."""
 
@@ -153,6 +187,8 @@ class Ending:
     state: State
     objective: float | None
     error: str | None = None
+    fence: int = 0
+    """Of the start of the trial that ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
