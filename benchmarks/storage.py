@@ -35,7 +35,7 @@ def trial(number: int) -> Trial:
 
 def report(number: int, step: int) -> Report:
     metrics = (Metric(name, variant, "", 1 / (step + number + i)) for i, (name, variant) in enumerate(METRICS))
-    return Report(number=number, step=step, metrics=tuple(metrics))
+    return Report(number=number, fence=1, step=step, metrics=tuple(metrics))
 
 
 def batches(count: int, size: int) -> Iterator[range]:
@@ -59,7 +59,7 @@ def write(store: Store, policy: Policy) -> None:
         for batch in batches(LANES, REPORT_BATCH)
     ]
     rows = LANES * REPORTS * len(METRICS)
-    print(f"  {policy}: metric rows      ", rate(rows, lambda: [store.record(study, "w", some) for some in reports]))
+    print(f"  {policy}: metric rows      ", rate(rows, lambda: [store.record(study, some) for some in reports]))
 
 
 def benchmark(url: str) -> None:

@@ -16,6 +16,7 @@ import typer
 from cli.live import Live, closing_line
 from cli.options import Storage, shown, storage_url
 from cli.placement import Placement
+from cli.saving import SECONDS, CheckpointEvery, Checkpoints, saving_of
 from cli.wiring import RunningStudy, Standing, enrol, families, find_study
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
@@ -23,6 +24,7 @@ from storage import bring_up, open_reader, request_stop
 
 if TYPE_CHECKING:
     from spaces.space import Space
+    from workers.pool import Saving
 
 CHECKED_DRAWS = 4000
 """Trials drawn before a launch, so that a rule that only few draws break is told then; a fifth of a second."""
@@ -34,6 +36,10 @@ Workers = Annotated[
     int | None, typer.Option(min=1, help="Pack workers. Default: one per GPU, or per core without one.")
 ]
 RayAddress = Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")]
+RayEnv = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="YAML or JSON: pip, uv, conda, env_vars for the nodes of --ray-address."),
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; inline only. Default: a GPU if there is one.")]
 Width = Annotated[
     int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: found while it trains.")
@@ -57,8 +63,11 @@ def launch(
     executor: Executor = "auto",
     workers: Workers = None,
     ray_address: RayAddress = None,
+    ray_env: RayEnv = None,
     device: Device = None,
     pack: Width = None,
+    checkpoints: Checkpoints = None,
+    checkpoint_every: CheckpointEvery = SECONDS,
     warm_start: Annotated[
         str | None,
         typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
@@ -70,7 +79,7 @@ def launch(
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
     placement = Placement(
-        executor=executor, workers=workers, ray_address=ray_address, device=device, width=pack
+        executor=executor, workers=workers, ray_address=ray_address, ray_env=ray_env, device=device, width=pack
     ).resolved()
     loaded = load_space(
         space, _overrides(set_ or [], {"search.trials": trials, "training.steps": steps, "search.seed": seed})
@@ -86,7 +95,8 @@ def launch(
         from cli.warm_start import warmed
 
         loaded = warmed(url, name, loaded, warm_start)
-    run(url, name, placement, "new" if enrol(url, name, loaded) else "goes on")
+    word = "new" if enrol(url, name, loaded) else "goes on"
+    run(url, name, placement, saving_of(url, name, checkpoints, checkpoint_every), word)
 
 
 def resume(
@@ -95,19 +105,22 @@ def resume(
     executor: Executor = "auto",
     workers: Workers = None,
     ray_address: RayAddress = None,
+    ray_env: RayEnv = None,
     device: Device = None,
     pack: Width = None,
+    checkpoints: Checkpoints = None,
+    checkpoint_every: CheckpointEvery = SECONDS,
 ) -> None:
     """Go on with a study from the database alone.
 
     Example: search resume set-complement
     """
     placement = Placement(
-        executor=executor, workers=workers, ray_address=ray_address, device=device, width=pack
+        executor=executor, workers=workers, ray_address=ray_address, ray_env=ray_env, device=device, width=pack
     ).resolved()
     url = storage_url(storage)
     bring_up(url)
-    run(url, study, placement, "goes on")
+    run(url, study, placement, saving_of(url, study, checkpoints, checkpoint_every), "goes on")
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -143,7 +156,7 @@ def _overrides(assignments: Sequence[str], options: Mapping[str, int | None]) ->
     return overrides | {path: str(value) for path, value in options.items() if value is not None}
 
 
-def run(url: str, name: str, placement: Placement, word: str) -> None:
+def run(url: str, name: str, placement: Placement, saving: Saving | None, word: str) -> None:
     """Run a study that is in the database until it is done or stopped; prints `word` on it, and how it ended."""
     study = find_study(url, name)
     done = study["state"] == "finished"
@@ -155,7 +168,7 @@ def run(url: str, name: str, placement: Placement, word: str) -> None:
     try:
         with Interruption() as interruption, Live(name) as live:
             go = _run_inline if placement.executor == "inline" else _run_ray
-            standing = go(url, name, placement, live, interruption)
+            standing = go(url, name, placement, saving, live, interruption)
     except KeyboardInterrupt:
         # Not sys.exit: worker threads are inside torch, which aborts when the interpreter is taken down around it.
         sys.stderr.flush()
@@ -166,16 +179,19 @@ def run(url: str, name: str, placement: Placement, word: str) -> None:
         raise typer.Exit(INTERRUPTED if interruption.asked else 0)
 
 
-def _run_inline(url: str, name: str, placement: Placement, live: Live, interruption: Interruption) -> Standing:
+def _run_inline(
+    url: str, name: str, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
+) -> Standing:
     from workers.pool import inline
 
-    study = RunningStudy(url, name)
+    study = RunningStudy(url, name, saving)
     try:
         inline.run(
             _Watched(study, live, interruption),
             device=str(placement.device),
             width=placement.width,
             workers=placement.workers,
+            saving=saving,
         )
         return study.progress()
     finally:
@@ -198,8 +214,16 @@ class _Watched:
     def lost(self, worker: str) -> None:
         self._study.lost(worker)
 
+    def renew(self, worker: str) -> bool:
+        return self._study.renew(worker)
 
-def _run_ray(url: str, name: str, placement: Placement, live: Live, interruption: Interruption) -> Standing:
+    def sweep(self) -> None:
+        self._study.sweep()
+
+
+def _run_ray(
+    url: str, name: str, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
+) -> Standing:
     try:
         from workers.pool import ray_tune
     except ModuleNotFoundError:
@@ -209,11 +233,13 @@ def _run_ray(url: str, name: str, placement: Placement, live: Live, interruption
     def watch(standing: Standing) -> bool:
         seen[:] = [standing]
         live.show(standing)
-        return interruption.asked
+        return interruption.asked or standing.stopping
 
-    cluster = ray_tune.Cluster(address=placement.ray_address, workers=placement.workers)
-    make = functools.partial(RunningStudy, url, name)
-    ray_tune.run(make, cluster=cluster, width=placement.width, watch=watch)
+    cluster = ray_tune.Cluster(
+        address=placement.ray_address, workers=placement.workers, environment=placement.environment()
+    )
+    make = functools.partial(RunningStudy, url, name, saving)
+    ray_tune.run(make, cluster=cluster, width=placement.width, saving=saving, watch=watch)
     return seen[0]
 
 

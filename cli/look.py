@@ -20,7 +20,7 @@ from storage.frames import TRIALS, Reader, open_reader
 
 SECONDS = 300.0
 """How long the database may work on an answer that a person described in SQL."""
-_LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "lease_until", "draws", "config"))
+_LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "draws", "config"))
 _PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
 """The order in which params stand in a table for people, which may be too narrow for all."""
 _TIMES = {"started": "started_at", "ended": "finished_at"}

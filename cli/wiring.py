@@ -5,20 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import pkgutil
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spaces.errors import StorageError, StudyError
+from spaces.errors import GraftError, StudyError
 from spaces.records import Directives, Offer, Report, State
 from storage import StudyMemory, open_reader, open_store
 
 if TYPE_CHECKING:
     from spaces.space import Space
-
-HEARTBEAT_SECONDS = 10.0
+    from workers.checkpoints import Archive
+    from workers.pool import Saving
 
 
 def version() -> str:
@@ -115,8 +114,8 @@ class Standing:
 class RunningStudy:
     """A study opened for running: the controller on top of its claimed database, in one process."""
 
-    def __init__(self, url: str, name: str) -> None:
-        """Raises StudyError if there is no such study or another process runs it."""
+    def __init__(self, url: str, name: str, saving: Saving | None = None) -> None:
+        """`saving`: where checkpoints go. Raises StudyError if there is no such study, or another process runs it."""
         from search.controller import Controller
         from spaces import parse
 
@@ -126,26 +125,35 @@ class RunningStudy:
         self._comparable = space.has_one_objective
         self._study: int = row["id"]
         self._store = open_store(url)
-        self._heartbeats: dict[str, float] = {}
-        self._lane_steps: dict[str, tuple[int, int]] = {}
-        """Worker -> its steps and room, as `Offer` has them, since it started."""
         self._done = False
         try:
             self._store.claim(self._study, policy=space.search.history, objective=self._objective)
             self._store.set_state(self._study, "running")
+            self._archive = _archive(saving)
             self._controller = Controller.begin(space, StudyMemory(self._store, self._study))
+            self._workers: set[str] = set()
+            self._tidy()
         except BaseException:
             self._store.close()
             raise
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """Record, decide, answer; and note that the worker was heard of."""
+        """Record, decide, answer."""
         directives = self._controller.exchange(reports, offer)
-        steps, room = self._lane_steps.get(offer.worker, (0, 0))
-        self._lane_steps[offer.worker] = steps + offer.steps, room + offer.room
         self._done = self._done or (directives.done and not self._controller.progress().stopping)
-        self._heartbeat(offer, "done" if directives.done else "running")
+        self._workers.add(offer.worker)
+        if offer.saved:
+            self._tidy()
+        self._controller.sweep()
         return directives
+
+    def renew(self, worker: str) -> bool:
+        """The worker lives; False if its lease ran out. Waits for nothing."""
+        return self._controller.renew(worker)
+
+    def sweep(self) -> None:
+        """Workers that fell silent lose their trials."""
+        self._controller.sweep()
 
     def lost(self, worker: str) -> None:
         """The worker died: its trials go back to the queue."""
@@ -158,31 +166,33 @@ class RunningStudy:
     def progress(self) -> Standing:
         """Where the study stands."""
         progress = self._controller.progress()
-        steps, room = (sum(counts) for counts in zip((0, 0), *self._lane_steps.values(), strict=True))
         return Standing(
             planned=progress.planned,
             counts=progress.counts,
             objective=str(self._objective),
             best=progress.best if self._comparable else None,
             best_number=progress.best_number if self._comparable else None,
-            model_steps=steps,
-            utilisation=steps / room if room else None,
+            model_steps=progress.lane_steps,
+            utilisation=progress.lane_steps / progress.lane_room if progress.lane_room else None,
             stopping=progress.stopping,
         )
 
     def close(self) -> None:
         """Write how the run ended, if the database still lets us, and release it."""
-        with suppress(StorageError):
-            self._store.count_lane_steps(self._study, self._lane_steps)
+        with suppress(GraftError):
+            self._controller.close()
             self._store.set_state(self._study, "finished" if self._done else "stopped")
+            self._workers.clear()
+            self._tidy()
         self._store.close()
 
-    def _heartbeat(self, offer: Offer, state: str) -> None:
-        now = time.monotonic()
-        if state == "running" and now < self._heartbeats.get(offer.worker, 0) + HEARTBEAT_SECONDS:
-            return
-        self._heartbeats[offer.worker] = now
-        steps, room = self._lane_steps[offer.worker]
-        self._store.heartbeat(
-            self._study, offer.worker, host=offer.host, device=offer.device, state=state, steps=steps, room=room
-        )
+    def _tidy(self) -> None:
+        """Remove the checkpoints from which no trial goes on."""
+        if self._archive:
+            self._archive.tidy(self._store.checkpoint_paths(self._study), self._workers)
+
+
+def _archive(saving: Saving | None) -> Archive | None:
+    from workers.checkpoints import Archive
+
+    return Archive(saving.place, saving.study) if saving else None

@@ -6,11 +6,14 @@ nothing that a sampler, a stopping policy or a screen has seen can be lost.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, final
 
+from search.lanes import Lane, Lanes
+from search.leases import Leases
 from search.memory import Memory
 from search.objectives import Wanted, better, objective_after
 from search.samplers import Strategy
@@ -19,12 +22,30 @@ from search.stopping import Breeder, Monitor
 from search.stopping._measures import RememberingMonitor
 from search.supply import Supply
 from spaces.errors import StudyError
-from spaces.records import TERMINAL, Architecture, Directives, Ending, Offer, Outcome, Report, State, Trial
+from spaces.records import (
+    TERMINAL,
+    Directives,
+    Ending,
+    Held,
+    Offer,
+    Outcome,
+    Report,
+    State,
+    Trial,
+    Waiting,
+)
 from spaces.settings import Objective
 from spaces.transfer import TransferSpace
 
 if TYPE_CHECKING:
     from spaces.space import Space
+
+SUSPECT = 3
+"""A trial with which so many workers died since its last checkpoint has a device of its own next, to find out why."""
+CONVICTED = 5
+"""A trial with which so many died, at last alone with it, has failed. One with which so many launches died trains last,
+when nothing else does, and has failed if that one dies, too: who ends a launch may have had other reasons."""
+_NOBODY = "nobody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,27 +63,21 @@ class Progress:
     """Reports recorded by this controller."""
     steps: int
     """Optimizer steps that these reports stand for, summed over trials."""
+    lane_steps: int
+    """Training steps that workers told of, summed over lanes."""
+    lane_room: int
+    """What these would have been with no lane free."""
     stopping: bool
     """Whether workers are being sent home before the study is done."""
-
-
-@dataclass(slots=True)
-class _Lane:
-    """A running trial and what its reports have said so far."""
-
-    trial: Trial
-    worker: str
-    step: int = 0
-    objective: float | None = None
-    architectures: tuple[Architecture, ...] = ()
 
 
 @final
 class Controller:
     """Steers one study. One thread at a time may call it, and it alone may write to its memory.
 
-    Trials are written as running before a worker hears of them, and as ended before anyone acts on it. Reports on
-    trials that their worker does not hold are ignored.
+    Trials are written as running before a worker hears of them, and as ended before anyone acts on it. Whatever a
+    worker says of a trial comes with the fence of its start: what is not the newest start of it is ignored, and the
+    worker is told to drop it. Only `renew` may be called while another call is under way.
     """
 
     def __init__(
@@ -71,13 +86,9 @@ class Controller:
         strategy: Strategy,
         monitors: Sequence[Monitor],
         memory: Memory,
-        *,
-        queued: Sequence[Trial] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`queued`: what `memory` has of trials that wait to be started again; none may be running.
-
-        The numbers below `space.search.trials` that were never started are new.
-        """
+        """The numbers below `space.search.trials` that were never started are new; `begin` adds those that wait."""
         self._space = space
         self._objective: Objective = space.search.objective
         self._wanted = Wanted()
@@ -86,11 +97,14 @@ class Controller:
         self._monitors = monitors
         self._breeders = [monitor for monitor in monitors if isinstance(monitor, Breeder)]
         self._memory = memory
-        self._lanes: dict[int, _Lane] = {}
-        self._stops: defaultdict[str, set[int]] = defaultdict(set)
-        """Trials that ended by our verdict, by the worker that has yet to hear of it."""
+        self._leases = Leases(memory, clock)
+        self._lanes = Lanes()
+        self._deaths: dict[int, int] = {}
+        """Workers that died with a trial, for those with which one did."""
+        self._saving: set[str] = set()
+        """Who was asked to write a checkpoint before it goes home."""
         self._next_copy = max(self._planned, memory.created())
-        self._supply = Supply(strategy, self._new_numbers(), queued)
+        self._supply = Supply(strategy, self._new_numbers())
         self._ended: Counter[State] = Counter(
             {state: count for state, count in memory.counts().items() if state in TERMINAL}
         )
@@ -100,14 +114,15 @@ class Controller:
         self._stopping = False
 
     @classmethod
-    def begin(cls, space: Space, memory: Memory) -> Self:
+    def begin(cls, space: Space, memory: Memory, clock: Callable[[], float] = time.monotonic) -> Self:
         """The controller of a study that is new or goes on.
 
         Trials that were running when the last controller went away are queued again. The sampler learns every outcome
         and which trials are open; stopping policies that compare with ended trials see the reports of these again.
         """
-        memory.requeue(None)
-        queued = [space.restore(stages) for stages in memory.queued()]
+        left = memory.running()
+        memory.rescue(left)
+        queued = [(space.restore(stages), waiting) for stages, waiting in memory.queued()]
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         _check_together(monitors)
         remembering = [monitor for monitor in monitors if isinstance(monitor, RememberingMonitor)]
@@ -116,44 +131,64 @@ class Controller:
         # The draws of a million trials take seconds and gigabytes: they are read for those alone who look at them.
         learns = space.search.sampler.learns or isinstance(space, TransferSpace)
         ended = memory.outcomes(None) if learns or remembering else []
-        strategy = begin(space, _drawn(space, ended, queued))
+        strategy = begin(space, _drawn(space, ended, [trial for trial, _ in queued]))
         groups = {outcome.number: outcome.group for outcome in ended}
         for monitor in remembering if ended else ():
             monitor.recall(memory.reports(monitor.measure.name), groups)
         for monitor in monitors:
             if isinstance(monitor, Breeder):
                 monitor.recall(memory.copied())
-        return cls(space, strategy, monitors, memory, queued=queued)
+        controller = cls(space, strategy, monitors, memory, clock)
+        for trial, waiting in queued:
+            alone = [one.number for one in left] == [trial.number]
+            controller._take_back(trial, waiting, alone=alone and waiting.deaths > CONVICTED)
+        return controller
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
         What the memory raises goes through; the run is over then, and a new controller goes on from what was written.
         """
+        if not self._leases.admit(offer):
+            return Directives(lost=True)
         accepted = self._accepted(reports, offer.worker)
         self._wanted.check((self._space.objective_of(report.number), report) for report in accepted)
-        self._judge(accepted, self._record(accepted, offer.worker))
-        self._return_dropped(offer)
-        if offer.structure is None and offer.lanes:
-            # An empty device: what it should hold died with the worker that had its name before.
-            self._return_lanes(offer.worker)
+        self._judge(accepted, self._record(accepted, offer))
+        self._give_back(self._lanes.of(offer.worker) - {one.number for one in offer.holds})
         self._stopping = self._stopping or self._memory.stop_requested()
         if self._stopping:
-            dropped = self._return_lanes(offer.worker) | self._stops.pop(offer.worker, set())
-            return Directives(stop=tuple(sorted(dropped)), done=True)
-        start = self._start(offer, self._lanes_of(offer, reports), *self._breed(accepted, offer.worker))
-        stop = tuple(sorted(self._stops.pop(offer.worker, ())))
+            return self._send_home(offer)
+        start = self._start(offer, self._lanes_of(offer), *self._breed(accepted, offer.worker))
+        stop = tuple(one.number for one in offer.holds if not self._lanes.has(one, offer.worker))
         rounds = self._supply.waiting / max(1, len(self._lanes))
-        return Directives(stop=stop, start=start, done=self._supply.empty and not self._lanes, rounds=rounds)
+        done = self._supply.empty and not self._lanes
+        if done:
+            self._leases.dismiss(offer.worker)
+        return Directives(stop=stop, start=start, done=done, rounds=rounds)
 
     def request_stop(self) -> None:
         """Every worker that exchanges from now on is sent home; what it trains goes back in the queue."""
         self._stopping = True
 
+    def renew(self, worker: str) -> bool:
+        """A worker lives; False if its lease ran out. May be called at any time, from any thread."""
+        return self._leases.renew(worker)
+
+    def sweep(self) -> None:
+        """To be called every second or so: every ten, workers that fell silent a minute ago lose their trials."""
+        for worker in self._leases.sweep():
+            self.lost(worker)
+
     def lost(self, worker: str) -> None:
         """The worker is gone: its trials go back in the queue and start again elsewhere, with the same numbers."""
-        self._return_lanes(worker)
-        self._stops.pop(worker, None)
+        self._leases.drop(worker)
+        numbers = self._lanes.of(worker)
+        if numbers:
+            self._requeue(numbers, self._memory.rescue(self._lanes.held(numbers)), alone=len(numbers) == 1)
+
+    def close(self) -> None:
+        """Write what was last heard of workers."""
+        self._leases.write()
 
     def progress(self) -> Progress:
         """Where the study stands; costs nothing that grows with it."""
@@ -165,6 +200,8 @@ class Controller:
             best_number=number,
             reports=self._reports,
             steps=self._steps,
+            lane_steps=self._leases.steps,
+            lane_room=self._leases.room,
             stopping=self._stopping,
         )
 
@@ -178,17 +215,17 @@ class Controller:
         accepted: list[Report] = []
         over: set[int] = set()
         for report in reports:
-            lane = self._lanes.get(report.number)
-            if lane is None or lane.worker != worker or report.number in over:
+            if not self._lanes.has(Held(report.number, report.fence), worker) or report.number in over:
                 continue
             accepted.append(report)
             if report.state != "running":
                 over.add(report.number)
         return accepted
 
-    def _record(self, reports: Sequence[Report], worker: str) -> list[Ending]:
-        """Write the reports with the endings that they imply; those endings."""
-        if not reports:
+    def _record(self, reports: Sequence[Report], offer: Offer) -> list[Ending]:
+        """Write the reports with the endings that they imply, and checkpoints; those endings."""
+        saved = [one for one in offer.saved if self._lanes.has(Held(one.number, one.fence), offer.worker)]
+        if not reports and not saved:
             return []
         objectives = {report.number: self._lanes[report.number].objective for report in reports}
         for report in reports:
@@ -201,11 +238,14 @@ class Controller:
                 state=report.state,
                 objective=objectives[report.number] if report.state == "finished" else None,
                 error=report.error,
+                fence=report.fence,
             )
             for report in reports
             if report.state != "running"
         ]
-        self._memory.record(worker, reports, endings)
+        self._memory.record(reports, endings, saved)
+        for one in saved:
+            self._deaths.pop(one.number, None)
         for report in reports:
             lane = self._lanes[report.number]
             lane.objective = objectives[report.number]
@@ -220,37 +260,33 @@ class Controller:
         groups = {report.number: self._lanes[report.number].trial.group for report in reports}
         verdicts = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
         self._close(endings)
-        pruned = [
-            Ending(number=number, state="pruned", objective=self._lanes[number].objective)
-            for number in sorted(verdicts & self._lanes.keys())
-        ]
+        pruned = [self._pruned(number) for number in sorted(verdicts & self._lanes.numbers())]
         if pruned:
             self._memory.end(pruned)
-            self._stop(pruned)
+            self._close(pruned)
+
+    def _pruned(self, number: int) -> Ending:
+        lane = self._lanes[number]
+        return Ending(number=number, state="pruned", objective=lane.objective, fence=lane.trial.fence)
 
     def _breed(self, reports: Sequence[Report], worker: str) -> tuple[list[Ending], list[Trial]]:
         """Trials of the worker's pack that make room for copies of better ones, and the copies; nothing is done yet."""
         if not self._breeders or not reports:
             return [], []
         [breeder] = self._breeders
-        running = {number: lane for number, lane in self._lanes.items() if lane.worker == worker}
+        running = {number: self._lanes[number] for number in self._lanes.of(worker)}
         losers, parents = breeder.select({report.number for report in reports} & running.keys(), running)
         candidates = [(running[number].trial, running[number].step) for number in parents]
         numbers = range(self._next_copy, self._next_copy + len(losers))
-        endings = [Ending(number=number, state="pruned", objective=running[number].objective) for number in losers]
-        return endings, [breeder.child(self._space, number, candidates) for number in numbers]
-
-    def _stop(self, endings: Sequence[Ending]) -> None:
-        """Have the workers told of verdicts that are written."""
-        for ending in endings:
-            self._stops[self._lanes[ending.number].worker].add(ending.number)
-        self._close(endings)
+        return [self._pruned(number) for number in losers], [
+            breeder.child(self._space, number, candidates) for number in numbers
+        ]
 
     def _close(self, endings: Sequence[Ending]) -> None:
         """Forget trials whose endings are written, but for what they teach."""
         outcomes: list[Outcome] = []
         for ending in endings:
-            lane = self._lanes.pop(ending.number)
+            lane = self._leave(ending.number)
             trial = lane.trial
             outcome = Outcome(
                 number=trial.number,
@@ -275,50 +311,101 @@ class Controller:
         if self._best is None or better(self._objective, outcome.objective, self._best[0]):
             self._best = outcome.objective, outcome.number
 
-    def _return_lanes(self, worker: str) -> set[int]:
-        """Put what the worker holds back in the queue; its numbers."""
-        held = {number for number, lane in self._lanes.items() if lane.worker == worker}
-        if held:
-            self._memory.requeue(worker)
-        self._requeue(held)
-        return held
+    def _leave(self, number: int) -> Lane:
+        """The lane of a trial that is not in training any more."""
+        for monitor in self._monitors:
+            monitor.forget(number)
+        return self._lanes.pop(number)
 
-    def _return_dropped(self, offer: Offer) -> None:
-        """Put the trials that a worker could not keep back in the queue."""
-        lanes = {number: self._lanes.get(number) for number in offer.dropped}
-        held = {number for number, lane in lanes.items() if lane and lane.worker == offer.worker}
-        if held:
-            self._memory.requeue(offer.worker, held)
-        self._requeue(held)
+    def _send_home(self, offer: Offer) -> Directives:
+        """Have the worker save what it trains, once, and then put it back in the queue."""
+        if offer.holds and offer.worker not in self._saving:
+            self._saving.add(offer.worker)
+            return Directives(save=True)
+        self._give_back(self._lanes.of(offer.worker))
+        self._leases.dismiss(offer.worker)
+        return Directives(stop=tuple(one.number for one in offer.holds), done=True)
 
-    def _requeue(self, held: Collection[int]) -> None:
+    def _give_back(self, numbers: Collection[int]) -> None:
+        """Put trials that their worker does not train back in the queue."""
+        if numbers:
+            self._requeue(numbers, self._memory.release(self._lanes.held(numbers)), alone=False)
+
+    def _requeue(self, numbers: Collection[int], waiting: Sequence[Waiting], *, alone: bool) -> None:
         """Hand out again trials that are written as queued."""
-        for number in sorted(held):
-            self._supply.give_back([self._lanes.pop(number).trial])
-            for monitor in self._monitors:
-                monitor.forget(number)
+        known = {one.number: one for one in waiting}
+        for number in sorted(numbers):
+            self._take_back(self._leave(number).trial, known.get(number, Waiting(number)), alone=alone)
 
-    def _lanes_of(self, offer: Offer, reports: Sequence[Report]) -> int:
-        """Lanes to fill: the free ones, and those of trials that the worker is about to be told to stop."""
+    def _take_back(self, trial: Trial, waiting: Waiting, *, alone: bool) -> None:
+        """A trial that waits goes on from its checkpoints; `alone`: nothing else can be why a worker died with it."""
+        trial = replace(trial, fence=0, checkpoints=waiting.checkpoints)
+        if waiting.deaths:
+            self._deaths[trial.number] = waiting.deaths
+        if waiting.deaths >= CONVICTED and alone:
+            self._condemn(trial, waiting.deaths)
+        elif waiting.deaths >= CONVICTED:
+            self._supply.quarantine(trial)
+        elif waiting.deaths >= SUSPECT:
+            self._supply.isolate(trial)
+        else:
+            self._supply.give_back([trial])
+
+    def _condemn(self, trial: Trial, deaths: int) -> None:
+        """End a trial that takes its workers along; nobody trains it meanwhile."""
+        [started] = self._written([trial], _NOBODY, ())
+        error = f"{deaths} workers died while they trained it, at last alone with it"
+        ending = Ending(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
+        self._memory.end([ending])
+        self._close([ending])
+
+    def _lanes_of(self, offer: Offer) -> int:
+        """Lanes to fill: free ones, and those of trials that the worker is told to stop; beside a suspect none."""
+        if any(self._deaths.get(number, 0) >= SUSPECT for number in self._lanes.of(offer.worker)):
+            return 0
         if offer.structure is None:
             return offer.lanes
-        free = {report.number for report in reports if report.state != "running"}.union(offer.dropped)
-        return offer.lanes + len(self._stops[offer.worker] - free)
+        return offer.lanes + sum(not self._lanes.has(one, offer.worker) for one in offer.holds)
 
     def _start(self, offer: Offer, lanes: int, endings: Sequence[Ending], copies: Sequence[Trial]) -> tuple[Trial, ...]:
         """The copies that take the lanes of these endings, and trials for the other lanes; written as running."""
         filling = self._supply.take(offer.structure, lanes)
-        trials = (*copies, *filling)
-        if trials:
-            try:
-                self._memory.start(trials, offer.worker, endings)
-            except Exception:
-                self._supply.give_back(filling)
-                raise
+        if not filling and not self._lanes and offer.lanes:
+            filling = self._supply.last()
+        try:
+            started = self._written((*copies, *filling), offer.worker, endings)
+        except Exception:
+            self._supply.give_back(filling)
+            raise
         self._next_copy += len(copies)
-        self._stop(endings)
-        self._lanes.update((trial.number, _Lane(trial, offer.worker, step=trial.parent_step)) for trial in trials)
-        return trials
+        self._close(endings)
+        self._recall([trial for trial in started if trial.checkpoints])
+        return started
+
+    def _written(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending]) -> tuple[Trial, ...]:
+        """The trials with their fences, written as running on the worker."""
+        if not trials:
+            return ()
+        fences = self._memory.start(trials, worker, endings)
+        started = tuple(replace(trial, fence=fences[trial.number]) for trial in trials)
+        for trial in started:
+            self._lanes.put(Lane(trial, worker, step=trial.parent_step))
+        return started
+
+    def _recall(self, trials: Sequence[Trial]) -> None:
+        """Learn again what trials that go on from checkpoints had reported up to there."""
+        if not trials:
+            return
+        numbers = [trial.number for trial in trials]
+        groups = {trial.number: trial.group for trial in trials}
+        for metric in sorted({self._space.objective_of(number).metric for number in numbers}):
+            for report in self._memory.reports(metric, numbers):
+                lane, objective = self._lanes[report.number], self._space.objective_of(report.number)
+                lane.objective = objective_after(objective, lane.objective, report)
+        for monitor in self._monitors:
+            monitor.observe(self._memory.reports(monitor.measure.name, numbers), groups)
+        for trial in trials:
+            self._lanes[trial.number].step = max(one.step for one in trial.checkpoints)
 
 
 def _drawn(space: Space, ended: Sequence[Outcome], queued: Sequence[Trial]) -> list[Outcome]:

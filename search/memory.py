@@ -5,45 +5,54 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from spaces.records import Ending, Outcome, Report, Stage, State, Trial
+from spaces.records import Checkpoint, Ending, Heard, Held, Outcome, Report, Stage, State, Trial, Waiting
 from spaces.settings import Direction
 
 
 class Memory(Protocol):
     """The rows of one study, claimed by this process. A method returns when what it writes is committed."""
 
-    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = (), /) -> None:
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = (), /) -> Mapping[int, int]:
         """Write trials as running on `worker`, new or queued ones, and verdicts on those whose places they take.
 
-        All or nothing.
+        All or nothing. Returns number -> fence of each.
         """
         ...
 
-    def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending], /) -> object:
-        """Write a worker's reports and the endings that they imply, all or nothing."""
+    def record(self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint], /) -> object:
+        """Write reports, the endings that they imply, and checkpoints, all or nothing; of starts that still run."""
         ...
 
     def end(self, endings: Sequence[Ending], /) -> None:
         """Write the controller's own verdicts on running trials."""
         ...
 
-    def requeue(self, worker: str | None, among: Collection[int] | None = None, /) -> object:
-        """Put the running trials of a worker (None: of all) back in the queue and delete their reports.
-
-        `among`: only these of them.
-        """
+    def running(self) -> Sequence[Held]:
+        """The trials that are written as running: before the first exchange, those that another controller left."""
         ...
 
-    def queued(self) -> Sequence[Sequence[Stage]]:
+    def release(self, held: Sequence[Held], /) -> Sequence[Waiting]:
+        """Put trials that were given back in the queue; they lose the reports after their newest checkpoints."""
+        ...
+
+    def rescue(self, held: Sequence[Held], /) -> Sequence[Waiting]:
+        """As `release`, for trials whose worker died: that is counted."""
+        ...
+
+    def queued(self) -> Sequence[tuple[Sequence[Stage], Waiting]]:
         """The trials that wait to be started again, each with its line of descent: the first first, itself last."""
+        ...
+
+    def leases(self, heard: Sequence[Heard], term: float, /) -> Collection[str]:
+        """Let workers hold their trials for `term` seconds from when they were heard of; those whose time is over."""
         ...
 
     def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:
         """The trials that ended last (None: all), in the order in which they ended."""
         ...
 
-    def reports(self, metric: str, /) -> Sequence[Report]:
-        """Stored reports of the trials that ended: the metrics of this name, steps ascending within a trial."""
+    def reports(self, metric: str, numbers: Sequence[int] | None = None, /) -> Sequence[Report]:
+        """Stored reports of these trials (None: all that ended): metrics of this name, steps ascending in a trial."""
         ...
 
     def copied(self) -> Mapping[int, int]:

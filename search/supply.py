@@ -60,12 +60,13 @@ class Supply:
     offer that they fit; they are nowhere but in memory and are asked for again by number after a restart.
     """
 
-    def __init__(self, strategy: Strategy, numbers: Iterable[range], returned: Iterable[Trial]) -> None:
-        """`numbers`: never started yet, ascending; `returned`: trials that wait to be started again."""
+    def __init__(self, strategy: Strategy, numbers: Iterable[range]) -> None:
+        """`numbers`: never started yet, ascending."""
         self._strategy = strategy
         self._numbers = deque(part for part in (_below(part, strategy.size) for part in numbers) if part)
         self._returned = Shelf()
-        self._returned.put(returned)
+        self._suspects: deque[Trial] = deque()
+        self._quarantined: deque[Trial] = deque()
         self._held = Shelf()
         self._asked = 0
         self._seen: dict[str, int] = {}
@@ -74,21 +75,34 @@ class Supply:
     @property
     def queued(self) -> int:
         """Trials that were given back and wait."""
-        return len(self._returned)
+        return len(self._returned) + len(self._suspects) + len(self._quarantined)
 
     @property
     def waiting(self) -> int:
         """Trials left to hand out."""
-        return sum(map(len, self._numbers)) + len(self._returned) + len(self._held)
+        return sum(map(len, self._numbers)) + self.queued + len(self._held)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing left to hand out."""
-        return not (self._numbers or self._returned or self._held)
+        return not (self._numbers or self.queued or self._held)
 
     def give_back(self, trials: Iterable[Trial]) -> None:
         """Take trials back that have to start again; they are handed out before new ones."""
         self._returned.put(trials)
+
+    def isolate(self, trial: Trial) -> None:
+        """Take a trial back that is to have a device of its own: the next one that is empty."""
+        self._suspects.append(trial)
+
+    def quarantine(self, trial: Trial) -> None:
+        """Take a trial back that is to train when nothing else does, after all others."""
+        self._quarantined.append(trial)
+
+    def last(self) -> list[Trial]:
+        """The next trial in quarantine, if there is nothing else to hand out."""
+        others = self.waiting - len(self._quarantined)
+        return [self._quarantined.popleft()] if self._quarantined and not others else []
 
     def take(self, structure: str | None, lanes: int) -> list[Trial]:
         """Up to `lanes` trials of one structure (None: of the one with most trials waiting, or that waits longest).
@@ -96,6 +110,8 @@ class Supply:
         Fewer when there are no more; when the sampler's `look_ahead` of other structures are held; or when the
         structure has not come up in the last RARE trials, as at the end of a group that had it.
         """
+        if structure is None and lanes and self._suspects:
+            return [self._suspects.popleft()]
         if structure is None and lanes:
             structure = self._next() or (self._next() if self._ask(1) else None)
         taken: list[Trial] = []

@@ -107,6 +107,11 @@ class Trial:
     """Where its own training can go on, the newest first; empty: it starts anew."""
 
     @property
+    def held(self) -> Held:
+        """Number and fence: which start of the trial it is."""
+        return Held(self.number, self.fence)
+
+    @property
     def parent(self) -> int | None:
         """Number of the trial whose state this one took over."""
         return self.lineage[-1].number if self.lineage else None
@@ -157,10 +162,12 @@ class Offer:
     """Training steps of all lanes together since the worker's last offer."""
     room: int = 0
     """Lanes that these steps would have been with none free, for lane utilisation."""
-    dropped: tuple[Held, ...] = ()
-    """Trials that the worker was given and cannot keep, for want of memory: they go back in the queue."""
+    holds: tuple[Held, ...] = ()
+    """The trials that it trains now; whatever else it was given, and is not over, goes back in the queue."""
+    log: str = ""
+    """Where what the worker says of itself can be read."""
     saved: tuple[Checkpoint, ...] = ()
-    """What it wrote since its last offer, at the steps at which its lanes stand; no report that comes along is later."""
+    """What it wrote since its last offer, at the steps where its lanes stand; no report that comes along is later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,3 +208,29 @@ class Outcome:
     objective: float | None
     state: State
     architectures: tuple[Architecture, ...] = ()
+
+
+class Heard(NamedTuple):
+    """What is known of a worker that lives, or that has gone home."""
+
+    worker: str
+    host: str
+    device: str
+    log: str
+    state: Literal["running", "done"]
+    steps: int
+    """Training steps of its lanes since it started."""
+    room: int
+    """What they would have been with no lane free."""
+    seconds: float
+    """How long ago it was heard of."""
+
+
+class Waiting(NamedTuple):
+    """A trial that was started before and is in the queue again."""
+
+    number: int
+    deaths: int = 0
+    """Workers that died while they trained it, since its last checkpoint."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Where it can go on, the newest first."""

@@ -8,8 +8,9 @@ history.py               which reports stay
 checking.py, copying.py  whether a database is whole; copies of it
 """
 
+from storage.database import file_of
 from storage.frames import Reader, open_reader
 from storage.memory import StudyMemory
 from storage.store import Store, bring_up, open_store, request_stop
 
-__all__ = ["Reader", "Store", "StudyMemory", "bring_up", "open_reader", "open_store", "request_stop"]
+__all__ = ["Reader", "Store", "StudyMemory", "bring_up", "file_of", "open_reader", "open_store", "request_stop"]

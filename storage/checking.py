@@ -53,8 +53,12 @@ _RULES = {
     "a metric's value is finite or NULL": f"SELECT DISTINCT trial_id FROM metrics WHERE NOT value {_FINITE}",
     "a trial has metrics up to the step that it reached": f"""
         SELECT id FROM trials JOIN ({_FURTHEST}) AS furthest ON trial_id = id WHERE furthest.step > trials.steps""",
-    "a trial that waits has no metrics": f"""
-        SELECT id FROM trials JOIN ({_FURTHEST}) AS furthest ON trial_id = id WHERE state = 'queued'""",
+    "a trial that waits is where its furthest checkpoint is, or at step 0": """
+        SELECT id FROM trials WHERE state = 'queued'
+        AND steps <> (SELECT coalesce(max(step), 0) FROM checkpoints WHERE trial_id = trials.id)""",
+    "a checkpoint belongs to a trial that runs or waits, and to one of its starts": """
+        SELECT trial_id FROM checkpoints LEFT JOIN trials ON trials.id = trial_id
+        WHERE trials.id IS NULL OR state NOT IN ('running', 'queued') OR checkpoints.fence > trials.fence""",
     "a worker belongs to a study": "SELECT id FROM workers WHERE study_id NOT IN (SELECT id FROM studies)",
     "an architecture belongs to a trial of its study": """
         SELECT architectures.id FROM architectures LEFT JOIN trials ON trials.id = trial_id

@@ -24,7 +24,7 @@ from spaces.errors import StorageError, StudyError
 from spaces.plugins import canonical_json
 from storage import migrations
 from storage.database import Database, find_database
-from storage.schema import architectures, metrics, studies, trial_id, trials, workers
+from storage.schema import architectures, checkpoints, metrics, studies, trial_id, trials, workers
 from storage.sqlite import Sqlite
 
 Row = dict[str, Any]
@@ -225,7 +225,7 @@ def _tally(batches: Iterable[Batch]) -> _Tally:
 
 
 def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
-    """All rows of a study, table by table: the study's own, architectures, trials, metrics, workers."""
+    """All rows of a study, table by table: its own, architectures, trials, metrics, checkpoints, workers."""
     first, after = trial_id(study_id, 0), trial_id(study_id + 1, 0)
     places: dict[int | None, int | None] = {None: None}
     for rows in _selected(connection, studies, studies.c.id == study_id):
@@ -245,6 +245,8 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
     mine = numbered.where(metrics.c.trial_id >= first, metrics.c.trial_id < after)
     for batch in connection.execute(mine, execution_options={"yield_per": _BATCH}).partitions():
         yield metrics, batch
+    for rows in _selected(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
+        yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
     for rows in _selected(connection, workers, workers.c.study_id == study_id):
         yield workers, [_without(row, "study_id") for row in rows]
 
@@ -279,6 +281,8 @@ def _write(database: Database, connection: Connection, batches: Iterable[Batch],
             connection.execute(insert(trials), [_placed(row, study_id, architecture_ids) for row in rows])
         elif table is metrics:
             database.insert_metrics(connection, [(first + number, *more) for number, *more in rows])
+        elif table is checkpoints:
+            connection.execute(insert(checkpoints), [{**row, "trial_id": first + row["trial_id"]} for row in rows])
         else:
             connection.execute(insert(workers), [{**row, "study_id": study_id} for row in rows])
     return study_id

@@ -24,6 +24,10 @@ Insert = sqlite.Insert | postgresql.Insert
 """An INSERT that knows ON CONFLICT; both databases spell it alike."""
 
 
+class AwayError(StorageError):
+    """The server does not answer, or said that it is going: what was sent last may have been done, or not."""
+
+
 class Rows(NamedTuple):
     """The answer to a SELECT: names, their types (None: to be told from the values), and the driver's cursor."""
 
@@ -105,6 +109,10 @@ class Database(ABC):
         """An error of the driver in one line, or None if it is not the driver's."""
 
     @abstractmethod
+    def is_away(self, error: BaseException) -> bool:
+        """Whether an error of the driver says that the database may answer later, over another connection."""
+
+    @abstractmethod
     def close(self) -> None:
         """Give up the locks; the connection is closed before."""
 
@@ -120,10 +128,12 @@ class Database(ABC):
         except UnicodeEncodeError as error:  # an argument of the command line that was no UTF-8
             raise StorageError(f"{self.name}: a text holds {error.object[error.start]!r}, no character") from error
         except Exception as error:
-            line = self.explain(error.orig if isinstance(error, DBAPIError) and error.orig else error)
+            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+            line = self.explain(cause)
             if line is None:
                 raise
-            raise StorageError(f"{self.name}: {' '.join(line.split())}") from error
+            kind = AwayError if self.is_away(cause) else StorageError
+            raise kind(f"{self.name}: {' '.join(line.split())}") from error
 
 
 def find_database(url: str) -> Database:
@@ -143,6 +153,12 @@ def find_database(url: str) -> Database:
 
         return Postgres(parsed)
     raise StorageError(f"storage {parsed.get_backend_name()}://... is not supported; {_FORMS}")
+
+
+def file_of(url: str) -> str | None:
+    """The file of a SQLite database, as the URL names it; None for a server, or for what is no URL."""
+    parsed = _parse(url)
+    return parsed.database if parsed.get_backend_name() == "sqlite" else None
 
 
 _FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"

@@ -11,7 +11,9 @@ writes it, so a trial's rows grow with the logarithm of its length.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 from spaces.plugins import canonical_json
 from spaces.records import Report, Trial
@@ -38,6 +40,17 @@ class Past:
     """Step of the best report; -1 if none had a finite objective."""
     best_is_landmark: bool = False
     best_score: float = math.inf
+
+    def packed(self) -> list[Any]:
+        """As JSON values."""
+        *rest, score = astuple(self)
+        return [*rest, score if math.isfinite(score) else None]
+
+    @classmethod
+    def unpacked(cls, values: Sequence[Any]) -> Past:
+        """From what `packed` gave."""
+        count, last, last_is_landmark, best, best_is_landmark, score = values
+        return cls(count, last, last_is_landmark, best, best_is_landmark, math.inf if score is None else score)
 
 
 def is_landmark(policy: History, index: int) -> bool:

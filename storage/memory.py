@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spaces.records import Ending, Outcome, Report, Stage, State, Trial
+from spaces.records import Checkpoint, Ending, Heard, Held, Outcome, Report, Stage, State, Trial, Waiting
 from spaces.settings import Direction
 from storage.store import Store
 
@@ -17,33 +17,47 @@ class StudyMemory:
     store: Store
     study_id: int
 
-    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> None:
-        """Write trials as running on `worker`, and verdicts on those whose places they take."""
-        self.store.start(self.study_id, trials, worker, endings)
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> dict[int, int]:
+        """Write trials as running on `worker`, and verdicts on those whose places they take; number -> fence."""
+        return self.store.start(self.study_id, trials, worker, endings)
 
-    def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending]) -> frozenset[int]:
-        """Write a worker's reports and verdicts on its trials; the numbers it held."""
-        return self.store.record(self.study_id, worker, reports, endings)
+    def record(
+        self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint]
+    ) -> frozenset[int]:
+        """Write reports, verdicts on their trials, and checkpoints; the numbers whose fence is the trial's own."""
+        return self.store.record(self.study_id, reports, endings, saved)
 
     def end(self, endings: Sequence[Ending]) -> None:
         """Write the controller's own verdicts."""
         self.store.end(self.study_id, endings)
 
-    def requeue(self, worker: str | None, among: Collection[int] | None = None) -> list[int]:
-        """Put running trials back in the queue; their numbers."""
-        return self.store.requeue(self.study_id, worker, among)
+    def running(self) -> list[Held]:
+        """The trials in training."""
+        return self.store.running(self.study_id)
 
-    def queued(self) -> list[list[Stage]]:
-        """The lines of descent of the trials that wait."""
+    def release(self, held: Sequence[Held]) -> list[Waiting]:
+        """Put trials that were given back in the queue."""
+        return self.store.release(self.study_id, held)
+
+    def rescue(self, held: Sequence[Held]) -> list[Waiting]:
+        """Put trials whose worker died in the queue."""
+        return self.store.rescue(self.study_id, held)
+
+    def queued(self) -> list[tuple[list[Stage], Waiting]]:
+        """The trials that wait, each with its line of descent."""
         return self.store.queued(self.study_id)
+
+    def leases(self, heard: Sequence[Heard], term: float) -> list[str]:
+        """Renew the leases of workers, and say whose are over."""
+        return self.store.leases(self.study_id, heard, term)
 
     def outcomes(self, limit: int | None) -> list[Outcome]:
         """The trials that ended last, in the order in which they ended."""
         return self.store.outcomes(self.study_id, limit)
 
-    def reports(self, metric: str) -> list[Report]:
-        """The kept reports of trials that ended, with the metrics of this name."""
-        return self.store.reports(self.study_id, metric)
+    def reports(self, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
+        """The kept reports of these trials, or of all that ended, with the metrics of this name."""
+        return self.store.reports(self.study_id, metric, numbers)
 
     def copied(self) -> dict[int, int]:
         """The trials whose state others took over, and when the last one did."""

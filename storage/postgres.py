@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,25 @@ if TYPE_CHECKING:
 
 _LOCK_CLASS = 0x67726166
 """First half of the advisory lock's key, `graf`; the second half is the study's id."""
-_CONNECTING = {"options": "-c timezone=UTC -c cursor_tuple_fraction=1", "connect_timeout": "10"}
+_SETTINGS = {
+    "timezone": "UTC",
+    "cursor_tuple_fraction": "1",
+    "tcp_keepalives_idle": "10",  # both ends notice within 40 seconds that the other one, or the network, is gone
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
+_CONNECTING = {
+    "options": " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items()),
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+_AWAY = re.compile(r"08...|57P..|53300|40001|40P01")
+"""SQL states: connection lost, shutting down or starting up, too many connections, serialization failure, deadlock."""
+_LETTING_GO = 5.0
+"""Seconds that the server gets to end a session of ours that it does not know to be dead."""
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 _SECRETS = ("password", "sslpassword")
 _READ_ALL_DATA = 140_000
@@ -57,6 +76,8 @@ class Postgres(Database):
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
         self.name = url._replace(drivername="postgresql", query={}).render_as_string(hide_password=True)
+        self._sessions: set[int] = set()
+        """Server processes of the writing connections that were lost; one may still hold our locks."""
 
     def writer(self) -> Connection:
         connection = self._connect(read_only=False)
@@ -65,6 +86,7 @@ class Postgres(Database):
         except StorageError:
             connection.close()
             raise
+        self._sessions.add(_driver(connection).info.backend_pid)
         return connection
 
     def reader(self, seconds: float | None = None) -> Connection:
@@ -102,13 +124,19 @@ class Postgres(Database):
     def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
         """A session's advisory lock: the server lets go of it when the connection ends, however it ends."""
         key = {"class": _LOCK_CLASS, "study": study_id}
-        if not connection.scalar(text("SELECT pg_try_advisory_lock(:class, :study)"), key):
-            holder = connection.scalar(text(_HOLDER), key) or "another process"
-            raise StudyError(f"study {study!r} is being run by {holder}; stop it first")
+        give_up = time.monotonic() + _LETTING_GO
+        while not connection.scalar(text("SELECT pg_try_advisory_lock(:class, :study)"), key):
+            holder = connection.execute(text(_HOLDER), key).first()
+            ours = holder and holder.pid in self._sessions and holder.name.startswith(who_am_i())
+            if holder and (not ours or time.monotonic() > give_up):
+                raise StudyError(f"study {study!r} is being run by {holder.name}; stop it first")
+            if holder:
+                connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": holder.pid})
+                time.sleep(_LETTING_GO / 100)
 
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
         found = connection.execute(text(_HOLDER), {"class": _LOCK_CLASS, "study": study_id}).first()
-        return (found[0] or "another process") if found else None
+        return found.name if found else None
 
     def request_stop(self, study_id: int) -> None:
         with self.errors_in_words(), self._connect(read_only=False) as connection, connection.begin():
@@ -154,6 +182,13 @@ class Postgres(Database):
             line = line.replace(str(secret), "***")
         return _WORDS.get(type(error).__name__, line)
 
+    def is_away(self, error: BaseException) -> bool:
+        """Whether the connection broke, or the server says that another attempt may succeed."""
+        import psycopg
+
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return lost and (error.sqlstate is None or bool(_AWAY.fullmatch(error.sqlstate)))
+
     def close(self) -> None:
         """Nothing to do: the advisory lock goes with the connection."""
 
@@ -184,7 +219,8 @@ SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::tex
 ON CONFLICT DO NOTHING
 """
 _HOLDER = """
-SELECT application_name || coalesce(' at ' || host(client_addr), '')
+SELECT pid,
+    coalesce(nullif(application_name, ''), 'another process') || coalesce(' at ' || host(client_addr), '') AS name
 FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE locktype = 'advisory' AND classid = :class AND objid = :study AND granted
     AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())

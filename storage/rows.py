@@ -1,4 +1,7 @@
-"""The statements over trials, metrics and workers; each function is a step of a transaction that its caller opened."""
+"""The statements over trials and their metrics; each function is a step of a transaction that its caller opened.
+
+Every write on a trial that was started says which start of it (its fence) it comes from.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, literal_column, select, update
+from sqlalchemy import Connection, bindparam, case, delete, exists, func, literal_column, select, update
 
-from spaces.records import TERMINAL, Architecture, Ending, Metric, Outcome, Report, Stage, State, Trial
+from spaces.records import TERMINAL, Architecture, Ending, Held, Metric, Outcome, Report, Stage, State, Trial, Waiting
 from spaces.settings import Direction
+from storage import checkpointing
 from storage.database import Database, Insert, MetricRow
-from storage.schema import Now, architectures, metrics, studies, trial_id, trials, workers
+from storage.schema import Now, architectures, checkpoints, metrics, studies, trial_id, trials
 
 _IN = 10_000
 """Values in one IN (...): below the limits of both databases."""
@@ -22,13 +26,9 @@ _STEPS = (
     .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.steps < bindparam("step"))
     .values(steps=bindparam("step"))
 )
-_HELD = (
-    select(trials.c.number)
-    .where(
-        trials.c.id.in_(bindparam("ids", expanding=True)),
-        trials.c.state == "running",
-        trials.c.worker == bindparam("holder"),
-    )
+_FENCES = (
+    select(trials.c.number, trials.c.fence, trials.c.state)
+    .where(trials.c.id.in_(bindparam("ids", expanding=True)))
     .with_for_update()
 )
 _TRAINED = (
@@ -43,13 +43,26 @@ _TRAINED = (
 )
 _END = (
     update(trials)
-    .where(trials.c.id == bindparam("trial"), trials.c.state == "running")
+    .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.fence == bindparam("start"))
     .values(state=bindparam("verdict"), objective=bindparam("score"), error=bindparam("reason"), finished_at=Now())
 )
-_WORKED = (
-    update(workers)
-    .where(workers.c.study_id == bindparam("study"), workers.c.id == bindparam("worker"))
-    .values(steps=bindparam("trained"), room=bindparam("offered"))
+_REQUEUE = (
+    update(trials)
+    .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.fence == bindparam("start"))
+    .values(
+        state="queued",
+        worker=None,
+        started_at=None,
+        steps=func.coalesce(
+            select(func.max(checkpoints.c.step)).where(checkpoints.c.trial_id == trials.c.id).scalar_subquery(), 0
+        ),
+        deaths=trials.c.deaths + bindparam("dead"),
+    )
+)
+_BEYOND = delete(metrics).where(
+    metrics.c.trial_id == bindparam("trial"),
+    metrics.c.step > select(trials.c.steps).where(trials.c.id == bindparam("trial")).scalar_subquery(),
+    exists().where(trials.c.id == bindparam("trial"), trials.c.state == "queued", trials.c.fence == bindparam("start")),
 )
 _FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metrics.c.step == bindparam("at"))
 
@@ -60,7 +73,7 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
     A queued trial is written anew, as what is trained now: another version may have filled in other defaults.
     """
     statement = insert.values(created_at=Now(), started_at=Now())
-    moved = {"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1}
+    moved = {"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1, "steps": _FURTHER}
     statement = statement.on_conflict_do_update(
         index_elements=[trials.c.id],
         set_={**_RESOLVED, **moved},
@@ -78,10 +91,12 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 
 
 _RESOLVED = {
-    name: literal_column(f"excluded.{name}")
-    for name in ("task", "model", "scorer", "seed", "params", "config", "steps")
+    name: literal_column(f"excluded.{name}") for name in ("task", "model", "scorer", "seed", "params", "config")
 }
 """What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns anew for `excluded`."""
+_STARTS = literal_column("excluded.steps")
+_FURTHER = case((trials.c.steps > _STARTS, trials.c.steps), else_=_STARTS)
+"""A trial that waits may be at a checkpoint."""
 
 
 def _learned_by(connection: Connection, study_id: int, numbers: Collection[int]) -> Mapping[int | None, int]:
@@ -117,10 +132,20 @@ def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
     }
 
 
-def held(connection: Connection, study_id: int, worker: str, numbers: Sequence[int]) -> frozenset[int]:
-    """Those of `numbers` that run on `worker`; their rows stay locked until the transaction ends."""
+def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
+    """Number -> fence and state of those that exist; their rows stay locked until the transaction ends."""
     parts = _parts([trial_id(study_id, number) for number in numbers])
-    return frozenset(number for part in parts for number in connection.scalars(_HELD, {"holder": worker, "ids": part}))
+    found = (row for part in parts for row in connection.execute(_FENCES, {"ids": part}))
+    return {number: (fence, state) for number, fence, state in found}
+
+
+def fences_of(connection: Connection, study_id: int, worker: str, numbers: Iterable[int]) -> dict[int, int]:
+    """Number -> fence of those that run on `worker`."""
+    found: dict[int, int] = {}
+    for part in _parts([trial_id(study_id, number) for number in numbers]):
+        these = select(trials.c.number, trials.c.fence).where(trials.c.id.in_(part), trials.c.state == "running")
+        found.update((number, fence) for number, fence in connection.execute(these.where(trials.c.worker == worker)))
+    return found
 
 
 def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -181,6 +206,7 @@ def _ending_row(study_id: int, ending: Ending) -> dict[str, Any]:
     assert ending.state in TERMINAL, ending
     return {
         "trial": trial_id(study_id, ending.number),
+        "start": ending.fence,
         "verdict": ending.state,
         "score": finite(ending.objective),
         "reason": _storable(ending.error),
@@ -192,25 +218,35 @@ def _storable(text: str | None) -> str | None:
     return text and text.replace("\0", " ").encode(errors="backslashreplace").decode()
 
 
-def requeue(
-    connection: Connection, study_id: int, worker: str | None, among: Collection[int] | None = None
-) -> list[int]:
-    """Put running trials (None: of every worker; all of them) back to queued, without a trace of how far they were."""
-    running = [trials.c.study_id == study_id, trials.c.state == "running"]
-    if worker is not None:
-        running.append(trials.c.worker == worker)
-    if among is not None:
-        running.append(trials.c.number.in_(among))
-    numbers = sorted(connection.scalars(select(trials.c.number).where(*running).with_for_update()))
-    connection.execute(delete(metrics).where(metrics.c.trial_id.in_(select(trials.c.id).where(*running))))
-    connection.execute(update(trials).where(*running).values(state="queued", worker=None, steps=0, started_at=None))
-    return numbers
+def running(connection: Connection, study_id: int) -> list[Held]:
+    """The trials in training, in order of number."""
+    these = select(trials.c.number, trials.c.fence).where(trials.c.study_id == study_id, trials.c.state == "running")
+    return [Held(*row) for row in connection.execute(these.order_by(trials.c.id))]
 
 
-def queued(connection: Connection, study_id: int) -> list[list[Stage]]:
-    """The lines of descent of the trials that wait, in order of number."""
-    waiting = select(trials.c.number).where(trials.c.study_id == study_id, trials.c.state == "queued")
-    return lines(connection, study_id, list(connection.scalars(waiting.order_by(trials.c.id))))
+def requeue(connection: Connection, study_id: int, held: Sequence[Held], deaths: int) -> None:
+    """Put these starts of trials back in the queue, each with so many more deaths and what its checkpoints have."""
+    rows = [{"trial": trial_id(study_id, one.number), "start": one.fence} for one in held]
+    if rows:
+        connection.execute(_REQUEUE, [{**row, "dead": deaths} for row in rows])
+        connection.execute(_BEYOND, rows)
+
+
+def queued(connection: Connection, study_id: int) -> list[tuple[list[Stage], Waiting]]:
+    """The trials that wait, in order of number, each with its line of descent."""
+    numbers = select(trials.c.number).where(trials.c.study_id == study_id, trials.c.state == "queued")
+    these = list(connection.scalars(numbers.order_by(trials.c.id)))
+    return list(zip(lines(connection, study_id, these), waiting(connection, study_id, these), strict=True))
+
+
+def waiting(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[Waiting]:
+    """What is known of those of these trials that wait, in order of number."""
+    c, found = trials.c, list[Waiting]()
+    for part in _parts(sorted(trial_id(study_id, number) for number in numbers)):
+        kept = checkpointing.kept(connection, part)
+        these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued").order_by(c.id)
+        found += [Waiting(number, deaths, kept.get(trial, ())) for trial, number, deaths in connection.execute(these)]
+    return found
 
 
 def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[Stage]]:
@@ -271,13 +307,14 @@ def _architectures(connection: Connection, study_id: int) -> dict[int, tuple[Arc
     return learned
 
 
-def reports(connection: Connection, study_id: int, metric: str) -> list[Report]:
-    """The kept reports of trials that ended, with the metrics of this name; by number, steps ascending."""
+def reports(connection: Connection, study_id: int, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
+    """The kept reports of these trials (None: of all that ended), with the metrics of this name; steps ascending."""
     t, m = trials.c, metrics.c
+    these = t.state.in_(TERMINAL) if numbers is None else t.id.in_([trial_id(study_id, n) for n in numbers])
     wanted = (
         select(t.number, m.step, m.name, m.variant, m.condition, m.value)
         .join_from(metrics, trials, m.trial_id == t.id)
-        .where(t.study_id == study_id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
+        .where(t.study_id == study_id, these, m.name == metric, m.value.is_not(None))
         .order_by(t.number, m.step)
     )
     rows = connection.execute(wanted)
@@ -326,23 +363,6 @@ def counts(connection: Connection, study_id: int) -> dict[State, int]:
         select(trials.c.state, func.count()).where(trials.c.study_id == study_id).group_by(trials.c.state)
     )
     return {state: count for state, count in rows}  # noqa: C416
-
-
-def heartbeat(connection: Connection, insert: Insert, study_id: int, worker: str, seen: Mapping[str, Any]) -> None:
-    """Write that the worker was heard of now, and what else is seen of it: columns of workers."""
-    heard = {**seen, "heartbeat_at": Now()}
-    statement = insert.values(study_id=study_id, id=worker, fence=1, **heard)
-    connection.execute(statement.on_conflict_do_update(index_elements=[workers.c.study_id, workers.c.id], set_=heard))
-
-
-def lane_steps(connection: Connection, study_id: int, counts: Mapping[str, tuple[int, int]]) -> None:
-    """Write worker -> (steps, room) for workers that were heard of before."""
-    rows = [
-        {"study": study_id, "worker": worker, "trained": steps, "offered": room}
-        for worker, (steps, room) in counts.items()
-    ]
-    if rows:
-        connection.execute(_WORKED, rows)
 
 
 def finite(value: float | None) -> float | None:

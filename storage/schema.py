@@ -4,7 +4,8 @@ studies        one row per launched space
 trials         one row per trial; id = study_id * 10^9 + number, so a trial's id needs no look-up and no sequence
 metrics        one row per number of a report, primary key (trial_id, step, name, variant, condition)
 architectures  frozen spline non-linearities found by stage one
-workers        who trains, when it was last heard of, and how full its lanes were
+checkpoints    where the state of a trial in training lies, the two newest of each
+workers        who trains, when it was last heard of, until when it holds its trials, and how full its lanes were
 
 A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
@@ -34,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0004"
+VERSION = "0005"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -74,6 +75,7 @@ studies = Table(
     Column("created_at", _Time, nullable=False),
     Column("updated_at", _Time, nullable=False),
     Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),  # counts the controllers that it had
     CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
     CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
 )
@@ -112,8 +114,8 @@ trials = Table(
     Column("objective", Double),
     Column("architecture_id", ForeignKey("architectures.id")),
     Column("worker", Text),
-    Column("fence", BigInteger, nullable=False),
-    Column("lease_until", _Time),
+    Column("fence", BigInteger, nullable=False),  # counts its starts
+    Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # of its workers, since its last checkpoint
     Column("error", Text),
     Column("created_at", _Time, nullable=False),
     Column("started_at", _Time),
@@ -141,6 +143,19 @@ metrics = Table(
     sqlite_with_rowid=False,
 )
 
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("trial_id", ForeignKey("trials.id"), primary_key=True),
+    Column("step", BigInteger, primary_key=True),
+    Column("fence", BigInteger, nullable=False),  # the trial's, when it was written
+    Column("path", Text, nullable=False),
+    Column("place", BigInteger, nullable=False),  # row of the trial in the file
+    Column("sha256", Text, nullable=False),
+    Column("past", JSON, nullable=False),  # what the study's history must know of the reports up to here
+    Column("created_at", _Time, nullable=False),
+)
+
 workers = Table(
     "workers",
     metadata,
@@ -149,11 +164,12 @@ workers = Table(
     Column("host", Text, nullable=False),
     Column("device", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("fence", BigInteger, nullable=False),
+    Column("fence", BigInteger, nullable=False),  # the study's: of the controller that it works for
     Column("heartbeat_at", _Time, nullable=False),
     Column("lease_until", _Time),
     Column("steps", BigInteger, nullable=False, server_default=text("0")),
     Column("room", BigInteger, nullable=False, server_default=text("0")),
+    Column("log", Text, nullable=False, server_default=text("''")),  # where what it says of itself can be read
 )
 
 
@@ -163,7 +179,7 @@ def trial_id(study_id: int, number: int) -> int:
 
 
 class Now(FunctionElement[Any]):
-    """The database's clock in UTC, with the microseconds that DateTime writes."""
+    """The database's clock in UTC, with the microseconds that DateTime writes; `Now(x)`: x seconds from now."""
 
     type = _Time
     inherit_cache = True
@@ -171,9 +187,14 @@ class Now(FunctionElement[Any]):
 
 @compiles(Now, "sqlite")
 def _now_sqlite(element: Any, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction]
-    return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
+    seconds = compiler.process(element.clauses, **options)
+    return f"strftime('%Y-%m-%d %H:%M:%f000', 'now'{f', ({seconds}) || {_SECONDS}' if seconds else ''})"
 
 
 @compiles(Now, "postgresql")
 def _now_postgresql(element: Any, compiler: Any, **options: Any) -> str:  # pyright: ignore[reportUnusedFunction]
-    return "now()"
+    seconds = compiler.process(element.clauses, **options)
+    return f"(now() + make_interval(secs => {seconds}))" if seconds else "now()"
+
+
+_SECONDS = "' seconds'"

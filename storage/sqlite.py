@@ -193,6 +193,10 @@ class Sqlite(Database):
         text = str(error)
         return next((words for sign, words in _WORDS.items() if sign in text.lower()), text)
 
+    def is_away(self, error: BaseException) -> bool:
+        """Never: a file is there, or broken."""
+        return False
+
     def close(self) -> None:
         if self._lock is not None:
             os.close(self._lock)  # the file stays: removing it would let two processes lock two files of one name

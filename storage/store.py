@@ -1,30 +1,30 @@
 """The writing side: a controller's memory, one transaction per call, committed before the call returns.
 
-Every write to a trial says which worker holds it, so that a worker that lost its trials changes nothing; every row has
-a key that the caller knows, so that a call whose answer was lost can be made again.
+Every write to a trial says which start of it (its fence) it comes from, so that who lost it changes nothing; every row
+has a key that the caller knows, so that a transaction whose answer was lost is made again. That is done here: while a
+server does not answer, a call on a study that was claimed waits, for up to an hour, and goes on when it does.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
-from spaces.records import Ending, Outcome, Report, Stage, State, Trial
+from spaces.records import Checkpoint, Ending, Heard, Held, Outcome, Report, Stage, State, Trial, Waiting
 from spaces.settings import Direction, History, Objective
 from spaces.words import shortened
-from storage import migrations, rows
+from storage import checkpointing, leases, migrations, rows
 from storage.database import Database, find_database
 from storage.frames import open_reader
 from storage.history import Past, follow, score_of
-from storage.schema import Now, StudyState, studies, trials, workers
+from storage.schema import Now, StudyState, checkpoints, studies, trial_id, trials, workers
+from storage.session import Session
 
 
 def open_store(url: str) -> Store:
@@ -54,14 +54,21 @@ class _Plan(NamedTuple):
     """(study, number) -> what to remember of the trial, once this is committed."""
 
 
+class _Claim(NamedTuple):
+    """A study that this process alone runs."""
+
+    fence: int
+    policy: History
+    objective: Objective
+
+
 class Store:
     """Remembers studies and their trials. Safe to call from several threads; calls run one after another."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self._database = database
-        self._connection = connection
-        self._turn = threading.Lock()
-        self._history: dict[int, tuple[History, Objective]] = {}
+        self._session = Session(database, connection)
+        self._claims: dict[int, _Claim] = {}
         self._pasts: dict[tuple[int, int], Past] = {}
 
     def __enter__(self) -> Self:
@@ -74,16 +81,17 @@ class Store:
 
     def close(self) -> None:
         """Give back the connection and the locks; what was recorded stays."""
-        with self._turn:
-            self._connection.close()
-            self._database.close()
+        self._session.close()
 
     def migrate(self) -> None:
         """Bring the tables up to this code's schema, all steps in one transaction with their record."""
-        with self._transaction() as connection:
+
+        def act(connection: Connection) -> None:
             if migrations.is_older(connection):
                 self._database.check_idle(connection)
             migrations.upgrade(connection, self._database.name)
+
+        self._session.transact(act)
 
     def create_study(
         self,
@@ -116,10 +124,9 @@ class Store:
             "stop_requested": False,
         }
         times = {"created_at": Now(), "updated_at": Now()}
+        statement = insert(studies).values(**row, **times).returning(studies.c.id)
         try:
-            with self._transaction() as connection:
-                statement = insert(studies).values(**row, **times).returning(studies.c.id)
-                return connection.execute(statement).scalar_one()
+            return self._session.transact(lambda connection: connection.execute(statement).scalar_one())
         except IntegrityError:
             raise StudyError(f"study {name!r} exists already; resume it, or choose another name") from None
 
@@ -129,141 +136,176 @@ class Store:
         `policy` says which reports are kept, `objective` which of them is the best. Raises StudyError if another
         process runs the study.
         """
-        with self._transaction() as connection:
-            study = connection.scalar(select(studies.c.name).where(studies.c.id == study_id))
-            self._database.lock_study(connection, study_id, str(study))
+
+        def act(connection: Connection) -> int:
             self._database.withdraw_stop(connection, study_id)
-        self._history[study_id] = (policy, objective)
+            count = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
+            fence = connection.execute(count.returning(studies.c.fence)).scalar_one()
+            leases.orphan(connection, study_id, fence)
+            return fence
+
+        self._claims[study_id] = _Claim(self._session.lock(study_id, act), policy, objective)
 
     def set_state(self, study_id: int, state: StudyState) -> None:
         """Say whether the study is running, was stopped, finished, or failed."""
-        with self._transaction() as connection:
-            this = update(studies).where(studies.c.id == study_id)
-            connection.execute(this.values(state=state, updated_at=Now()))
+        this = update(studies).where(studies.c.id == study_id).values(state=state, updated_at=Now())
+        self._session.transact(lambda connection: connection.execute(this))
 
     def stop_requested(self, study_id: int) -> bool:
         """Whether `request_stop` was called, by any process, since the study was claimed."""
-        with self._transaction() as connection:
-            return self._database.stop_requested(connection, study_id)
+        return self._session.transact(lambda connection: self._database.stop_requested(connection, study_id))
 
-    def start(self, study_id: int, started: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> None:
+    def start(
+        self, study_id: int, started: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()
+    ) -> dict[int, int]:
         """Write trials as running on `worker`, new or queued ones, and verdicts on those whose places they take.
 
-        Raises StudyError, and writes nothing, if one of them has ended or runs elsewhere.
+        Returns number -> fence of each start. Raises StudyError, and writes nothing, if one of them has ended or runs
+        elsewhere.
         """
         if not started and not endings:
-            return
+            return {}
         numbers = [trial.number for trial in started]
-        with self._transaction() as connection:
+        going_on = [trial_id(study_id, trial.number) for trial in started if trial.checkpoints]
+
+        def act(connection: Connection) -> tuple[dict[int, int], dict[int, Past]]:
             rows.start(connection, self._database.insert(trials), study_id, started, worker)
-            refused = sorted(set(numbers) - rows.held(connection, study_id, worker, numbers))
+            fences = rows.fences_of(connection, study_id, worker, numbers)
+            refused = sorted(set(numbers) - fences.keys())
             if refused:
                 raise StudyError(f"trials {refused[:5]} have ended or run elsewhere; {worker} cannot start them")
-            rows.end(connection, study_id, endings)
+            _end(connection, study_id, endings, rows.fences(connection, study_id, [one.number for one in endings]))
+            return fences, checkpointing.pasts(connection, going_on) if going_on else {}
+
+        fences, pasts = self._session.transact(act)
         self._drop_pasts(study_id, (*numbers, *(ending.number for ending in endings)))
+        self._pasts.update(((study_id, trial - trial_id(study_id, 0)), past) for trial, past in pasts.items())
+        return fences
 
     def record(
-        self, study_id: int, worker: str, reports: Sequence[Report], endings: Sequence[Ending] = ()
+        self,
+        study_id: int,
+        reports: Sequence[Report],
+        endings: Sequence[Ending] = (),
+        saved: Sequence[Checkpoint] = (),
     ) -> frozenset[int]:
-        """Write what `worker` reports, and the verdicts on its trials; a report's `state` is the caller's to judge.
+        """Write reports, verdicts on their trials, and checkpoints; a report's `state` is the caller's to judge.
 
-        Returns the numbers, of all that were sent, that the worker held: only they were written. The others were put
-        back in the queue, given to another worker, or have ended, and the worker should drop them.
+        Returns the numbers, of all that were sent, whose fence is the trial's own: only they were written, now or
+        when the same was sent before. The others were started again, and who sent them should drop them.
         """
-        numbers = sorted({one.number for one in (*reports, *endings)})
-        with self._transaction() as connection:
-            held = rows.held(connection, study_id, worker, numbers)
-            plan = self._plan(study_id, [report for report in reports if report.number in held])
+        numbers = sorted({one.number for one in (*reports, *endings, *saved)})
+
+        def act(connection: Connection) -> tuple[frozenset[int], _Plan]:
+            known = rows.fences(connection, study_id, numbers)
+            plan = self._plan(study_id, [one for one in reports if known.get(one.number) == (one.fence, "running")])
             rows.report(connection, self._database, study_id, plan.reports)
             rows.forget(connection, study_id, plan.gone)
-            rows.end(connection, study_id, (ending for ending in endings if ending.number in held))
+            self._save(connection, study_id, [s for s in saved if known.get(s.number) == (s.fence, "running")], plan)
+            _end(connection, study_id, endings, known)
+            sent = ((one.number, one.fence) for one in (*reports, *endings, *saved))
+            return frozenset(number for number, fence in sent if fence == known.get(number, (None,))[0]), plan
+
+        held, plan = self._session.transact(act)
         self._pasts.update(plan.pasts)
         self._drop_pasts(study_id, (ending.number for ending in endings))
         return held
 
     def end(self, study_id: int, endings: Sequence[Ending]) -> None:
-        """Write the controller's own verdicts on running trials, whoever holds them; an ended trial keeps its state."""
-        with self._transaction() as connection:
-            rows.end(connection, study_id, endings)
+        """Write the controller's own verdicts on running trials; of starts that are over, none."""
+
+        def act(connection: Connection) -> None:
+            _end(connection, study_id, endings, rows.fences(connection, study_id, [one.number for one in endings]))
+
+        self._session.transact(act)
         self._drop_pasts(study_id, (ending.number for ending in endings))
 
-    def requeue(self, study_id: int, worker: str | None, among: Collection[int] | None = None) -> list[int]:
-        """Put the running trials of a worker (None: of all, at resume) back in the queue; their numbers.
+    def running(self, study_id: int) -> list[Held]:
+        """The trials in training, in order of number: at a claim, those that the last controller left."""
+        return self._session.transact(lambda connection: rows.running(connection, study_id))
 
-        `among`: only these, which a worker could not keep; None: all that it had, since it is lost.
-        They start again from step 0 and give the same numbers, so their metrics are deleted.
+    def release(self, study_id: int, held: Sequence[Held]) -> list[Waiting]:
+        """Put trials that their workers gave back in the queue; what is known of them, in order of number.
+
+        A trial goes on from its newest checkpoint, or else from step 0, and gives the same numbers: later metrics are
+        deleted. One whose fence is another's is left alone.
         """
-        with self._transaction() as connection:
-            numbers = rows.requeue(connection, study_id, worker, among)
-        self._drop_pasts(study_id, numbers)
-        return numbers
+        return self._requeue(study_id, held, deaths=0)
 
-    def queued(self, study_id: int) -> list[list[Stage]]:
-        """The lines of descent of the trials that wait to be started again, in order of number; see `rows.lines`."""
-        with self._transaction() as connection:
-            return rows.queued(connection, study_id)
+    def rescue(self, study_id: int, held: Sequence[Held]) -> list[Waiting]:
+        """As `release`, for trials whose worker died: that is counted."""
+        return self._requeue(study_id, held, deaths=1)
+
+    def queued(self, study_id: int) -> list[tuple[list[Stage], Waiting]]:
+        """The trials that wait to be started again, in order of number, each with its line of descent."""
+        return self._session.transact(lambda connection: rows.queued(connection, study_id))
+
+    def checkpoint_paths(self, study_id: int) -> frozenset[str]:
+        """The files that a trial of the study can go on from."""
+        return self._session.transact(lambda connection: checkpointing.paths(connection, study_id))
 
     def outcomes(self, study_id: int, limit: int | None) -> list[Outcome]:
         """The trials that ended last (None: all), in the order in which they ended: what a sampler learns again."""
-        with self._transaction() as connection:
-            return rows.outcomes(connection, study_id, limit)
+        return self._session.transact(lambda connection: rows.outcomes(connection, study_id, limit))
 
-    def reports(self, study_id: int, metric: str) -> list[Report]:
-        """The kept reports of trials that ended, with the metrics of this name: what a stopping policy learns again."""
-        with self._transaction() as connection:
-            return rows.reports(connection, study_id, metric)
+    def reports(self, study_id: int, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
+        """The kept reports, with the metrics of this name, of these trials, or (None) of all that ended.
+
+        What a stopping policy learns again.
+        """
+        return self._session.transact(lambda connection: rows.reports(connection, study_id, metric, numbers))
 
     def copied(self, study_id: int) -> dict[int, int]:
         """The trials whose state others took over -> the last step at which one did."""
-        with self._transaction() as connection:
-            return rows.copied(connection, study_id)
+        return self._session.transact(lambda connection: rows.copied(connection, study_id))
 
     def created(self, study_id: int) -> int:
         """The number that the study's next new trial gets."""
-        with self._transaction() as connection:
-            return rows.created(connection, study_id)
+        return self._session.transact(lambda connection: rows.created(connection, study_id))
 
     def holes(self, study_id: int) -> list[range]:
         """The numbers below `created` that no trial has, ascending."""
-        with self._transaction() as connection:
-            return rows.holes(connection, study_id)
+        return self._session.transact(lambda connection: rows.holes(connection, study_id))
 
     def best(self, study_id: int, direction: Direction) -> tuple[float, int] | None:
         """The best objective and its trial's number, the lowest of several; None if no trial has an objective."""
-        with self._transaction() as connection:
-            return rows.best(connection, study_id, direction)
+        return self._session.transact(lambda connection: rows.best(connection, study_id, direction))
 
     def counts(self, study_id: int) -> dict[State, int]:
         """How many trials are in each state that occurs."""
-        with self._transaction() as connection:
-            return rows.counts(connection, study_id)
+        return self._session.transact(lambda connection: rows.counts(connection, study_id))
 
-    def heartbeat(
-        self, study_id: int, worker: str, *, host: str, device: str, state: str, steps: int = 0, room: int = 0
-    ) -> None:
-        """Write that the worker was heard of, by the database's clock.
+    def leases(self, study_id: int, heard: Sequence[Heard], term: float) -> list[str]:
+        """Let workers hold their trials for `term` seconds from when they were heard of, by the database's clock.
 
-        `steps`: training steps of its lanes since it started; `room`: what they would have been with no lane free.
+        Then says whose time was over, now or earlier under this claim; they stay lost.
         """
-        seen = {"host": host, "device": device, "state": state, "steps": steps, "room": room}
-        with self._transaction() as connection:
-            rows.heartbeat(connection, self._database.insert(workers), study_id, worker, seen)
+        claim = self._claims[study_id].fence
 
-    def count_lane_steps(self, study_id: int, counts: Mapping[str, tuple[int, int]]) -> None:
-        """Write worker -> (steps, room), as of `heartbeat`, without having heard of the workers."""
-        with self._transaction() as connection:
-            rows.lane_steps(connection, study_id, counts)
+        def act(connection: Connection) -> list[str]:
+            leases.renew(connection, self._database.insert(workers), study_id, claim, heard, term)
+            return leases.expire(connection, study_id, claim)
 
-    @contextmanager
-    def _transaction(self) -> Generator[Connection]:
-        """Commit at the end, or nothing: what was committed before stays."""
-        with self._turn, self._database.errors_in_words(), self._connection.begin():
-            yield self._connection
+        return self._session.transact(act)
+
+    def _requeue(self, study_id: int, held: Sequence[Held], deaths: int) -> list[Waiting]:
+        def act(connection: Connection) -> list[Waiting]:
+            rows.requeue(connection, study_id, held, deaths)
+            return rows.waiting(connection, study_id, [one.number for one in held])
+
+        waiting = self._session.transact(act)
+        self._drop_pasts(study_id, (one.number for one in held))
+        return waiting
+
+    def _save(self, connection: Connection, study_id: int, saved: Sequence[Checkpoint], plan: _Plan) -> None:
+        keys = {one.number: (study_id, one.number) for one in saved}
+        pasts = {number: plan.pasts.get(key) or self._pasts.get(key) or Past() for number, key in keys.items()}
+        checkpointing.add(connection, self._database.insert(checkpoints), study_id, saved, pasts)
 
     def _plan(self, study_id: int, reports: Sequence[Report]) -> _Plan:
         """What the study's policy makes of new reports. One that was recorded before is not written again."""
-        assert study_id in self._history, "claim the study before recording"
-        policy, objective = self._history[study_id]
+        assert study_id in self._claims, "claim the study before recording"
+        _, policy, objective = self._claims[study_id]
         if policy == "full":
             return _Plan(reports, [], {})
         pasts: dict[tuple[int, int], Past] = {}
@@ -282,6 +324,15 @@ class Store:
     def _drop_pasts(self, study_id: int, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._pasts.pop((study_id, number), None)
+
+
+def _end(
+    connection: Connection, study_id: int, endings: Sequence[Ending], known: Mapping[int, tuple[int, State]]
+) -> None:
+    """Write the verdicts on starts that run; `known`: number -> fence and state, as `rows.fences` gives them."""
+    these = [ending for ending in endings if known.get(ending.number) == (ending.fence, "running")]
+    rows.end(connection, study_id, these)
+    checkpointing.drop(connection, [trial_id(study_id, ending.number) for ending in these])
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:

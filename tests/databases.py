@@ -24,7 +24,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from spaces.records import Metric, Report, Trial
+from spaces.records import Heard, Held, Metric, Report, Trial
 from spaces.settings import History, Objective
 from storage import Store, migrations, open_store
 
@@ -57,13 +57,39 @@ class Server:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    with running_server(_place_for_server()) as server:
+    with running_server(place_for_server()) as server:
         yield server
 
 
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """The programs and the data of a server that may be started and ended, again and again."""
+
+    folder: Path
+    """Its own, with the data, the socket and perhaps a copy of the programs."""
+    binaries: Path
+    user: str | None
+    """Who runs it; None: ourselves."""
+
+    @property
+    def server(self) -> Server:
+        """The server, whether or not it runs."""
+        return Server(self.folder)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The server's process, which answers by now."""
+        process = subprocess.Popen(
+            [self.binaries / "postgres", "-D", self.folder / "data", "-k", self.folder, "-c", "listen_addresses="],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            user=self.user, cwd=self.folder, env=_environment(),
+        )  # fmt: skip
+        _wait_until_up(self.server, process)
+        return process
+
+
 @contextmanager
-def running_server(place: str) -> Iterator[Server]:
-    """A PostgreSQL server whose data lie in a new folder under `place` until it ends."""
+def installed(place: str) -> Iterator[Installation]:
+    """A server that does not run yet, in a new folder under `place` that goes away at the end."""
     binaries = _binaries()
     folder = Path(tempfile.mkdtemp(prefix="graft-pg-", dir=place))
     user = _user_for_server()
@@ -75,18 +101,22 @@ def running_server(place: str) -> Iterator[Server]:
         [binaries / "initdb", "-D", data, "-U", "graft", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
         check=True, stdout=subprocess.DEVNULL, user=user, cwd=folder, env=_environment(),
     )  # fmt: skip
-    process = subprocess.Popen(
-        [binaries / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user, cwd=folder, env=_environment(),
-    )  # fmt: skip
-    server = Server(folder)
     try:
-        _wait_until_up(server, process)
-        yield server
+        yield Installation(folder=folder, binaries=binaries, user=user)
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once: nothing of it is needed any more
-        process.wait(30)
         shutil.rmtree(folder)
+
+
+@contextmanager
+def running_server(place: str) -> Iterator[Server]:
+    """A PostgreSQL server whose data lie in a new folder under `place` until it ends."""
+    with installed(place) as installation:
+        process = installation.start()
+        try:
+            yield installation.server
+        finally:
+            process.send_signal(signal.SIGQUIT)  # at once: nothing of it is needed any more
+            process.wait(30)
 
 
 @pytest.fixture(params=DATABASES)
@@ -133,11 +163,25 @@ def make_trial(number: int, rate: float = 0.01) -> Trial:
     )
 
 
-def make_report(number: int, step: int, tvd: float = 0.5) -> Report:
+def make_report(number: int, step: int, tvd: float = 0.5, fence: int = 1) -> Report:
     """Two metrics, one of them OBJECTIVE."""
     return Report(
-        number=number, step=step, metrics=(Metric("tvd", "bema", "", tvd), Metric("loss", "raw", "length=64", 1.5))
+        number=number,
+        fence=fence,
+        step=step,
+        metrics=(Metric("tvd", "bema", "", tvd), Metric("loss", "raw", "length=64", 1.5)),
     )
+
+
+def held(*numbers: int, fence: int = 1) -> list[Held]:
+    """These trials, each at this start."""
+    return [Held(number, fence) for number in numbers]
+
+
+def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> Heard:
+    """A worker that was heard of so long ago."""
+    plain = {"host": "here", "device": "cpu", "log": "", "state": "running", "steps": 0, "room": 0}
+    return Heard(worker=worker, seconds=seconds, **{**plain, **seen})
 
 
 @contextmanager
@@ -197,7 +241,7 @@ def _reachable(binaries: Path, folder: Path, user: str) -> Path:
     return copy / binaries.relative_to(packages)
 
 
-def _place_for_server() -> str:
+def place_for_server() -> str:
     """Memory where there is enough: a database is 300 files. Short, as a socket's path has at most 107 bytes."""
     memory = "/dev/shm"
     roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30

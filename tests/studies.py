@@ -6,9 +6,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from spaces.records import Ending, Metric, Report, Trial
+from spaces.records import Checkpoint, Ending, Metric, Report, Trial
 from spaces.settings import Objective
 from storage.store import Store, open_store
+from tests.databases import heard
 
 SPACE = "study: demo\n# the text of a space is only stored here\n"
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="bema")
@@ -59,10 +60,12 @@ def metrics(number: int, step: int) -> tuple[Metric, ...]:
 def ending(number: int) -> Ending:
     """Of the trials that ended the lowest number is the best; the last three ended badly."""
     if number == DIVERGED:
-        return Ending(number=number, state="diverged", objective=None, error="loss is not finite")
+        return Ending(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
     if number == FAILED:
-        return Ending(number=number, state="failed", objective=None, error=REASON)
-    return Ending(number=number, state="pruned" if number == PRUNED else "finished", objective=tvd(number, 100))
+        return Ending(number=number, fence=1, state="failed", objective=None, error=REASON)
+    return Ending(
+        number=number, fence=1, state="pruned" if number == PRUNED else "finished", objective=tvd(number, 100)
+    )
 
 
 def write_study(store: Store, name: str = "demo") -> int:
@@ -80,11 +83,18 @@ def write_study(store: Store, name: str = "demo") -> int:
     store.set_state(study, "running")
     store.start(study, [trial(number) for number in (*ENDED, *RUNNING)], WORKER)
     for step, numbers in ((50, (*ENDED, *RUNNING)), (100, (*ENDED, *RUNNING)), (200, ENDED)):
-        reports = [Report(number=number, step=step, metrics=metrics(number, step)) for number in numbers]
-        store.record(study, WORKER, reports)
+        reports = [Report(number=number, fence=1, step=step, metrics=metrics(number, step)) for number in numbers]
+        store.record(study, reports)
     store.end(study, [ending(number) for number in ENDED])
-    store.heartbeat(study, WORKER, host="here", device="cpu", state="running")
+    store.record(study, [], [], [checkpoint(number, step) for step in (50, 100) for number in RUNNING])
+    store.leases(study, [heard(WORKER)], 60)
     return study
+
+
+def checkpoint(number: int, step: int) -> Checkpoint:
+    """Where trial `number` lies as of a step, in a file that is not there."""
+    place = number - RUNNING.start
+    return Checkpoint(number=number, fence=1, step=step, path=f"/none/{step}", place=place, sha256=f"{step:064}")
 
 
 @contextmanager

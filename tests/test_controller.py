@@ -6,22 +6,35 @@ import dataclasses
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from search.controller import Controller
 from search.memory import Memory
 from search.objectives import objective_after
 from search.samplers import Strategy
 from search.stopping import Monitor
+from search.stopping._measures import Measure
 from search.supply import RARE, Supply
 from spaces.errors import StudyError
-from spaces.records import TERMINAL, Directives, Ending, Metric, Offer, Outcome, Report, Stage, State, Trial
+from spaces.records import (
+    TERMINAL,
+    Checkpoint,
+    Directives,
+    Ending,
+    Heard,
+    Held,
+    Metric,
+    Offer,
+    Outcome,
+    Report,
+    Stage,
+    State,
+    Trial,
+    Waiting,
+)
 from spaces.settings import Direction, Objective
 from spaces.space import Space
 from tests.search_spaces import CONDITIONAL, PLAIN, space
@@ -36,10 +49,14 @@ class Row:
 
     trial: Trial
     worker: str
+    fence: int = 1
     state: State = "running"
     objective: float | None = None
     reports: list[Report] = field(default_factory=list)
     terminal_events: int = 0
+    deaths: int = 0
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """The newest first; at most two."""
 
 
 class Rows(Memory):
@@ -51,50 +68,75 @@ class Rows(Memory):
         self.stopping = False
         self.ended: list[int] = []
         self.failures = 0
+        self.now = 0.0
+        """The database's clock."""
+        self.lease_until: dict[str, float] = {}
 
     def _fail_if_asked(self) -> None:
         if self.failures:
             self.failures -= 1
             raise OSError("the database does not answer")
 
-    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> None:
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> dict[int, int]:
         self._fail_if_asked()
         self.end(endings)
         for trial in trials:
             row = self.rows.get(trial.number)
             assert row is None or (row.state == "queued" and row.trial == trial), f"trial {trial.number} doubled"
-            self.rows[trial.number] = replace(row, state="running", worker=worker) if row else Row(trial, worker)
+            assert trial.checkpoints == (row.checkpoints if row else ()), "a trial goes on where its checkpoints are"
+            again = replace(row, state="running", worker=worker, fence=row.fence + 1) if row else Row(trial, worker)
+            self.rows[trial.number] = again
         self.log.append(("start", tuple(trial.number for trial in trials)))
+        return {trial.number: self.rows[trial.number].fence for trial in trials}
 
-    def record(self, worker: str, reports: Sequence[Report], endings: Sequence[Ending]) -> None:
+    def record(self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint]) -> None:
         self._fail_if_asked()
         for report in reports:
             row = self.rows[report.number]
-            assert (row.state, row.worker) == ("running", worker), f"late report on trial {report.number}"
+            assert (row.state, row.fence) == ("running", report.fence), f"late report on trial {report.number}"
             row.reports.append(report)
             self.log.append(("report", (report.number, report.step)))
+        for one in saved:
+            row = self.rows[one.number]
+            assert (row.state, row.fence) == ("running", one.fence), f"late checkpoint of trial {one.number}"
+            row.checkpoints, row.deaths = (one, *row.checkpoints)[:2], 0
         self.end(endings)
 
     def end(self, endings: Sequence[Ending]) -> None:
         self._fail_if_asked()
         for ending in endings:
             row = self.rows[ending.number]
-            assert row.state == "running"
-            row.state, row.objective = ending.state, ending.objective
+            assert (row.state, row.fence) == ("running", ending.fence)
+            row.state, row.objective, row.checkpoints = ending.state, ending.objective, ()
             row.terminal_events += 1
             self.ended.append(ending.number)
             self.log.append(("end", ending.number))
 
-    def requeue(self, worker: str | None, among: Collection[int] | None = None) -> list[int]:
-        held = [n for n, row in self.rows.items() if row.state == "running" and worker in (None, row.worker)]
-        numbers = [n for n in held if among is None or n in among]
-        for number in numbers:
-            self.rows[number].state = "queued"
-            self.rows[number].reports = []
-        return numbers
+    def running(self) -> list[Held]:
+        return [Held(n, row.fence) for n, row in sorted(self.rows.items()) if row.state == "running"]
 
-    def queued(self) -> list[list[Stage]]:
-        return [self.line(row.trial) for _, row in sorted(self.rows.items()) if row.state == "queued"]
+    def release(self, held: Sequence[Held]) -> list[Waiting]:
+        for number, fence in held:
+            row = self.rows[number]
+            assert (row.state, row.fence) == ("running", fence), f"trial {number} is not at its start {fence}"
+            furthest = max((one.step for one in row.checkpoints), default=0)
+            row.state, row.reports = "queued", [report for report in row.reports if report.step <= furthest]
+        return [Waiting(one.number, self.rows[one.number].deaths, self.rows[one.number].checkpoints) for one in held]
+
+    def rescue(self, held: Sequence[Held]) -> list[Waiting]:
+        for one in held:
+            self.rows[one.number].deaths += 1
+        return self.release(held)
+
+    def queued(self) -> list[tuple[list[Stage], Waiting]]:
+        waiting = [(n, row) for n, row in sorted(self.rows.items()) if row.state == "queued"]
+        return [(self.line(row.trial), Waiting(n, row.deaths, row.checkpoints)) for n, row in waiting]
+
+    def leases(self, heard: Sequence[Heard], term: float) -> list[str]:
+        for one in heard:
+            if self.lease_until.get(one.worker, self.now) >= self.now:
+                self.lease_until[one.worker] = math.inf if one.state == "done" else self.now - one.seconds + term
+        return [name for name, until in self.lease_until.items() if until < self.now]
 
     def line(self, trial: Trial) -> list[Stage]:
         """What is stored of a trial and its ancestors: parent and step, and the draws of each."""
@@ -115,8 +157,8 @@ class Rows(Memory):
             for row in ended
         ]
 
-    def reports(self, metric: str) -> list[Report]:
-        return [report for number in self.ended for report in self.rows[number].reports]
+    def reports(self, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
+        return [report for n in (self.ended if numbers is None else numbers) for report in self.rows[n].reports]
 
     def copied(self) -> dict[int, int]:
         trials = [row.trial for row in self.rows.values() if row.trial.parent is not None]
@@ -162,7 +204,7 @@ class FakeWorker:
             step += 10
             state = "diverged" if trial.seed % 7 == 0 and step == 20 else "finished" if step == LENGTH else "running"
             metrics = (Metric("tvd", "raw", "", loss(trial, step)),)
-            reports.append(Report(number=number, step=step, metrics=metrics, state=state))
+            reports.append(Report(number=number, fence=trial.fence, step=step, metrics=metrics, state=state))
             self.lanes[number] = (trial, step)
             if state != "running":
                 del self.lanes[number]
@@ -171,13 +213,18 @@ class FakeWorker:
     def offer(self) -> Offer:
         """All free lanes; an empty device takes any structure."""
         structure = next((trial.structure for trial, _ in self.lanes.values()), None)
-        return Offer(worker=self.name, lanes=self.width - len(self.lanes), structure=structure)
+        holds = tuple(trial.held for trial, _ in self.lanes.values())
+        return Offer(worker=self.name, lanes=self.width - len(self.lanes), structure=structure, holds=holds)
+
+    def first_step(self, trial: Trial) -> int:
+        """Where it goes on."""
+        return trial.checkpoints[0].step if trial.checkpoints else 0
 
     def obey(self, directives: Directives) -> None:
         """Drop and place; a pack has one structure, and never more trials than lanes."""
         for number in directives.stop:
             self.lanes.pop(number, None)
-        self.lanes.update((trial.number, (trial, 0)) for trial in directives.start)
+        self.lanes.update((trial.number, (trial, self.first_step(trial))) for trial in directives.start)
         assert len({trial.structure for trial, _ in self.lanes.values()}) <= 1
         assert len(self.lanes) <= self.width
         self.done = directives.done
@@ -259,6 +306,10 @@ class Spy(Strategy, Monitor):
     def forget(self, number: int) -> None:
         assert self.memory.rows[number].state != "running"
 
+    @property
+    def measure(self) -> Measure:
+        raise AssertionError("nothing goes on from a checkpoint here")
+
 
 def test_everything_is_recorded_before_anyone_acts_on_it() -> None:
     here = space(PLAIN, trials=30)
@@ -282,14 +333,15 @@ def test_a_trial_on_another_worker_is_stopped_when_that_worker_next_speaks() -> 
     a, b = Offer(worker="a", lanes=1), Offer(worker="b", lanes=1)
     controller.exchange([], a)
     [trial] = controller.exchange([], b).start
-    full_a, full_b = (replace(offer, lanes=0, structure=trial.structure) for offer in (a, b))
+    full_a = replace(a, lanes=0, structure=trial.structure, holds=(Held(0, 1),))
+    full_b = replace(b, lanes=0, structure=trial.structure, holds=(Held(1, 1),))
     metrics = (Metric("tvd", "raw", "", 0.5),)
     for step in (10, 20):
-        controller.exchange([Report(number=1, step=step, metrics=metrics)], full_b)
-        said = controller.exchange([Report(number=0, step=step, metrics=metrics)], full_a)
+        controller.exchange([Report(number=1, fence=1, step=step, metrics=metrics)], full_b)
+        said = controller.exchange([Report(number=0, fence=1, step=step, metrics=metrics)], full_a)
     assert said.stop == (0,)
     assert memory.rows[1].state == "pruned"
-    late = controller.exchange([Report(number=1, step=30, metrics=metrics, state="finished")], full_b)
+    late = controller.exchange([Report(number=1, fence=1, step=30, metrics=metrics, state="finished")], full_b)
     assert (late.stop, late.done, memory.rows[1].state) == ((1,), True, "pruned")
 
 
@@ -299,7 +351,7 @@ def test_reports_of_a_worker_that_does_not_hold_the_trial_change_nothing() -> No
     controller = Controller.begin(here, memory)
     controller.exchange([], Offer(worker="a", lanes=1))
     before = list(memory.log)
-    late = [Report(number=number, step=10, metrics=(), state="finished") for number in (0, 2, 99)]
+    late = [Report(number=number, fence=1, step=10, metrics=(), state="finished") for number in (0, 2, 99)]
     controller.exchange(late, Offer(worker="b", lanes=0))
     assert memory.log == before
     assert controller.progress().reports == 0
@@ -311,8 +363,8 @@ def test_nothing_is_believed_of_a_trial_after_its_last_report() -> None:
     controller = Controller.begin(here, memory)
     controller.exchange([], Offer(worker="a", lanes=1))
     value = (Metric("tvd", "raw", "", 0.5),)
-    last = Report(number=0, step=10, metrics=value, state="finished")
-    after = Report(number=0, step=20, metrics=(Metric("tvd", "raw", "", 0.1),))
+    last = Report(number=0, fence=1, step=10, metrics=value, state="finished")
+    after = Report(number=0, fence=1, step=20, metrics=(Metric("tvd", "raw", "", 0.1),))
     controller.exchange([last, after, last], Offer(worker="a", lanes=0))
     assert (memory.rows[0].reports, memory.rows[0].objective) == ([last], 0.5)
 
@@ -375,7 +427,9 @@ def test_a_stop_request_sends_running_trials_back_and_they_are_run_after_resumin
     worker = FakeWorker("a", 3)
     worker.obey(controller.exchange([], worker.offer()))
     memory.stopping = True
-    said = controller.exchange(worker.train([0]), worker.offer())
+    asked = controller.exchange(worker.train([0]), worker.offer())
+    assert asked == Directives(save=True), "first it may write a checkpoint"
+    said = controller.exchange([], worker.offer())
     assert (said.stop, said.start, said.done) == ((0, 1, 2), (), True)
     assert {row.state for row in memory.rows.values()} == {"queued"}
     memory.stopping = False
@@ -410,7 +464,7 @@ TRIAL = Trial(number=0, group=0, seed=0, draws={}, params={}, config={}, structu
 
 
 def test_a_freed_lane_is_refilled_though_four_structures_come_in_turn() -> None:
-    supply = Supply(Mixed(4, look_ahead=256), [range(2000)], [])
+    supply = Supply(Mixed(4, look_ahead=256), [range(2000)])
     assert len(supply.take(None, 32)) == 32
     refills = 0
     while supply.take("0", 1):
@@ -420,7 +474,7 @@ def test_a_freed_lane_is_refilled_though_four_structures_come_in_turn() -> None:
 
 def test_a_structure_that_no_longer_comes_up_is_not_asked_for_again() -> None:
     strategy = Mixed(10**9, look_ahead=4096)
-    supply = Supply(strategy, [range(10_000)], [])
+    supply = Supply(strategy, [range(10_000)])
     assert len(supply.take(None, 8)) == 1
     assert strategy.asked <= RARE + 8
     for _ in range(100):
@@ -430,14 +484,15 @@ def test_a_structure_that_no_longer_comes_up_is_not_asked_for_again() -> None:
 
 def test_no_more_trials_than_the_look_ahead_are_held() -> None:
     strategy = Mixed(8, look_ahead=50)
-    supply = Supply(strategy, [range(10_000)], [])
+    supply = Supply(strategy, [range(10_000)])
     taken = len(supply.take(None, 1000))
     assert strategy.asked - taken <= 50
 
 
 def test_trials_that_went_back_wait_for_new_ones_of_their_structure() -> None:
     returned = [replace(TRIAL, number=n, structure="1") for n in range(2)]
-    supply = Supply(Mixed(3, look_ahead=256), [range(2, 400)], returned)
+    supply = Supply(Mixed(3, look_ahead=256), [range(2, 400)])
+    supply.give_back(returned)
     assert [trial.structure for trial in supply.take(None, 10)] == ["1"] * 10
 
 
@@ -514,107 +569,6 @@ def test_the_objective_follows_the_reports(
     assert value == expected
 
 
-class Simulation(RuleBasedStateMachine):
-    """Workers that come, go, die and stutter; controllers that die and are resumed; databases that refuse."""
-
-    @initialize(
-        sampler=st.sampled_from(SAMPLERS),
-        policy=st.sampled_from(POLICIES),
-        body=st.sampled_from([PLAIN, CONDITIONAL]),
-        group=st.sampled_from([1, 4]),
-        trials=st.integers(1, 25),
-    )
-    def launch(self, sampler: str, policy: str, body: str, group: int, trials: int) -> None:
-        self.space = space(body, sampler=sampler, stopping=policy, group=group, trials=trials)
-        self.memory = Rows()
-        self.workers = {"a": FakeWorker("a", 3)}
-        self.controller = Controller.begin(self.space, self.memory)
-
-    @rule(name=st.sampled_from("abc"), lanes=st.integers(1, 5))
-    def join(self, name: str, lanes: int) -> None:
-        """A worker starts, perhaps under the name of one that just died unnoticed."""
-        self.workers[name] = FakeWorker(name, lanes)
-
-    @precondition(lambda self: self.workers)
-    @rule(data=st.data(), turns=st.integers(1, 8))
-    def work(self, data: st.DataObject, turns: int) -> None:
-        """The workers take turns at random."""
-        for _ in range(turns):
-            worker = data.draw(st.sampled_from(list(self.workers.values())))
-            idle = data.draw(st.sets(st.integers(0, 24), max_size=3))
-            self.speak(worker, idle, twice=data.draw(st.booleans()), refused=data.draw(st.sampled_from([0, 0, 1, 2])))
-
-    def speak(self, worker: FakeWorker, idle: set[int], *, twice: bool, refused: int) -> None:
-        """All but the idle lanes train; the database may refuse for a while; the reports may arrive twice."""
-        reports = worker.train([number for number in worker.lanes if number not in idle])
-        offer = worker.offer()
-        self.memory.failures = refused
-        while True:
-            try:
-                directives = self.controller.exchange([*reports, *reports] if twice else reports, offer)
-                break
-            except OSError:
-                continue
-        self.memory.failures = 0
-        worker.obey(directives)
-
-    @precondition(lambda self: self.workers)
-    @rule(data=st.data(), noticed=st.booleans())
-    def die(self, data: st.DataObject, noticed: bool) -> None:
-        name = data.draw(st.sampled_from(list(self.workers)))
-        del self.workers[name]
-        if noticed:
-            self.controller.lost(name)
-
-    @rule()
-    def crash(self) -> None:
-        """The controller dies with its workers; another takes the study over, and workers of the same names start."""
-        self.workers = {name: FakeWorker(name, worker.width) for name, worker in self.workers.items()}
-        self.controller = Controller.begin(self.space, self.memory)
-
-    @rule()
-    def stop(self) -> None:
-        """The study is stopped, all workers hear of it, and it is resumed."""
-        self.memory.stopping = True
-        for worker in self.workers.values():
-            worker.obey(self.controller.exchange([], worker.offer()))
-            assert worker.done
-            assert not worker.lanes
-        self.memory.stopping = False
-        self.crash()
-
-    @invariant()
-    def the_controller_and_the_memory_agree(self) -> None:
-        if not hasattr(self, "memory"):
-            return
-        counts = self.controller.progress().counts
-        for state in ("running", "finished", "pruned", "diverged"):
-            assert counts.get(state, 0) == sum(row.state == state for row in self.memory.rows.values())
-        numbers = [number for kind, number in self.memory.log if kind == "end"]
-        assert len(numbers) == len(set(numbers))
-
-    def teardown(self) -> None:
-        if not hasattr(self, "memory"):
-            return
-        for name in "abc":
-            if name not in self.workers:
-                self.controller.lost(name)
-        workers = [*self.workers.values()] or [FakeWorker("z", 4)]
-        finish(self.controller, *workers)
-        audit_without_duplicates(self.memory, self.space)
-
-
-def audit_without_duplicates(memory: Rows, here: Space) -> None:
-    """As `audit`, where reports may have been written twice: storage keys them by trial and step."""
-    for row in memory.rows.values():
-        row.reports = list({report.step: report for report in row.reports}.values())
-    audit(memory, here)
-
-
-TestSimulation = Simulation.TestCase
-TestSimulation.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-
-
 @pytest.mark.parametrize(
     ("objective", "at"), [("itp/raw", 10), ("tvd/raw/length=9", 10), ("tvd/bema", LENGTH), ("tvd/raw", None)]
 )
@@ -626,12 +580,14 @@ def test_an_objective_that_no_validation_has_ends_the_study(objective: str, at: 
     here = dataclasses.replace(here, search=dataclasses.replace(here.search, objective=wanted))
     controller = Controller.begin(here, Rows())
     [trial] = controller.exchange([], Offer(worker="a", lanes=1)).start
+    offer = Offer(worker="a", lanes=0, structure="x", holds=(trial.held,))
     for step in (10, 20, LENGTH):
         state = "finished" if step == LENGTH else "running"
-        report = Report(number=trial.number, step=step, metrics=(Metric("tvd", "raw", "", 0.5),), state=state)
+        metrics = (Metric("tvd", "raw", "", 0.5),)
+        report = Report(number=trial.number, fence=1, step=step, metrics=metrics, state=state)
         if step == at:
             with pytest.raises(StudyError, match=rf"search.objective: .*{objective}.* choose one of tvd/raw"):
-                controller.exchange([report], Offer(worker="a", lanes=0, structure="x"))
+                controller.exchange([report], offer)
             return
-        controller.exchange([report], Offer(worker="a", lanes=0, structure="x"))
+        controller.exchange([report], offer)
     assert at is None

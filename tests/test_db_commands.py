@@ -28,14 +28,14 @@ from storage import migrations, open_reader, open_store
 from storage.copying import backup, copy
 from storage.schema import VERSION, VERSION_TABLE, trial_id
 from tests import studies
-from tests.databases import Server, claimed, make_report, make_trial, new_study, raw
+from tests.databases import Server, claimed, held, make_report, make_trial, new_study, raw
 from tests.inside import called
 
 ROOT = Path(storage.__file__).parents[1]
 OLD = ("0001", "0002", "0003", "0004")
 NOW = "'2026-01-02 03:04:05.000000'"
-TABLES = ("studies", "architectures", "trials", "metrics", "workers")
-JSON = {"params", "draws", "config", "knots"}
+TABLES = ("studies", "architectures", "trials", "metrics", "checkpoints", "workers")
+JSON = {"params", "draws", "config", "knots", "past"}
 
 Search = Callable[..., tuple[str, str]]
 
@@ -69,7 +69,8 @@ def contents(url: str, study: str = "demo") -> dict[str, list[Any]]:
     """Every row of a study, asked of the driver alone, with ids taken relative to the study's."""
     [(own,)] = raw(url, f"SELECT id FROM studies WHERE name = '{study}'")
     first = own * 10**9
-    mine = {"studies": f"id = {own}", "metrics": f"trial_id / 1000000000 = {own}"}
+    of_trials = f"trial_id / 1000000000 = {own}"
+    mine = {"studies": f"id = {own}", "metrics": of_trials, "checkpoints": of_trials}
     return {table: _relative(url, table, mine.get(table, f"study_id = {own}"), first) for table in TABLES}
 
 
@@ -88,7 +89,7 @@ def _value(name: str, value: Any, first: int) -> str:
         return json.dumps(json.loads(value) if isinstance(value, str) else value, sort_keys=True)
     if name == "stop_requested":
         return str(bool(value))
-    if name.endswith("_at") and value is not None:
+    if name.endswith(("_at", "_until")) and value is not None:
         return datetime.fromisoformat(str(value)).replace(tzinfo=UTC).isoformat()
     return str(value)
 
@@ -294,7 +295,7 @@ FAULTS = {
     f"DELETE FROM trials WHERE id = {FIRST + 9}": "a metric belongs to a trial",
     f"UPDATE metrics SET value = 9e999 WHERE trial_id = {FIRST}": "a metric's value is finite",
     f"UPDATE trials SET steps = 100 WHERE id = {FIRST}": "a trial has metrics up to",
-    f"UPDATE trials SET state = 'queued' WHERE id = {FIRST + 17}": "a trial that waits has no metrics",
+    f"UPDATE trials SET state = 'queued', steps = 120 WHERE id = {FIRST + 17}": "a trial that waits is",
     "UPDATE workers SET study_id = 9": "a worker belongs to a study",
     f"UPDATE architectures SET trial_id = {FIRST + 500} WHERE id = 4": "an architecture belongs to",
 }
@@ -395,7 +396,7 @@ def test_a_backup_taken_while_a_launch_writes_is_of_one_moment(url: str, tmp_pat
             step = 0
             while not ended.is_set():
                 step += 1
-                store.record(study, "w", [make_report(n, step) for n in range(50)])
+                store.record(study, [make_report(n, step) for n in range(50)])
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -474,12 +475,13 @@ def test_studies_already_in_the_target_keep_their_rows(url: str, other: str, sea
 def test_a_copy_goes_on_where_its_study_was(url: str, other: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(n) for n in range(4)], "w")
-        store.record(study, "w", [make_report(n, 10) for n in range(4)])
+        store.record(study, [make_report(n, 10) for n in range(4)])
     list(copy(url, other))
     with open_store(other) as store:
         [(own,)] = raw(other, "SELECT id FROM studies")
         store.claim(own, policy="full", objective=studies.OBJECTIVE)
-        assert store.requeue(own, None) == [0, 1, 2, 3]
+        assert store.running(own) == held(0, 1, 2, 3)
+        assert [one.number for one in store.rescue(own, held(0, 1, 2, 3))] == [0, 1, 2, 3]
         assert new_study(store, "next") != own
 
 
@@ -538,7 +540,7 @@ def large(url: str) -> str:
             store.claim(study, policy="full", objective=studies.OBJECTIVE)
             store.start(study, [make_trial(n) for n in range(LARGE)], "w")
             for step in range(1, 41):
-                store.record(study, "w", [make_report(n, step) for n in range(LARGE)])
+                store.record(study, [make_report(n, step) for n in range(LARGE)])
     return url
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import cli.wiring
 from cli.main import app
 from cli.status import read_status
 from cli.wiring import RunningStudy, enrol, families
@@ -16,7 +15,7 @@ from spaces import load
 from spaces.errors import StorageError
 from spaces.records import Offer
 from storage import open_reader
-from tests.databases import claimed, make_first_version, raw
+from tests.databases import make_first_version, raw
 from tests.launches import SPACE
 from workers.pool import inline
 
@@ -52,14 +51,12 @@ def test_the_counts_of_every_worker_are_exact_when_a_run_ends(url: str):
     assert stored(url) == {"a": (21, 42), "b": (100, 101)}
 
 
-def test_counts_are_written_with_each_heartbeat(url: str, monkeypatch: pytest.MonkeyPatch):
+def test_counts_are_written_with_each_sweep(url: str):
     with running(url) as study:
         study.exchange([], offer("a", 5, 6))
         study.exchange([], offer("a", 1, 1))
-        assert stored(url) == {"a": (5, 6)}
-        monkeypatch.setattr(cli.wiring, "HEARTBEAT_SECONDS", 0.0)
-        study.exchange([], offer("a", 1, 3))
-        assert stored(url) == {"a": (7, 10)}
+        study.exchange([], offer("b", 1, 3))  # who is new is written at once, with all that is known
+        assert stored(url)["a"] == (6, 7)
 
 
 def test_status_and_report_add_up_the_workers_of_all_launches(
@@ -97,17 +94,6 @@ def test_what_workers_really_train_is_what_is_counted(tmp_path: Path):
     assert len(counts) == 2
     assert sum(steps for steps, _ in counts) == trained
     assert all(steps <= room <= 2 * steps for steps, room in counts)
-
-
-def test_counts_never_make_a_worker_known_and_never_change_when_it_was_heard(url: str):
-    with claimed(url) as (store, study):
-        store.heartbeat(study, "w", host="a", device="cpu", state="running", steps=2**40, room=2**41)
-        [heard] = raw(url, "SELECT heartbeat_at FROM workers")
-        store.count_lane_steps(study, {"w": (2**40 + 1, 2**41 + 1), "stranger": (1, 1)})
-    assert raw(url, "SELECT heartbeat_at FROM workers") == [heard]
-    with open_reader(url) as reader:
-        workers = reader.workers("study")
-    assert workers["id", "steps", "room"].rows() == [("w", 2**40 + 1, 2**41 + 1)]
 
 
 def test_resume_brings_up_a_database_that_looking_alone_refuses(url: str, capsys: pytest.CaptureFixture[str]):

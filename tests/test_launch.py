@@ -139,7 +139,10 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
     ],
     ids=lambda value: " ".join(value).replace(SPACE, "").strip() or "nothing" if isinstance(value, list) else "",
 )
-def test_what_cannot_be_launched_is_told_in_one_line(here: Run, tmp_path: Path, arguments: list[Any], words: str):
+def test_what_cannot_be_launched_is_told_in_one_line(
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[Any], words: str
+):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of-no-cluster")
     (tmp_path / "broken.yaml").write_text("study: [\n")
     (tmp_path / "file").write_text("not a database\n")
     if "newer.db" in arguments:

@@ -79,7 +79,7 @@ def write(url: str, name: str = "study", rows: Sequence[Row] = ROWS) -> None:
     with claimed(url, name=name) as (store, study):
         store.start(study, [make_trial(number) for number in range(len(OBJECTIVES))], "w")
         endings = [
-            Ending(number=number, state="finished" if value else "diverged", objective=value)
+            Ending(number=number, fence=1, state="finished" if value else "diverged", objective=value)
             for number, value in enumerate(OBJECTIVES)
         ]
         store.end(study, endings)

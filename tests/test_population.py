@@ -202,6 +202,7 @@ def best_of_toy(policy: str, steps: int = 400) -> float:
         reports = [
             Report(
                 number=n,
+                fence=1,
                 step=step,
                 metrics=(Metric("q", "raw", "", q),),
                 state="finished" if step == steps else "running",
@@ -209,7 +210,8 @@ def best_of_toy(policy: str, steps: int = 400) -> float:
             for n, q in values.items()
         ]
         structure = next(iter(lanes.values())).structure
-        said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=structure))
+        holds = tuple(one.held for one in lanes.values()) if step < steps else ()
+        said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=structure, holds=holds))
     assert said.done
     best = controller.progress().best
     assert best is not None

@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import Directives, Offer, Report
-from tests.databases import raw
-from tests.launches import SPACE, check_complete, ended, finished, running, search, states, wait_until
-from workers.pool.ray_tune import Desk, _share  # pyright: ignore[reportPrivateUsage]
+from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
+from workers.pool.desk import Desk
 
 RAY = ("launch", SPACE, "--executor", "ray", "--pack", "4")
 
@@ -45,6 +42,15 @@ class FakeController:
 
     def lost(self, worker: str) -> None:
         self.told.append(f"lost {worker}")
+
+    def renew(self, worker: str) -> bool:
+        self.told.append(f"renew {worker}")
+        return True
+
+    def sweep(self) -> None:
+        if self.error:
+            raise self.error
+        self.told.append("sweep")
 
     def request_stop(self) -> None:
         self.told.append("stop")
@@ -71,6 +77,40 @@ def test_a_restarted_worker_takes_over_its_slot_and_a_ghost_is_sent_home(control
     assert controller.told == ["lost first", "exchange second"]
 
 
+def test_only_the_holder_of_a_slot_renews_its_lease(controller: FakeController):
+    desk = Desk(lambda: controller)
+    desk.attach(0, "first")
+    assert desk.renew("first")
+    desk.attach(0, "second")
+    assert not desk.renew("first")
+    assert desk.renew("second")
+    assert controller.told == ["renew first", "lost first", "renew second"]
+
+
+def test_a_worker_whose_lease_ran_out_is_told_so_and_begins_anew_in_its_slot(controller: FakeController):
+    desk = Desk(lambda: controller)
+    desk.attach(0, "first")
+    controller.answer = Directives(lost=True)
+    assert desk.exchange([], offer("first")) == Directives(lost=True)
+    controller.answer = Directives()
+    desk.attach(0, "again")
+    assert desk.exchange([], offer("again")) == Directives()
+
+
+def test_what_a_sweep_finds_broken_ends_the_run(controller: FakeController):
+    desk = Desk(lambda: controller)
+    desk.attach(0, "a")
+    desk.sweep()
+    controller.error = StorageError("the database is gone")
+    desk.sweep()
+    controller.error = None
+    desk.sweep()
+    assert controller.told == ["sweep"], "after an error nobody writes"
+    assert desk.exchange([], offer("a")).done
+    with pytest.raises(StorageError, match="the database is gone"):
+        desk.progress()
+
+
 def test_an_error_of_the_controller_sends_every_worker_home_and_reaches_the_driver(controller: FakeController):
     desk = Desk(lambda: controller)
     desk.attach(0, "a")
@@ -85,26 +125,50 @@ def test_an_error_of_the_controller_sends_every_worker_home_and_reaches_the_driv
         desk.progress()
 
 
-def test_workers_that_all_die_for_good_are_an_error_unless_the_study_is_done(controller: FakeController):
+def test_a_slot_in_which_workers_only_die_is_an_error_that_the_driver_is_told(controller: FakeController):
     desk = Desk(lambda: controller)
     desk.attach(0, "a")
     desk.give_up("out of memory")
     with pytest.raises(StudyError, match="every pack worker died 4 times, at last: out of memory"):
         desk.progress()
-    controller.answer = Directives(done=True)
-    desk = Desk(lambda: controller)
-    desk.attach(0, "a")
-    desk.exchange([], offer("a"))
-    desk.give_up("out of memory")
-    assert desk.progress() == 7
 
 
-@pytest.mark.parametrize(("devices", "workers"), [(0, 2), (1, 1), (8, 3), (1, 3), (2, 7), (4, 5), (1, 999)])
-def test_as_many_workers_as_asked_fit_on_the_devices(devices: int, workers: int):
-    share = _share(devices, workers)
-    if devices:
-        assert devices * int(1 / share) >= workers, "each device takes whole workers"
-    assert share <= 1
+class Stuck(FakeController):
+    """Its exchange waits as for a database that is away, until a stop is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = threading.Event()
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        self._asked.wait(60)
+        return Directives(rounds=7.0)
+
+    def request_stop(self) -> None:
+        self._asked.set()
+
+
+def test_leases_are_renewed_and_progress_is_shown_while_an_exchange_waits():
+    program = """
+import ray
+from tests.test_ray_pool import Stuck, offer
+from workers.pool import ray_tune
+from workers.pool.ray_serving import swift
+
+ray.init(address="local", include_dashboard=False, num_cpus=1, log_to_driver=False)
+desk = ray_tune._desk(Stuck)
+ray.get(desk.attach.remote(0, "a"))
+waiting = desk.exchange.remote([], offer("a"))
+sweep = desk.sweep.remote()
+print(ray.get(swift(desk.renew)("a")), ray.get(swift(desk.progress)()))
+print(ray.wait([waiting, sweep], timeout=0)[0])
+ray.get(swift(desk.request_stop)())
+print(ray.get(waiting).rounds)
+ray.shutdown()
+"""
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert found.stdout.splitlines() == ["True 7", "[]", "7.0"], found.stderr
 
 
 def descendants(root: int, title: str) -> list[int]:
@@ -138,7 +202,6 @@ def test_a_study_on_ray_survives_a_killed_worker_with_the_same_numbers(tmp_path:
         lines = ended(process, 0)
     assert lines[-1].startswith("tiny: 48 finished of 48; best tvd/bema ")
     check_complete(url)
-    assert len(raw(url, "SELECT id FROM workers")) == 3
 
 
 @pytest.mark.slow
@@ -180,38 +243,3 @@ def test_a_full_disk_ends_a_launch_on_ray_in_one_line(tmp_path: Path):
     assert re.match("error: .*/graft.db: the disk refuses", lines[-1])
     search(tmp_path, "resume", "tiny")
     check_complete(url)
-
-
-@contextmanager
-def cluster(cpus: int) -> Iterator[str]:
-    """The address of a Ray cluster on this machine, which lives as long as the process that holds it."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    command = [
-        sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}",
-        "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}", "--include-dashboard=false", "--disable-usage-stats",
-    ]  # fmt: skip
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **quiet) as head:
-        try:
-            wait_until(lambda: bool(descendants(head.pid, "")) and _listens(port))
-            yield f"127.0.0.1:{port}"
-        finally:
-            head.terminate()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.mark.slow
-def test_more_workers_than_cores_run_on_a_cluster_that_is_there_already(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
-    with cluster(cpus=2) as address:
-        search(tmp_path, "launch", SPACE, "--ray-address", address, "--workers", "3", "--pack", "4")
-        check_complete(f"sqlite:///{tmp_path}/graft.db")
-        assert len(raw(f"sqlite:///{tmp_path}/graft.db", "SELECT id FROM workers")) == 3

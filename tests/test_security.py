@@ -45,7 +45,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 def filled(url: str) -> str:
     with claimed(url) as (store, study):
         store.start(study, [make_trial(n) for n in range(3)], "w")
-        store.record(study, "w", [make_report(n, 10) for n in range(3)])
+        store.record(study, [make_report(n, 10) for n in range(3)])
     return url
 
 
@@ -319,7 +319,7 @@ def test_the_name_of_a_launched_study_is_checked(search: Search, tmp_path: Path)
 def test_an_error_of_any_text_can_be_stored(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
-        store.end(study, [Ending(number=0, state="failed", objective=None, error="a\x00b \ud800 \x1b[31m")])
+        store.end(study, [Ending(number=0, fence=1, state="failed", objective=None, error="a\x00b \ud800 \x1b[31m")])
     assert raw(url, "SELECT error FROM trials") == [("a b \\ud800 \x1b[31m",)]
 
 

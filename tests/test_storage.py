@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from spaces.errors import StudyError
-from spaces.records import Ancestor, Ending, Metric, Report, Stage, Trial
+from spaces.records import Ancestor, Ending, Metric, Report, Stage, Trial, Waiting
 from spaces.settings import Direction
 from storage import open_reader, open_store, request_stop
-from tests.databases import OBJECTIVE, claimed, make_report, make_trial, new_study, raw
+from tests.databases import OBJECTIVE, claimed, heard, held, make_report, make_trial, new_study, raw
 
 ALL_TRIALS = "SELECT number, state, worker, steps, objective, error FROM trials ORDER BY number"
 ALL_METRICS = "SELECT * FROM metrics ORDER BY trial_id, step, name"
 
 
 def finished(number: int, objective: float | None = 0.25) -> Ending:
-    return Ending(number=number, state="finished", objective=objective)
+    return Ending(number=number, fence=1, state="finished", objective=objective)
 
 
 def stage(trial: Trial) -> Stage:
@@ -97,13 +97,13 @@ def test_an_empty_call_does_nothing(url: str):
     with claimed(url) as (store, study):
         store.start(study, [], "w")
         store.end(study, [])
-        assert store.record(study, "w", []) == frozenset()
+        assert store.record(study, []) == frozenset()
 
 
 def test_a_record_writes_metrics_steps_and_verdicts_together(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0), make_trial(1)], "w")
-        held = store.record(study, "w", [make_report(1, 10), make_report(0, 10), make_report(0, 20)], [finished(0)])
+        held = store.record(study, [make_report(1, 10), make_report(0, 10), make_report(0, 20)], [finished(0)])
     assert held == {0, 1}
     assert raw(url, ALL_TRIALS) == [(0, "finished", "w", 20, 0.25, None), (1, "running", "w", 10, None, None)]
     first = study * 10**9
@@ -117,16 +117,16 @@ def test_a_record_writes_metrics_steps_and_verdicts_together(url: str):
 def test_a_report_without_metrics_moves_the_steps(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
-        store.record(study, "w", [Report(number=0, step=30, metrics=())])
+        store.record(study, [Report(number=0, fence=1, step=30, metrics=())])
     assert raw(url, "SELECT steps FROM trials") == [(30,)]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_becomes_null(url: str, value: float):
-    report = Report(number=0, step=1, metrics=(Metric("loss", "raw", "", value),), state="diverged")
+    report = Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", value),), state="diverged")
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
-        store.record(study, "w", [report], [finished(0, value)])
+        store.record(study, [report], [finished(0, value)])
     assert raw(url, "SELECT value FROM metrics") == [(None,)]
     assert raw(url, "SELECT objective FROM trials") == [(None,)]
 
@@ -135,9 +135,9 @@ def test_a_record_sent_again_changes_nothing(url: str):
     reports = [make_report(0, 10), make_report(1, 10)]
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0), make_trial(1)], "w")
-        assert store.record(study, "w", reports, [finished(0)]) == {0, 1}
+        assert store.record(study, reports, [finished(0)]) == {0, 1}
         before = raw(url, "SELECT * FROM trials ORDER BY number"), raw(url, ALL_METRICS)
-        assert store.record(study, "w", reports, [finished(0)]) == {1}
+        assert store.record(study, reports, [finished(0)]) == {0, 1}
         assert (raw(url, "SELECT * FROM trials ORDER BY number"), raw(url, ALL_METRICS)) == before
 
 
@@ -146,12 +146,12 @@ def test_a_study_counts_the_steps_of_its_trials_that_ended_each_once(url: str):
     with claimed(url) as (store, study):
         other = new_study(store, "other")
         store.start(study, [make_trial(0), make_trial(1), child], "w")
-        store.record(study, "w", [make_report(0, 30), make_report(1, 40), make_report(2, 50)], [finished(0)])
+        store.record(study, [make_report(0, 30), make_report(1, 40), make_report(2, 50)], [finished(0)])
         store.end(study, [finished(0), finished(2), finished(7)])
         assert raw(url, f"SELECT steps FROM studies WHERE id = {study}") == [(30 + 50 - 20,)]
-        store.requeue(study, "w")
+        store.release(study, held(1))
         store.start(study, [make_trial(1)], "w")
-        store.record(study, "w", [make_report(1, 10)], [finished(1)])
+        store.record(study, [make_report(1, 10, fence=2)], [replace(finished(1), fence=2)])
         assert raw(url, f"SELECT steps FROM studies WHERE id = {study}") == [(30 + 50 - 20 + 10,)]
         assert raw(url, f"SELECT steps FROM studies WHERE id = {other}") == [(0,)]
 
@@ -163,9 +163,9 @@ def test_the_queue_of_a_study_is_found_without_reading_what_ended(tmp_path: Path
         with claimed(f"sqlite:///{tmp_path}/{trials}.db") as (store, study):
             store.start(study, [make_trial(number) for number in range(trials)], "w")
             store.end(study, [finished(number) for number in range(5, trials)])
-            store.requeue(study, None)
+            store.release(study, store.running(study))
             counted: list[None] = []
-            driver = store._connection.connection.driver_connection
+            driver = store._session._connection.connection.driver_connection
             driver.set_progress_handler(lambda counted=counted: counted.append(None), 10)
             assert len(store.queued(study)) == 5
         work.append(len(counted))
@@ -196,39 +196,39 @@ def test_the_best_trial_is_the_first_of_those_with_the_best_objective(url: str, 
 def test_an_older_report_does_not_move_the_steps_back(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
-        store.record(study, "w", [make_report(0, 20)])
-        store.record(study, "w", [make_report(0, 10)])
+        store.record(study, [make_report(0, 20)])
+        store.record(study, [make_report(0, 10)])
     assert raw(url, "SELECT steps FROM trials") == [(20,)]
 
 
 def test_a_stale_worker_changes_nothing(url: str):
     with claimed(url) as (store, study):
-        store.start(study, [make_trial(0)], "lost")
-        assert store.requeue(study, "lost") == [0]
-        store.start(study, [make_trial(0)], "new")
+        assert store.start(study, [make_trial(0)], "lost") == {0: 1}
+        assert store.rescue(study, held(0)) == [Waiting(0, deaths=1)]
+        assert store.start(study, [make_trial(0)], "new") == {0: 2}
         before = raw(url, "SELECT * FROM trials")
-        assert store.record(study, "lost", [make_report(0, 99)], [finished(0)]) == frozenset()
+        assert store.record(study, [make_report(0, 99)], [finished(0)]) == frozenset()
         assert raw(url, "SELECT * FROM trials") == before
         assert raw(url, ALL_METRICS) == []
-        assert store.record(study, "new", [make_report(0, 10)]) == {0}
+        assert store.record(study, [make_report(0, 10, fence=2)]) == {0}
 
 
 def test_a_report_for_an_unknown_trial_is_not_written(url: str):
     with claimed(url) as (store, study):
-        assert store.record(study, "w", [make_report(3, 10)], [finished(3)]) == frozenset()
+        assert store.record(study, [make_report(3, 10)], [finished(3)]) == frozenset()
     assert raw(url, ALL_METRICS) == []
 
 
 @pytest.mark.parametrize("state", ["finished", "pruned", "diverged", "failed"])
 def test_an_ended_trial_never_changes_again(url: str, state: str):
-    ending = Ending(number=0, state=state, objective=None, error="because")  # pyright: ignore[reportArgumentType]
+    ending = Ending(number=0, fence=1, state=state, objective=None, error="because")  # pyright: ignore[reportArgumentType]
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
-        store.record(study, "w", [make_report(0, 10)], [ending])
+        store.record(study, [make_report(0, 10)], [ending])
         before = raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)
-        store.end(study, [Ending(number=0, state="pruned", objective=0.1)])
-        store.record(study, "w", [make_report(0, 20)], [finished(0)])
-        assert store.requeue(study, None) == []
+        store.end(study, [Ending(number=0, fence=1, state="pruned", objective=0.1)])
+        store.record(study, [make_report(0, 20)], [finished(0)])
+        assert store.running(study) == store.rescue(study, held(0)) == []
         with pytest.raises(StudyError):
             store.start(study, [make_trial(0)], "w")
         assert (raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)) == before
@@ -239,7 +239,7 @@ def test_the_controller_ends_a_trial_whoever_holds_it(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "a")
         store.start(study, [make_trial(1)], "b")
-        store.end(study, [Ending(number=n, state="pruned", objective=0.1 * n) for n in (0, 1, 2)])
+        store.end(study, [Ending(number=n, fence=1, state="pruned", objective=0.1 * n) for n in (0, 1, 2)])
     assert raw(url, "SELECT number, state, objective FROM trials ORDER BY number") == [
         (0, "pruned", 0),
         (1, "pruned", 0.1),
@@ -250,12 +250,13 @@ def test_requeued_trials_start_from_nothing(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0), make_trial(1)], "a")
         store.start(study, [make_trial(2)], "b")
-        store.record(study, "a", [make_report(0, 10), make_report(1, 10)], [finished(1)])
-        store.record(study, "b", [make_report(2, 10)])
-        assert store.requeue(study, "a") == [0]
-        assert store.queued(study) == [[stage(make_trial(0))]]
+        store.record(study, [make_report(0, 10), make_report(1, 10)], [finished(1)])
+        store.record(study, [make_report(2, 10)])
+        assert store.release(study, held(0, 1)) == [Waiting(0)]
+        assert store.queued(study) == [([stage(make_trial(0))], Waiting(0))]
         assert raw(url, "SELECT DISTINCT trial_id FROM metrics ORDER BY 1") == [(study * 10**9 + n,) for n in (1, 2)]
-        assert store.requeue(study, None) == [2]
+        assert store.running(study) == held(2)
+        assert store.rescue(study, held(2)) == [Waiting(2, deaths=1)]
         store.start(study, [make_trial(0)], "c")
     assert raw(url, "SELECT number, state, worker, steps, fence FROM trials ORDER BY number") == [
         (0, "running", "c", 0, 2),
@@ -275,13 +276,13 @@ def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_wit
     grandchild = copy_of(child, 121, 50)
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0), make_trial(1)], "w")
-        store.start(study, [child], "w", [Ending(number=0, state="pruned", objective=0.5)])
+        store.start(study, [child], "w", [Ending(number=0, fence=1, state="pruned", objective=0.5)])
         store.start(study, [grandchild, copy_of(make_trial(1), 122, 60)], "w", [finished(1)])
         assert store.copied(study) == {1: 60, 120: 50}
         rows = raw(url, "SELECT number, state, parent, parent_step, steps FROM trials ORDER BY number")
-        assert store.requeue(study, "w") == [120, 121, 122]
+        assert [one.number for one in store.release(study, store.running(study))] == [120, 121, 122]
         line = [stage(trial) for trial in (make_trial(1), child, grandchild)]
-        assert store.queued(study)[:2] == [line[:2], line]
+        assert [found for found, _ in store.queued(study)][:2] == [line[:2], line]
     assert rows == [
         (0, "pruned", None, None, 0),
         (1, "finished", None, None, 0),
@@ -306,8 +307,8 @@ def test_studies_do_not_touch_one_another(url: str):
         store.claim(other, policy="full", objective=OBJECTIVE)
         for each in (study, other):
             store.start(each, [make_trial(0)], "w")
-            store.record(each, "w", [make_report(0, 10)])
-        store.requeue(study, None)
+            store.record(each, [make_report(0, 10)])
+        store.release(study, held(0))
         assert store.counts(study) == {"queued": 1}
         assert store.counts(other) == {"running": 1}
         assert store.outcomes(other, None) == []
@@ -319,12 +320,12 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
         assert store.created(study) == 0
         store.start(study, [make_trial(n) for n in range(5)], "w")
         assert store.created(study) == 5
-        store.record(study, "w", [], [finished(4, 0.4)])
-        store.record(study, "w", [], [Ending(number=0, state="diverged", objective=None, error="loss is nan")])
+        store.record(study, [], [finished(4, 0.4)])
+        store.record(study, [], [Ending(number=0, fence=1, state="diverged", objective=None, error="loss is nan")])
         time.sleep(0.01)  # SQLite's clock counts milliseconds
         store.end(study, [finished(2, 0.2)])
         time.sleep(0.01)
-        store.end(study, [Ending(number=3, state="pruned", objective=0.3)])
+        store.end(study, [Ending(number=3, fence=1, state="pruned", objective=0.3)])
         raw(url, "UPDATE trials SET finished_at = '2020-01-01 00:00:00.000000+00' WHERE number = 0")
         ended = store.outcomes(study, None)
         assert [(o.number, o.state, o.objective) for o in ended] == [
@@ -341,7 +342,9 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
 def test_more_trials_than_one_statement_can_name(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(n) for n in range(10_001)], "w")
-        assert len(store.record(study, "w", [Report(number=n, step=1, metrics=()) for n in range(10_001)])) == 10_001
+        assert (
+            len(store.record(study, [Report(number=n, fence=1, step=1, metrics=()) for n in range(10_001)])) == 10_001
+        )
 
 
 def test_a_stop_is_requested_from_elsewhere_and_forgotten_at_the_next_claim(url: str):
@@ -362,9 +365,10 @@ def test_stopping_an_unknown_study_names_the_known_ones(url: str):
 
 def test_a_heartbeat_is_the_databases_time(url: str):
     with claimed(url) as (store, study):
-        store.heartbeat(study, "w", host="a", device="cuda:0", state="running")
-        store.heartbeat(study, "w", host="b", device="cuda:1", state="idle")
-    assert raw(url, "SELECT study_id, id, host, device, state FROM workers") == [(study, "w", "b", "cuda:1", "idle")]
+        store.leases(study, [heard(host="a", device="cuda:0")], 60)
+        store.leases(study, [heard(host="b", device="cuda:1", state="done", steps=7, room=9)], 60)
+        columns = "study_id, id, host, device, state, steps, room, fence"
+        assert raw(url, f"SELECT {columns} FROM workers") == [(study, "w", "b", "cuda:1", "done", 7, 9, 1)]
     with open_reader(url) as reader:
         created = reader.studies()["created_at"][0]
     assert abs(datetime.now(UTC) - created) < timedelta(minutes=1)

@@ -22,9 +22,9 @@ def reader(url: str) -> Iterator[Reader]:
     """A study of five trials: 0 and 2 finished (0.5, 0.25), 4 diverged, 1 and 3 run; two reports each."""
     with claimed(url) as (store, study):
         store.start(study, [make_trial(n, rate) for n, rate in enumerate(RATES)], "w")
-        endings = [Ending(number=n, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
-        endings.append(Ending(number=4, state="diverged", objective=None))
-        store.record(study, "w", [make_report(n, step) for step in (10, 20) for n in range(5)], endings)
+        endings = [Ending(number=n, fence=1, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
+        endings.append(Ending(number=4, fence=1, state="diverged", objective=None))
+        store.record(study, [make_report(n, step) for step in (10, 20) for n in range(5)], endings)
     with open_reader(url) as reader:
         yield reader
 
@@ -74,7 +74,7 @@ def test_chosen_columns(reader: Reader):
 def test_a_null_metric_is_null(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
-        store.record(study, "w", [Report(number=0, step=1, metrics=(Metric("loss", "raw", "", float("nan")),))])
+        store.record(study, [Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", float("nan")),))])
     with open_reader(url) as reader:
         assert reader.metrics("study")["value"].to_list() == [None]
 
@@ -211,7 +211,7 @@ def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str
         with claimed(url) as (store, study):
             store.start(study, [make_trial(number) for number in range(trials)], "w")
             ended = range(trials - 5)
-            store.end(study, [Ending(number=n, state="finished", objective=n * 0.618 % 1) for n in ended])
+            store.end(study, [Ending(number=n, fence=1, state="finished", objective=n * 0.618 % 1) for n in ended])
         counted: list[None] = []
         with open_reader(url) as reader:
             driver = reader._connection.connection.driver_connection

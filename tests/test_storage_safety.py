@@ -22,11 +22,11 @@ from sqlalchemy import create_engine
 
 import storage
 from spaces.errors import StorageError, StudyError
-from storage import bring_up, open_reader, open_store
+from storage import Store, bring_up, open_reader, open_store
 from storage.database import find_database
 from storage.schema import VERSION, VERSION_TABLE, metadata
 from storage.sqlite import filesystem_of
-from tests.databases import OBJECTIVE, Server, claimed, make_first_version, make_trial, raw
+from tests.databases import OBJECTIVE, Server, claimed, held, make_first_version, make_trial, raw
 
 ROOT = Path(storage.__file__).parents[1]
 
@@ -37,7 +37,7 @@ BATCHES = """
     with claimed(sys.argv[1]) as (store, study):
         store.start(study, [make_trial(n) for n in range(50)], "w")
         for step in range(1, 100_000):
-            store.record(study, "w", [make_report(n, step) for n in range(50)])
+            store.record(study, [make_report(n, step) for n in range(50)])
             print(step, flush=True)
 """
 
@@ -46,6 +46,11 @@ def run(program: str, *arguments: str) -> subprocess.Popen[str]:
     """A Python process of our code whose lines can be read."""
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def executed(store: Store, sql: str) -> object:
+    """The first value of what a store's own connection answers."""
+    return store._session.transact(lambda connection: connection.exec_driver_sql(sql).scalar())
 
 
 def one_line(error: BaseException) -> str:
@@ -65,7 +70,7 @@ def test_everything_acknowledged_survives_kill_9(url: str):
     assert set(stored.values()) == {2 * 50}  # no half of a batch
     with open_store(url) as store:
         store.claim(1, policy="full", objective=OBJECTIVE)
-        assert store.requeue(1, None) == list(range(50))
+        assert store.running(1) == held(*range(50))
 
 
 def test_a_second_launch_is_told_who_runs_the_study(url: str):
@@ -232,11 +237,9 @@ def wait_for(url: str, setting: str, value: str) -> None:
 
 
 def test_sqlite_is_synchronous_and_checks_references(tmp_path: Path):
-    with claimed(f"sqlite:///{tmp_path}/graft.db") as (store, _), store._transaction() as connection:  # pyright: ignore
-        found = [
-            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("synchronous", "foreign_keys", "journal_mode")
-        ]
+    names = ("synchronous", "foreign_keys", "journal_mode")
+    with claimed(f"sqlite:///{tmp_path}/graft.db") as (store, _):
+        found = [executed(store, f"PRAGMA {name}") for name in names]
     assert found == [2, 1, "wal"]
 
 
@@ -306,12 +309,12 @@ def test_a_file_that_may_grow_no_more_keeps_what_was_committed_and_goes_on_when_
             step = 0
             try:
                 while step < 10_000:
-                    store.record(study, "w", [make_report(n, step + 1) for n in range(100)])
+                    store.record(study, [make_report(n, step + 1) for n in range(100)])
                     step += 1
             except StorageError as error:
                 print(error)
             resource.setrlimit(resource.RLIMIT_FSIZE, (ceiling, ceiling))
-            store.record(study, "w", [make_report(n, 20_000) for n in range(100)])
+            store.record(study, [make_report(n, 20_000) for n in range(100)])
             print(step)
     """
     path = tmp_path / "graft.db"
@@ -327,8 +330,7 @@ def test_a_file_that_may_grow_no_more_keeps_what_was_committed_and_goes_on_when_
 
 def test_a_full_disk_is_said_in_words(tmp_path: Path):
     with claimed(f"sqlite:///{tmp_path}/graft.db") as (store, study):
-        with store._transaction() as connection:  # pyright: ignore[reportPrivateUsage]
-            connection.exec_driver_sql("PRAGMA max_page_count = 60")  # the same SQLITE_FULL as of a disk without room
+        executed(store, "PRAGMA max_page_count = 60")  # the same SQLITE_FULL as of a disk without room
         store.start(study, [make_trial(0)], "w")
         with pytest.raises(StorageError, match="no space left on the disk; what was committed before stays"):
             store.start(study, [make_trial(n) for n in range(1, 1000)], "w")

@@ -73,9 +73,9 @@ def write(url: str, name: str, pairs: int = 6) -> int:
         store.start(study, started, "worker")
         lost = keys.index(("add", "memorize", pairs - 1))
         ended = [
-            Ending(number=number, state="finished", objective=value(*key))
+            Ending(number=number, fence=1, state="finished", objective=value(*key))
             if number != lost
-            else Ending(number=number, state="diverged", objective=None, error="loss is not finite")
+            else Ending(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
             for number, key in enumerate(keys)
         ]
         store.end(study, ended)

@@ -339,9 +339,9 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
         store.claim(study, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)
         store.start(study, [trial], "w")
-        report = Report(number=0, step=9, metrics=(), state="finished", architectures=(LEARNED,))
-        store.record(study, "w", [report])
-        store.record(study, "w", [report], [Ending(number=0, state="finished", objective=0.5)])
+        report = Report(number=0, fence=1, step=9, metrics=(), state="finished", architectures=(LEARNED,))
+        store.record(study, [report])
+        store.record(study, [report], [Ending(number=0, fence=1, state="finished", objective=0.5)])
         [outcome] = store.outcomes(study, None)
     assert outcome.architectures == (LEARNED,)
 
@@ -443,10 +443,10 @@ def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:
     started = {trial.number: trial for trial in controller.exchange([], Offer(worker="w", lanes=9)).start}
     for number in (TRIED, 0):
         name = space.objective_of(number).metric
-        report = Report(number=number, step=3, metrics=(Metric(name, "raw", "", 0.5),))
+        report = Report(number=number, fence=1, step=3, metrics=(Metric(name, "raw", "", 0.5),))
         if number in started:
             controller.exchange([report], Offer(worker="w", lanes=0, structure="other"))
-    wrong = Report(number=1, step=3, metrics=(Metric("loss", "raw", "", 0.5),))
+    wrong = Report(number=1, fence=1, step=3, metrics=(Metric("loss", "raw", "", 0.5),))
     other = Controller.begin(space, Rows())
     other.exchange([], Offer(worker="w", lanes=9))
     with pytest.raises(StudyError, match="accuracy/raw"):

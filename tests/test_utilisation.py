@@ -64,7 +64,7 @@ class Desk:
 
 
 def report(number: int, step: int, value: float, state: Literal["running", "finished"] = "running") -> Report:
-    return Report(number=number, step=step, metrics=(Metric("tvd", "raw", "", value),), state=state)
+    return Report(number=number, fence=1, step=step, metrics=(Metric("tvd", "raw", "", value),), state=state)
 
 
 def searching(
@@ -105,7 +105,8 @@ def test_lanes_of_stopped_trials_are_filled_in_the_answer_that_stops_them() -> N
     controller = Controller.begin(searching(ONE, trials=20), Rows())
     started = controller.exchange([], Offer(worker="w", lanes=8)).start
     reports = [report(trial.number, 16, 0.1 * trial.number) for trial in started]
-    said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=started[0].structure))
+    holds = tuple(trial.held for trial in started)
+    said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=started[0].structure, holds=holds))
     assert len(said.stop) == len(said.start) > 0
 
 
@@ -114,12 +115,16 @@ def test_a_lane_that_fell_free_by_itself_is_filled_once_though_its_trial_was_to_
     controller = Controller.begin(space, Rows())
     [ours] = controller.exchange([], Offer(worker="a", lanes=1)).start
     [theirs] = controller.exchange([], Offer(worker="b", lanes=1)).start
+    full = {
+        name: Offer(worker=name, lanes=0, structure=ours.structure, holds=(one.held,))
+        for name, one in (("a", ours), ("b", theirs))
+    }
     for step in (16, 32):
-        controller.exchange([report(theirs.number, step, 1.0)], Offer(worker="b", lanes=0, structure=ours.structure))
-        controller.exchange([report(ours.number, step, 1.0)], Offer(worker="a", lanes=0, structure=ours.structure))
+        controller.exchange([report(theirs.number, step, 1.0)], full["b"])
+        controller.exchange([report(ours.number, step, 1.0)], full["a"])
     late = report(theirs.number, 256, 1.0, "finished")
     said = controller.exchange([late], Offer(worker="b", lanes=1, structure=ours.structure))
-    assert (said.stop, len(said.start)) == ((theirs.number,), 1)
+    assert (said.stop, len(said.start)) == ((), 1)
 
 
 @given(

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.controller import Controller
-from spaces.records import Directives, Offer, Report, Trial
-from tests.databases import claimed, make_report, make_trial
+from spaces.records import Directives, Held, Offer, Report, Trial, Waiting
+from tests.databases import claimed, held, make_report, make_trial
 from tests.launches import SPACE, check_complete, search
 from tests.search_spaces import PLAIN, space
 from tests.test_controller import FakeWorker, Rows, audit, finish
@@ -341,10 +341,10 @@ class Cramped(Pack):
     stepping = WIDEST
     resizing = WIDEST
 
-    def __init__(self, one: Trial, *, width: int, device: str = "cpu") -> None:
+    def __init__(self, one: Trial, *, width: int, device: str, archive: None) -> None:
         if max(width, NARROWEST) > self.making:
             raise FULL
-        super().__init__(one, width=width, device=device)
+        super().__init__(one, width=width, device=device, archive=archive)
 
     def resize(self, width: int) -> None:
         if width > self.resizing:
@@ -359,18 +359,21 @@ class Cramped(Pack):
 
 
 class RequeueingController(FakeController):
-    """Takes dropped trials back, each at most once per offer, and only those that run."""
+    """Takes back what runs, is not over, and is not held."""
 
     def exchange(self, reports: Any, offer: Offer) -> Directives:
-        assert set(offer.dropped) <= self.running
-        assert len(set(offer.dropped)) == len(offer.dropped)
-        self.running -= set(offer.dropped)
-        self.waiting = [self.all[number] for number in offer.dropped] + self.waiting
+        held = {one.number for one in offer.holds}
+        over = {report.number for report in reports if report.state != "running"}
+        assert held <= self.running - over
+        self.dropped.append(sorted(self.running - over - held))
+        self.running -= set(self.dropped[-1])
+        self.waiting = [self.all[number] for number in self.dropped[-1]] + self.waiting
         return replace(super().exchange(reports, offer), rounds=9.0)
 
     def __init__(self, trials: list[Trial]) -> None:
         super().__init__(trials)
         self.all = {one.number: one for one in trials}
+        self.dropped: list[list[int]] = []
 
 
 def last_reports(controller: FakeController) -> dict[tuple[int, int], Report]:
@@ -388,7 +391,7 @@ def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_chang
     controller = RequeueingController(trials)
     Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), idle=pytest.fail).run()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
-    assert any(offer.dropped for offer in controller.offers)
+    assert any(controller.dropped)
 
 
 @dataclass
@@ -411,10 +414,10 @@ def test_trials_that_do_not_even_fit_in_the_narrowest_pack_have_failed_and_other
     huge = trial(0, config(steps=10, every=5, width=14))
 
     class Limited(Cramped):
-        def __init__(self, one: Trial, *, width: int, device: str = "cpu") -> None:
+        def __init__(self, one: Trial, *, width: int, device: str, archive: None) -> None:
             if one.structure == huge.structure:
                 self.making, self.stepping = limit.get("making", WIDEST), limit.get("stepping", WIDEST)
-            super().__init__(one, width=width, device=device)
+            super().__init__(one, width=width, device=device, archive=archive)
 
     small = [trial(i, config(steps=10, every=5)) for i in range(1, 4)]
     monkeypatch.setattr("workers.worker.Pack", Limited)
@@ -462,24 +465,25 @@ def test_a_pack_widens_by_portions_to_the_width_that_was_found_and_narrows_befor
 def test_a_pack_begins_narrower_where_the_width_that_was_found_is():
     controller = RequeueingController([trial(i, config(steps=6, every=3)) for i in range(9)])
     Worker(name="w", exchange=controller.exchange, width=8, finder=Fixed(3), idle=pytest.fail).run()
-    assert [len(offer.dropped) for offer in controller.offers][:2] == [0, 5]
+    assert [len(dropped) for dropped in controller.dropped][:2] == [0, 5]
     assert len([report for report in controller.reports if report.state == "finished"]) == 9
 
 
 # -- the queue -------------------------------------------------------------------------------------------------------
 
 
-def test_the_controller_requeues_exactly_the_dropped_trials_of_that_worker_and_writes_it_first():
+def test_the_controller_requeues_exactly_what_a_worker_does_not_hold_and_writes_it_first():
     here = space(PLAIN, trials=12, group=12)
     memory = Rows()
     controller = Controller.begin(here, memory)
     structure = controller.exchange([], Offer(worker="a", lanes=4)).start[0].structure
     controller.exchange([], Offer(worker="b", lanes=4))
-    offer = Offer(worker="a", lanes=0, structure=structure, dropped=(1, 3, 5, 99))  # 5 is b's, 99 nobody's
-    assert controller.exchange([], offer).start == ()
-    assert {number for number, row in memory.rows.items() if row.state == "queued"} == {1, 3}
-    again = controller.exchange([], Offer(worker="b", lanes=2, structure=structure)).start
-    assert [one.number for one in again] == [1, 3]
+    holds = tuple(Held(number, 1) for number in (0, 2, 5, 99))  # 5 is b's, 99 nobody's
+    offer = Offer(worker="a", lanes=0, structure=structure, holds=holds)
+    answer = controller.exchange([], offer)
+    assert answer.stop == (5, 99)
+    assert [one.held for one in answer.start] == [Held(1, 2), Held(3, 2)], "the two lanes that it is told to clear"
+    assert ("start", (1, 3)) in memory.log
 
 
 def test_a_study_whose_workers_drop_at_random_makes_every_trial_once():
@@ -509,9 +513,7 @@ def test_a_study_whose_workers_drop_at_random_makes_every_trial_once():
             dropped = tuple(number for number in self.inner.lanes if numbers.random() < 0.1)
             for number in dropped:
                 del self.inner.lanes[number]
-            plain = self.inner.offer()
-            structure = plain.structure
-            return Offer(worker=plain.worker, lanes=plain.lanes, structure=structure, dropped=dropped)
+            return self.inner.offer()
 
     finish(controller, Forgetful(FakeWorker("a", 6)), Forgetful(FakeWorker("b", 4)))  # type: ignore[arg-type]
     audit(memory, here)
@@ -521,8 +523,8 @@ def test_the_database_requeues_some_of_a_workers_trials(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(n) for n in range(4)], "a")
         store.start(study, [make_trial(4)], "b")
-        store.record(study, "a", [make_report(n, 10) for n in range(4)])
-        assert store.requeue(study, "a", {1, 2, 4}) == [1, 2]
+        store.record(study, [make_report(n, 10) for n in range(4)])
+        assert store.release(study, held(1, 2)) == [Waiting(1), Waiting(2)]
         assert store.counts(study) == {"queued": 2, "running": 3}
 
 

@@ -92,7 +92,7 @@ def _saver() -> Any:
     try:
         from safetensors.numpy import save_file
     except ImportError as error:
-        raise StudyError("writing weights needs the package safetensors: pip install 'graft-search[export]'") from error
+        raise StudyError("writing weights needs the package safetensors: pip install safetensors") from error
     return save_file
 
 

@@ -5,6 +5,7 @@ Legend: L lanes, P parameters.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,8 +18,10 @@ from torch import Tensor
 from spaces import plugins
 from spaces.records import Ancestor, Metric, Report, Trial
 from workers.architectures import architectures
+from workers.checkpoints import Archive, SavedLane, SavedState, Snapshot
 from workers.judging import Judging
 from workers.layout import Layout
+from workers.parameters import under
 from workers.steps import step_of
 from workers.tasks import Batch, Task
 from workers.tracing import tree_map
@@ -29,6 +32,8 @@ NARROWEST = 2
 
 Rows = slice | Tensor
 """Which of some lanes."""
+Read = Callable[[str, str], Snapshot | None]
+"""A file's states, by its path and its SHA-256; None if it is not whole."""
 
 
 @dataclass(kw_only=True)
@@ -36,6 +41,8 @@ class Lane:
     """A trial's place in a pack, and how far it is."""
 
     number: int
+    fence: int
+    """Of the start of the trial that brought it here."""
     steps: int
     layout: Layout
     """How the trial's parameters lie without padding."""
@@ -43,6 +50,8 @@ class Lane:
     """Of what trains here now."""
     step: int = 0
     reported_step: int = 0
+    placed_step: int = 0
+    """Where it stood when it was placed."""
     ahead: list[tuple[int, Trial | Ancestor]] = field(default_factory=list[tuple[int, Trial | Ancestor]])
     """While an ancestor of the trial trains here: who takes the lane over next, and at which step; itself last."""
 
@@ -64,12 +73,15 @@ class Pack:
     """Trials of one structure, training together.
 
     A lane's numbers depend on its trial alone: data, dropout and initial parameters come from counter-based streams of
-    the trial's seed at the trial's own step, and no operation mixes lanes.
+    the trial's seed at the trial's own step, and no operation mixes lanes. So what a lane's `State` holds is all that a
+    checkpoint has to: there is no generator, and no place in the data, to be kept.
     """
 
-    def __init__(self, trial: Trial, *, width: int, device: str = "cpu") -> None:
+    def __init__(self, trial: Trial, *, width: int, device: str = "cpu", archive: Archive | None = None) -> None:
+        """A pack for trials of this one's structure; `archive`: where checkpoints of trials to be placed are read."""
         self.structure = trial.structure
         self.lanes: list[Lane | None] = [None] * max(width, NARROWEST)
+        self._archive = archive
         self._steps = self._room = 0
         self._device = torch.device(device)
         recipe = Recipe.of(trial.config)
@@ -102,24 +114,21 @@ class Pack:
     def place(self, trials: Iterable[Trial]) -> None:
         """Start trials of this pack's structure in free lanes.
 
-        A trial that goes on from another's state gets it from that one's lane, if it stands at that very step, and else
-        by training its ancestors first; the numbers are the same.
+        A trial with a checkpoint that is whole goes on from the newest. One that goes on from another's state gets it
+        from that one's lane, if it stands at that very step, and else by training its ancestors first. The numbers are
+        the same.
         """
+        read = functools.cache(self._read)  # a file has the states of many trials
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
-            place, parent = self.lanes.index(None), self._lane_of_parent(trial)
-            recipe = Recipe.of(trial.config)
-            steps = int(recipe.training.steps)
-            lane = Lane(number=trial.number, steps=steps, layout=layout_of(recipe), recipe=recipe)
-            if parent is None:
-                starts = (0, *(ancestor.until for ancestor in trial.lineage))
-                (_, first), *lane.ahead = zip(starts, (*trial.lineage, trial), strict=True)
-                lane.recipe = self._take_over(place, first)
-                self._write(place, begin(lane.recipe, self._layout, self._initial(first)))
+            place, parent, saved = self.lanes.index(None), self._lane_of_parent(trial), self._saved(trial, read)
+            if saved:
+                lane = self._restore(place, trial, saved)
+            elif parent is None:
+                lane = self._begin(place, trial)
             else:
-                self._write(place, tree_map(operator.itemgetter(parent), self._state))
-                self._take_over(place, trial)
-                lane.step = lane.reported_step = trial.parent_step
+                lane = self._copy(place, trial, parent)
+            lane.placed_step = lane.step
             self.lanes[place] = lane
 
     def release(self, numbers: Iterable[int]) -> None:
@@ -175,6 +184,23 @@ class Pack:
         self._steps = self._room = 0
         return counts
 
+    def snapshot(self) -> Snapshot | None:
+        """The states of the trials that have trained here, for `Archive.write`; None if there is none.
+
+        A lane that still trains an ancestor is left out, and one that has made no step: to go on from there saves none.
+        """
+        places = [
+            place for place, lane in enumerate(self.lanes) if lane and not lane.ahead and lane.step > lane.placed_step
+        ]
+        if not places:
+            return None
+        lanes = [self.lanes[place] for place in places]
+        return Snapshot(
+            structure=self.structure,
+            lanes=[SavedLane(lane.number, lane.fence, lane.step, lane.reported_step) for lane in lanes if lane],
+            tensors={name: stacked.cpu()[places] for name, stacked in _named(self._state).items()},
+        )
+
     def parameters(self, number: int) -> dict[str, Tensor]:
         """The current parameters of a running trial, by name; without padding."""
         place = self.running[number]
@@ -217,6 +243,55 @@ class Pack:
     def _stacked_start(self, trial: Trial) -> State:
         start = begin(self._recipe, self._layout, self._initial(trial))
         return tree_map(lambda t: t.expand(self.width, *t.shape).clone(), start)
+
+    def _lane(self, trial: Trial) -> Lane:
+        recipe = Recipe.of(trial.config)
+        return Lane(
+            number=trial.number,
+            fence=trial.fence,
+            steps=int(recipe.training.steps),
+            layout=layout_of(recipe),
+            recipe=recipe,
+        )
+
+    def _begin(self, place: int, trial: Trial) -> Lane:
+        """From step 0, of the first of the trial's line."""
+        lane, starts = self._lane(trial), (0, *(ancestor.until for ancestor in trial.lineage))
+        (_, first), *lane.ahead = zip(starts, (*trial.lineage, trial), strict=True)
+        lane.recipe = self._take_over(place, first)
+        self._write(place, begin(lane.recipe, self._layout, self._initial(first)))
+        return lane
+
+    def _copy(self, place: int, trial: Trial, parent: int) -> Lane:
+        """From the state of the trial in the lane `parent`."""
+        lane = self._lane(trial)
+        self._write(place, tree_map(operator.itemgetter(parent), self._state))
+        self._take_over(place, trial)
+        lane.step = lane.reported_step = trial.parent_step
+        return lane
+
+    def _restore(self, place: int, trial: Trial, saved: SavedState) -> Lane:
+        """From a checkpoint."""
+        lane = self._lane(trial)
+        self._take_over(place, trial)
+        for name, stacked in _named(self._state).items():
+            stacked[place] = saved.tensors[name]
+        lane.step, lane.reported_step = saved.lane.step, saved.lane.reported_step
+        return lane
+
+    def _read(self, path: str, sha256: str) -> Snapshot | None:
+        return self._archive.read(path, sha256) if self._archive else None
+
+    def _saved(self, trial: Trial, read: Read) -> SavedState | None:
+        """The newest state of the trial that is whole and has the form of a lane of this pack."""
+        own = {name: (stacked.shape[1:], stacked.dtype) for name, stacked in _named(self._state).items()}
+        for checkpoint in trial.checkpoints:
+            snapshot = read(checkpoint.path, checkpoint.sha256)
+            if snapshot and snapshot.structure == self.structure and checkpoint.number == trial.number:
+                state = snapshot.state(checkpoint)
+                if state and {name: (tensor.shape, tensor.dtype) for name, tensor in state.tensors.items()} == own:
+                    return state
+        return None
 
     def _lane_of_parent(self, trial: Trial) -> int | None:
         place = self.running.get(trial.parent) if trial.parent is not None else None
@@ -291,7 +366,7 @@ class Pack:
     def _diverged(self) -> list[Report]:
         bad: list[int] = self._state.diverged_at.tolist()
         return [
-            _diverged_report(lane.number, step, "the training loss")
+            _diverged_report(lane, step, "the training loss")
             for lane, step in zip(self.lanes, bad, strict=True)
             if lane and step
         ]
@@ -316,9 +391,10 @@ class Pack:
         lane.reported_step = lane.step
         self._state.loss_sum[place] = 0
         if not all(math.isfinite(metric.value) for metric in metrics):
-            return _diverged_report(lane.number, lane.step, "a validation metric", metrics)
+            return _diverged_report(lane, lane.step, "a validation metric", metrics)
         return Report(
             number=lane.number,
+            fence=lane.fence,
             step=lane.step,
             metrics=(*metrics, Metric("loss", "raw", "", mean_loss)),
             state="finished" if ends else "running",
@@ -351,6 +427,18 @@ def _padded(places: list[int]) -> list[int]:
     return (places + places[:1] * width)[:width]
 
 
-def _diverged_report(number: int, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
+def _named(state: State) -> dict[str, Tensor]:
+    """The tensors of a state by the names that they have in a checkpoint."""
+    return {
+        "parameters": state.parameters,
+        "step": state.step,
+        "loss_sum": state.loss_sum,
+        "diverged_at": state.diverged_at,
+        **under("moments", state.moments),
+        **under("shadow", state.shadow),
+    }
+
+
+def _diverged_report(lane: Lane, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
     error = f"{what} was not finite at step {step}"
-    return Report(number=number, step=step, metrics=metrics, state="diverged", error=error)
+    return Report(number=lane.number, fence=lane.fence, step=step, metrics=metrics, state="diverged", error=error)

@@ -3,11 +3,13 @@
 The loop is the same wherever it runs. A lane freed by completion, divergence or a stopping policy is filled with the
 next trial of the same structure while its neighbours go on; when a structure has no trials left, the pack narrows with
 its last lanes, and then the worker asks for another structure. When memory runs out, the half of the lanes that is
-furthest goes on, and the controller is told of the others, which go back in the queue.
+furthest goes on; the others, which its next offer does not hold, go back in the queue. While the controller does not
+answer, as when its database is away, the lanes train on.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -15,20 +17,25 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from spaces.errors import PluginError
-from spaces.records import Directives, Offer, Report, Trial
+from spaces.records import Checkpoint, Directives, Held, Offer, Report, Trial
+from workers.checkpoints import Archive
+from workers.courier import JOURNAL, Courier, Exchange, numbers_in
 from workers.memory import Shortage, attempt
 from workers.pack import NARROWEST, Pack
-
-Exchange = Callable[[Sequence[Report], Offer], Directives]
-"""Reports in, directives out; returns only when the reports are recorded."""
+from workers.pulse import Pulse
 
 EXCHANGE_SECONDS = 2.0
 """A worker speaks to the controller at least this often, so that a stop is heard."""
+SAVE_SECONDS = 600.0
+"""What a death may cost a trial, unless it is told otherwise."""
 CHECK_STEPS = 50
 """Steps between looks at the clock and at diverged lanes."""
 
 LEAST_ROUNDS = 4
 """Packs are not wider than they begin when fewer trials wait: one worker would hold what others could be training."""
+
+
+_log = logging.getLogger("graft.worker")
 
 
 class Finder(Protocol):
@@ -54,6 +61,14 @@ class Worker:
     """Lanes of a pack to begin with, and by how many it may widen at once: the workers of a queue share it evenly."""
     finder: Finder | None = None
     """Says how wide packs may become while many trials wait; None: not wider than they begin."""
+    renew: Callable[[], bool] = lambda: True
+    """Says that the worker lives, and whether its lease is still its own; called from other threads."""
+    archive: Archive | None = None
+    """Where checkpoints go; None: nowhere."""
+    save_seconds: float = SAVE_SECONDS
+    """Seconds between checkpoints."""
+    log: str = ""
+    """Where what it says of itself can be read."""
     idle: Callable[[], None] = field(default=lambda: time.sleep(0.2))
     """Called when there is nothing to train yet, because others still run what might come back."""
     pack: Pack | None = None
@@ -67,41 +82,84 @@ class Worker:
     """Seconds that free lanes have cost since the pack has its width."""
     _rounds: float = field(init=False, default=0.0)
     """How often the trials that wait would fill all lanes at work."""
-    _dropped: list[int] = field(init=False, default_factory=list[int])
+    _saved: tuple[Checkpoint, ...] = field(init=False, default=())
+    """What the next offer says of a checkpoint."""
+    _written: float = field(init=False, default_factory=time.monotonic)
+    """When the last checkpoint was written."""
+    _counted: tuple[int, int] = field(init=False, default=(0, 0))
+    """Steps and room, as in `Offer`, since the last one."""
+    _moved: bool = field(init=False, default=False)
+    """Whether it has trained since."""
 
     def __post_init__(self) -> None:
         self._most = self.width
 
-    def run(self) -> None:
-        """Exchange and train until done."""
+    def run(self) -> bool:
+        """Exchange and train until done; False if the lease ran out, and everything that it held is dropped."""
         reports: list[Report] = []
-        while True:
-            offer = self._offer()
-            directives = self.exchange(reports, offer)
-            if directives.done:
-                return
-            self._dropped, self._rounds = [], directives.rounds
-            reports = self._apply(directives) or self._train()
-            if self.pack is None and offer.structure is None and not reports:
-                self.idle()
+        with Courier(self.exchange) as courier, Pulse(self.renew) as pulse:
+            while pulse.alive():
+                offer = self._offer()
+                courier.send(reports, offer)
+                directives, reports = self._answered(courier, pulse)
+                if directives is None or directives.lost:
+                    break
+                if directives.done:
+                    return True
+                self._rounds = directives.rounds
+                reports += self._apply(directives)
+                self._save(asked=directives.save)
+                if not (reports or directives.save or self._saved):
+                    reports = self._train()
+                if self.pack is None and offer.structure is None and not reports:
+                    self.idle()
+        self.pack = None
+        return False
+
+    def _answered(self, courier: Courier, pulse: Pulse) -> tuple[Directives | None, list[Report]]:
+        """The controller's answer, and what the lanes report until it comes; None if the lease ran out meanwhile."""
+        journal: list[Report] = []
+        directives = courier.answer(EXCHANGE_SECONDS)
+        while directives is None and pulse.alive():
+            if numbers_in(journal) < JOURNAL:
+                journal += self._train()
+            directives = courier.answer(0.0 if self.pack and self.pack.running else EXCHANGE_SECONDS)
+        return directives, journal
 
     def _offer(self) -> Offer:
-        structure, lanes, steps, room = None, min(self.width, self._most), 0, 0
+        structure, lanes = None, min(self.width, self._most)
+        holds: tuple[Held, ...] = ()
         if self.pack:
             self._most = self._wanted(self._sample)
             widened = min(self._most, self.pack.width + self.width)
-            structure, lanes = self.pack.structure, max(0, widened - len(self.pack.running))
-            steps, room = self.pack.take_counts()
+            holds = tuple(Held(lane.number, lane.fence) for lane in self.pack.lanes if lane)
+            structure, lanes = self.pack.structure, max(0, widened - len(holds))
+        saved, self._saved = self._saved, ()
+        counted, self._counted = self._counted, (0, 0)
         return Offer(
             worker=self.name,
             lanes=lanes,
             structure=structure,
             host=socket.gethostname(),
             device=self.device,
-            steps=steps,
-            room=room,
-            dropped=tuple(self._dropped),
+            steps=counted[0],
+            room=counted[1],
+            holds=holds,
+            log=self.log,
+            saved=saved,
         )
+
+    def _save(self, *, asked: bool) -> None:
+        """Write a checkpoint of the pack if the controller asks, or if it is time."""
+        due = self._moved and time.monotonic() > self._written + self.save_seconds
+        snapshot = self.pack.snapshot() if self.pack and self.archive and (asked or due) else None
+        if self.archive is None or snapshot is None:
+            return
+        self._written, self._moved = time.monotonic(), False
+        try:
+            self._saved = self.archive.write(self.name, snapshot)
+        except OSError as error:
+            _log.warning("no checkpoint was written: %s", error)
 
     def _wanted(self, trial: Trial) -> int:
         """Most lanes of a pack of this trial's structure."""
@@ -127,7 +185,7 @@ class Worker:
         except PluginError as error:
             if any(trial.source is None for trial in trials):
                 raise
-            return [_failed(trial.number, 0, str(error)) for trial in trials]
+            return [_failed(trial.held, 0, str(error)) for trial in trials]
 
     def _fitted(self, trials: Sequence[Trial]) -> list[Report]:
         """Make a pack of as many of the trials as memory has room for."""
@@ -138,22 +196,21 @@ class Worker:
         while isinstance(made, Shortage) and lanes > NARROWEST:
             lanes = self._fit(lanes)
             made = self._packed(trials[:lanes])
-        self._dropped += [trial.number for trial in trials[lanes:]]
         if isinstance(made, Shortage):
-            return [_failed(trial.number, trial.parent_step, _told(made)) for trial in trials[:lanes]]
+            return [_failed(trial.held, trial.parent_step, _told(made)) for trial in trials[:lanes]]
         self.pack = made
         return []
 
     def _packed(self, trials: Sequence[Trial]) -> Pack | Shortage:
         def make() -> Pack:
-            pack = Pack(trials[0], width=len(trials), device=self.device)
+            pack = Pack(trials[0], width=len(trials), device=self.device, archive=self.archive)
             pack.place(trials)
             return pack
 
         return attempt(make, self.device)
 
     def _fill(self, pack: Pack, trials: Sequence[Trial]) -> None:
-        """Place more trials in the pack; those for which it cannot grow are dropped."""
+        """Place more trials in the pack; those for which it cannot grow are not held."""
 
         def place() -> None:
             width = fitting(pack.width, len(pack.running) + len(trials), self._idle, pack.width_seconds)
@@ -163,15 +220,17 @@ class Worker:
             pack.place(trials)
 
         if attempt(place, self.device):
-            running = pack.running
             self._most = self._limits[pack.structure] = pack.width
-            self._dropped += [trial.number for trial in trials if trial.number not in running]
 
     def _train(self) -> list[Report]:
+        self._moved = True
         start, reports = time.monotonic(), list[Report]()
         free = self.pack.free / self.pack.width if self.pack else 0.0
         while self.pack and not reports and time.monotonic() < start + EXCHANGE_SECONDS:
-            reports = self._steps(self.pack)
+            pack = self.pack
+            reports = self._steps(pack)
+            steps, room = pack.take_counts()
+            self._counted = self._counted[0] + steps, self._counted[1] + room
         self._idle += free * (time.monotonic() - start)
         if self.finder:
             self.finder.trained(time.monotonic() - start)
@@ -183,16 +242,13 @@ class Worker:
 
     def _halve(self, pack: Pack, shortage: Shortage) -> list[Report]:
         """Go on with the half of the lanes that is furthest; those of a pack as narrow as can be have failed."""
-        steps = {lane.number: lane.step for lane in pack.lanes if lane}
+        lanes = [lane for lane in pack.lanes if lane]
         if pack.width == NARROWEST:
             self.pack = None
-            return [_failed(number, step, _told(shortage)) for number, step in steps.items()]
+            return [_failed(Held(lane.number, lane.fence), lane.step, _told(shortage)) for lane in lanes]
         width = self._fit(pack.width)
-        others = sorted(steps, key=lambda number: -steps[number])[width:]
-        self._dropped += others
-        pack.release(others)
+        pack.release(lane.number for lane in sorted(lanes, key=lambda lane: -lane.step)[width:])
         if attempt(lambda: pack.resize(width), self.device):  # not even that: the next pack starts from nothing
-            self._dropped += pack.running
             self.pack = None
         return []
 
@@ -202,8 +258,8 @@ class Worker:
         return self._most
 
 
-def _failed(number: int, step: int, error: str) -> Report:
-    return Report(number=number, step=step, metrics=(), state="failed", error=error)
+def _failed(one: Held, step: int, error: str) -> Report:
+    return Report(number=one.number, fence=one.fence, step=step, metrics=(), state="failed", error=error)
 
 
 def _told(shortage: Shortage) -> str:

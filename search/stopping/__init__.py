@@ -10,11 +10,17 @@ from spaces.records import Report, Trial
 from spaces.settings import Objective
 
 if TYPE_CHECKING:
+    from search.stopping._measures import Measure
     from spaces.space import Space
 
 
 class Monitor(ABC):
     """A stopping policy at work on one study."""
+
+    @property
+    @abstractmethod
+    def measure(self) -> Measure:
+        """What it looks at; reports without it say nothing to it."""
 
     @abstractmethod
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:

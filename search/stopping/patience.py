@@ -51,6 +51,11 @@ class PatienceMonitor(Monitor):
         self._members: dict[int, _Member] = {}
         self._groups: defaultdict[int, set[int]] = defaultdict(set)
 
+    @property
+    def measure(self) -> Measure:
+        """The metric that it watches."""
+        return self._measure
+
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """All known trials of every group of these reports in which nothing improves any more."""
         for report in reports:

@@ -91,6 +91,11 @@ class PopulationMonitor(Breeder):
         self._copied: dict[int, int] = {}
         """Trial -> the last step at which it was copied, which it is to reach again if it starts again."""
 
+    @property
+    def measure(self) -> Measure:
+        """The metric that it watches."""
+        return self._measure
+
     def recall(self, copied: Mapping[int, int]) -> None:
         """After a restart: who was copied, and when."""
         self._copied = {**copied}

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spaces.records import Directives, Offer, Report
+
+
+class Saving(NamedTuple):
+    """Where the checkpoints of a study go."""
+
+    place: str
+    """A folder that all workers share, or a URL that fsspec knows."""
+    study: str
+    seconds: float
+    """How often each worker writes one."""
 
 
 class Steering(Protocol):
@@ -17,4 +27,12 @@ class Steering(Protocol):
 
     def lost(self, worker: str) -> None:
         """A worker died: its trials go back to the queue."""
+        ...
+
+    def renew(self, worker: str) -> bool:
+        """A worker lives; False if its lease ran out. Answers at once, whatever else is under way."""
+        ...
+
+    def sweep(self) -> None:
+        """Called every second or so: workers that fell silent lose their trials."""
         ...

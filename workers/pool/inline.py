@@ -6,12 +6,13 @@ Python's lock inside an operation, so that the cores train side by side.
 
 from __future__ import annotations
 
+import functools
 import threading
 import uuid
 from collections.abc import Sequence
 
 from spaces.records import Directives, Offer, Report
-from workers.pool import Steering
+from workers.pool import Saving, Steering
 from workers.pool.devices import default_workers
 from workers.pool.process import prepare
 from workers.pool.widths import employed
@@ -20,16 +21,23 @@ SIGNALS_EVERY = 0.2
 """Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""
 
 
-def run(controller: Steering, *, device: str, width: int | None = None, workers: int | None = None) -> None:
+def run(
+    controller: Steering,
+    *,
+    device: str,
+    width: int | None = None,
+    workers: int | None = None,
+    saving: Saving | None = None,
+) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
 
-    `width` None: found as it trains (`widths`); `workers` None: as many as suit the device.
+    `width` None: found as it trains (`widths`); `workers` None: as many as suit the device; `saving` None: no
+    checkpoints are written.
     """
     prepare()
     desk = _Desk(controller)
-    launch = uuid.uuid4().hex[:8]  # a worker's name is never used again, so that a late write of it can be told
-    names = [f"inline-{index}-{launch}" for index in range(workers or default_workers(device))]
-    threads = [threading.Thread(target=desk.employ, args=(name, device, width), daemon=True) for name in names]
+    slots = range(workers or default_workers(device))
+    threads = [threading.Thread(target=desk.employ, args=(slot, device, width, saving), daemon=True) for slot in slots]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -57,10 +65,14 @@ class _Desk:
                 self.failure = error
                 raise
 
-    def employ(self, name: str, device: str, width: int | None) -> None:
-        """Run one worker to its end; what it raises sends the others home."""
+    def employ(self, slot: int, device: str, width: int | None, saving: Saving | None) -> None:
+        """Run workers, one after the other as leases run out, to the end; what one raises sends the others home."""
         try:
-            employed(name, self.exchange, device, width).run()
+            done = False
+            while not done:
+                name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"  # never used again: a late word of it can be told
+                renew = functools.partial(self._controller.renew, name)
+                done = employed(name, self.exchange, device, width, renew=renew, saving=saving).run()
         except BaseException as error:
             with self._turn:
                 self.failure = self.failure or error

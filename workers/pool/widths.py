@@ -25,15 +25,18 @@ from typing import final
 import torch
 
 from spaces.records import Trial
+from workers.checkpoints import Archive
+from workers.courier import Exchange
 from workers.memory import Shortage, attempt, free_bytes, lane_bytes
 from workers.native import cache_folder
 from workers.pack import NARROWEST
+from workers.pool import Saving
 from workers.pool.devices import default_width, default_workers, device_name
 from workers.pool.remembered import Rates, Remembered
 from workers.pool.timing import best_rate
 from workers.steps import step_of
 from workers.train import Recipe
-from workers.worker import Exchange, Worker
+from workers.worker import Worker
 
 TOLERANCE = 0.05
 WIDEST = 4096
@@ -141,12 +144,28 @@ class FoundWidths:
         return key
 
 
-def employed(name: str, exchange: Exchange, device: str, width: int | None) -> Worker:
+def employed(
+    name: str,
+    exchange: Exchange,
+    device: str,
+    width: int | None,
+    *,
+    renew: Callable[[], bool],
+    saving: Saving | None = None,
+    log: str = "",
+) -> Worker:
     """A worker whose packs have at most `width` lanes; None: as many as it finds best."""
-    if width:
-        return Worker(name=name, exchange=exchange, device=device, width=width)
-    finder = FoundWidths(device=device)
-    return Worker(name=name, exchange=exchange, device=device, width=default_width(device), finder=finder)
+    return Worker(
+        name=name,
+        exchange=exchange,
+        device=device,
+        width=width or default_width(device),
+        finder=None if width else FoundWidths(device=device),
+        renew=renew,
+        archive=Archive(saving.place, saving.study) if saving else None,
+        save_seconds=saving.seconds if saving else 0.0,
+        log=log,
+    )
 
 
 def _versions() -> str:

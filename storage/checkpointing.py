@@ -1,0 +1,73 @@
+"""The rows of checkpoints: which files hold the state of a trial in training; two of each, so that one may be bad.
+
+Each function is a step of a transaction that its caller opened, and for trials that the writer still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from spaces.records import Checkpoint
+from storage.database import Insert
+from storage.history import Past
+from storage.schema import Now, checkpoints, trial_id, trials
+
+KEPT = 2
+_ORDER = (checkpoints.c.fence.desc(), checkpoints.c.step.desc())
+_NEWEST = select(checkpoints.c.step).where(checkpoints.c.trial_id == bindparam("trial")).order_by(*_ORDER).limit(KEPT)
+_THIN = delete(checkpoints).where(checkpoints.c.trial_id == bindparam("trial"), checkpoints.c.step.not_in(_NEWEST))
+_PROGRESS = update(trials).where(trials.c.id == bindparam("trial"), trials.c.deaths > 0).values(deaths=0)
+
+
+def add(
+    connection: Connection, insert: Insert, study_id: int, saved: Sequence[Checkpoint], pasts: Mapping[int, Past]
+) -> None:
+    """Write where the states of trials lie, and forget older ones; `pasts`: number -> what their histories know."""
+    rows = [
+        {**one._asdict(), "trial_id": trial_id(study_id, one.number), "past": pasts.get(one.number, Past()).packed()}
+        for one in saved
+    ]
+    for row in rows:
+        del row["number"]
+    if not rows:
+        return
+    fresh = {name: insert.excluded[name] for name in ("fence", "path", "place", "sha256", "past", "created_at")}
+    statement = insert.values(created_at=Now())
+    connection.execute(statement.on_conflict_do_update(index_elements=["trial_id", "step"], set_=fresh), rows)
+    these = [{"trial": row["trial_id"]} for row in rows]
+    connection.execute(_THIN, these)
+    connection.execute(_PROGRESS, these)
+
+
+def kept(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoint, ...]]:
+    """Id of a trial -> where it can go on, the newest first; only of those of these trials that can."""
+    c = checkpoints.c
+    number = select(trials.c.number).where(trials.c.id == c.trial_id).scalar_subquery()
+    these = select(c.trial_id, number, c.fence, c.step, c.path, c.place, c.sha256).where(c.trial_id.in_(ids))
+    found: dict[int, tuple[Checkpoint, ...]] = {}
+    for trial, *row in connection.execute(these.order_by(c.trial_id, *_ORDER)):
+        found[trial] = (*found.get(trial, ()), Checkpoint(*row))
+    return found
+
+
+def pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:
+    """Id of a trial -> what its history knew at its furthest checkpoint."""
+    c = checkpoints.c
+    these = select(c.trial_id, c.past).where(c.trial_id.in_(ids)).order_by(c.step)
+    return {trial: Past.unpacked(past) for trial, past in connection.execute(these)}
+
+
+def drop(connection: Connection, ids: Iterable[int]) -> None:
+    """Forget the checkpoints of trials that ended."""
+    rows = [{"trial": trial} for trial in ids]
+    if rows:
+        connection.execute(delete(checkpoints).where(checkpoints.c.trial_id == bindparam("trial")), rows)
+
+
+def paths(connection: Connection, study_id: int) -> frozenset[str]:
+    """The files that any trial of the study can go on from."""
+    first, last = trial_id(study_id, 0), trial_id(study_id + 1, 0)
+    these = select(checkpoints.c.path).where(checkpoints.c.trial_id >= first, checkpoints.c.trial_id < last)
+    return frozenset(connection.scalars(these.distinct()))

@@ -1,0 +1,146 @@
+"""Hit at every point, a study ends as if nothing had happened: after a kill, an error once, or an error for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.wiring import enrol, families
+from spaces import load
+from tests.crashing import DIED, SIZES, STUDY
+from tests.databases import Server, raw
+from tests.launches import ROOT, SPACE
+
+MOST = 500
+"""Points that a run may have; it has some sixty."""
+Rows = list[tuple[Any, ...]]
+
+
+class Crashes:
+    """Runs studies in a process that forks them."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, mode: str, at: int, url: str, folder: Path) -> tuple[int, str]:
+        """Exit status, and what was said last."""
+        assert self._process.stdin
+        assert self._process.stdout
+        print(json.dumps([mode, at, url, str(folder)]), file=self._process.stdin, flush=True)
+        status, said = json.loads(self._process.stdout.readline())
+        return status, said
+
+
+@pytest.fixture(scope="module")
+def crashes() -> Iterator[Crashes]:
+    command = [sys.executable, "-m", "tests.crashing"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield Crashes(process)
+        assert process.stdin
+        process.stdin.close()
+
+
+def begun(url: str) -> str:
+    """A new study in an empty database."""
+    enrol(url, STUDY, load(SPACE, families(), SIZES))
+    return url
+
+
+def stored(url: str) -> tuple[Rows, Rows]:
+    """What a study leaves: its trials, and all their numbers."""
+    return (
+        raw(url, "SELECT number, state, steps, objective, error FROM trials ORDER BY number"),
+        raw(url, "SELECT trial_id, step, name, variant, condition, value FROM metrics ORDER BY 1, 2, 3, 4, 5"),
+    )
+
+
+def check(url: str, undisturbed: tuple[Rows, Rows]) -> None:
+    assert stored(url) == undisturbed
+    assert raw(url, "SELECT state FROM studies") == [("finished",)]
+    assert raw(url, "SELECT count(*) FROM checkpoints") == [(0,)]
+
+
+class Places:
+    """New, empty databases of one kind, and folders."""
+
+    def __init__(self, kind: str, folder: Path, postgres: Server | None) -> None:
+        self.kind, self.folder, self.postgres, self.count = kind, folder, postgres, 0
+
+    def __iter__(self) -> Iterator[tuple[str, Path]]:
+        while True:
+            self.count += 1
+            place = self.folder / str(self.count)
+            place.mkdir()
+            if not self.postgres:
+                yield f"sqlite:///{place}/graft.db", place
+                continue
+            with self.postgres.database() as url:
+                yield url, place
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
+    server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
+    return Places(request.param, tmp_path, server)
+
+
+def undisturbed(crashes: Crashes, places: Places) -> tuple[Rows, Rows]:
+    url, folder = next(iter(places))
+    assert crashes.run("none", 0, begun(url), folder)[0] == 0
+    found = stored(url)
+    assert [row[1] for row in found[0]] == ["finished"] * 4
+    assert len({row[:2] for row in found[1]}) == 8
+    return found
+
+
+def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1) -> int:
+    """Runs hit at point 1, 2, 3, ... until one passes untouched, each gone on with; how many there were."""
+    expected = undisturbed(crashes, places)
+    for at, (url, folder) in zip(range(1, MOST, stride), places, strict=False):
+        status, said = crashes.run(mode, at, begun(url), folder)
+        assert status in (0, 2, DIED), said
+        if status:
+            assert crashes.run("none", 0, url, folder)[0] == 0, said
+        check(url, expected)
+        if not status and int(said.split()[0]) < at:
+            return at
+    pytest.fail("a run never ends untouched")
+
+
+def test_killed_at_every_point_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
+    assert hit_everywhere(crashes, places, "die") > 40
+
+
+@pytest.mark.parametrize("mode", ["once", "ever"])
+def test_an_error_at_any_point_costs_nothing(crashes: Crashes, places: Places, mode: str):
+    assert hit_everywhere(crashes, places, mode, stride=5) > 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["once", "ever"])
+def test_an_error_at_every_point_costs_nothing(crashes: Crashes, places: Places, mode: str):
+    assert hit_everywhere(crashes, places, mode) > 40
+
+
+@pytest.mark.slow
+def test_killed_again_while_it_recovers_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
+    chance, expected = random.Random(7), undisturbed(crashes, places)
+    for _, (url, folder) in zip(range(100), places, strict=False):
+        begun(url)
+        for _ in range(3):
+            crashes.run("die", chance.randint(1, 60), url, folder)
+        assert crashes.run("none", 0, url, folder)[0] == 0
+        check(url, expected)

@@ -1,0 +1,211 @@
+"""Who may write: nine writes, each by who holds the trial and by who held it before, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from spaces.errors import StudyError
+from spaces.records import Checkpoint, Ending, Heard, State, Waiting
+from storage import Store, open_store
+from tests.databases import OBJECTIVE, claimed, heard, held, make_report, make_trial, raw
+
+ROWS = (
+    "SELECT number, state, fence, worker, steps, objective, deaths, error FROM trials ORDER BY number",
+    "SELECT trial_id, step, name, value FROM metrics ORDER BY 1, 2, 3",
+    "SELECT trial_id, step, fence, path FROM checkpoints ORDER BY 1, 2",
+)
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write on trial 0 by who started it as `fence`; what must be true of the row if it was let through."""
+
+    act: Callable[[Store, int, int], object]
+    done: str
+
+
+def ending(state: State, fence: int) -> Ending:
+    error = None if state in ("finished", "pruned") else "because"
+    return Ending(number=0, fence=fence, state=state, objective=None, error=error)
+
+
+def saved(fence: int) -> Checkpoint:
+    return Checkpoint(number=0, fence=fence, step=10, path="/p", place=3, sha256="f")
+
+
+WRITES = {
+    "metrics": Write(lambda store, study, fence: store.record(study, [make_report(0, 20, fence=fence)]), "steps = 20"),
+    "checkpoint": Write(
+        lambda store, study, fence: store.record(study, [], [], [saved(fence)]),
+        "EXISTS (SELECT 1 FROM checkpoints WHERE trial_id = trials.id)",
+    ),
+    "finish": Write(
+        lambda store, study, fence: store.record(study, [], [ending("finished", fence)]), "state = 'finished'"
+    ),
+    "diverge": Write(
+        lambda store, study, fence: store.record(study, [], [ending("diverged", fence)]), "state = 'diverged'"
+    ),
+    "fail": Write(lambda store, study, fence: store.end(study, [ending("failed", fence)]), "state = 'failed'"),
+    "stop": Write(lambda store, study, fence: store.end(study, [ending("pruned", fence)]), "state = 'pruned'"),
+    "release": Write(
+        lambda store, study, fence: store.release(study, held(0, fence=fence)), "state = 'queued' AND deaths = 0"
+    ),
+    "rescue": Write(
+        lambda store, study, fence: store.rescue(study, held(0, fence=fence)), "state = 'queued' AND deaths = 1"
+    ),
+    "make room": Write(
+        lambda store, study, fence: store.start(study, [make_trial(7)], "w", [ending("pruned", fence)]),
+        "state = 'pruned'",
+    ),
+}
+
+
+def seen(url: str) -> list[list[tuple[Any, ...]]]:
+    return [raw(url, rows) for rows in ROWS]
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
+def test_who_held_a_trial_before_changes_no_row_and_who_holds_it_changes_one(url: str, write: Write):
+    with claimed(url) as (store, study):
+        assert store.start(study, [make_trial(0), make_trial(1)], "old") == {0: 1, 1: 1}
+        store.release(study, held(0))
+        assert store.start(study, [make_trial(0)], "old") == {0: 2}, "a name is no fence"
+        before = seen(url)
+        write.act(store, study, 1)
+        if write is WRITES["make room"]:  # the new trial is written, the verdict is not
+            raw(url, f"DELETE FROM trials WHERE number = 7 AND study_id = {study}")
+        assert seen(url) == before
+        write.act(store, study, 2)
+        assert raw(url, f"SELECT number FROM trials WHERE number = 0 AND {write.done}") == [(0,)]
+        others = [row for row in raw(url, ROWS[0]) if row[0] not in (0, 7)]
+        assert others == [row for row in before[0] if row[0] == 1]
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
+def test_a_write_made_again_as_its_answer_was_lost_comes_to_the_same(url: str, write: Write):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        first = write.act(store, study, 1)
+        before = seen(url)
+        assert write.act(store, study, 1) == first
+        assert seen(url) == before
+
+
+def test_a_start_takes_a_trial_that_waits_and_no_other(url: str):
+    """The ninth write, of whom there is no holder yet: only one of two gets the trial."""
+    with claimed(url) as (store, study):
+        assert store.start(study, [make_trial(0)], "a") == {0: 1}
+        with pytest.raises(StudyError, match=r"trials \[0\] have ended or run elsewhere; b cannot start them"):
+            store.start(study, [make_trial(0)], "b")
+        store.release(study, held(0))
+        assert store.start(study, [make_trial(0)], "b") == {0: 2}
+        store.end(study, [replace(ending("pruned", 2))])
+        with pytest.raises(StudyError, match=r"trials \[0\] have ended"):
+            store.start(study, [make_trial(0)], "b")
+
+
+def test_one_stale_lane_in_a_living_pack_costs_nothing_of_the_others(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(n) for n in range(3)], "pack")
+        store.release(study, held(1))
+        store.start(study, [make_trial(1)], "other")
+        reports = [make_report(number, 10) for number in range(3)]
+        assert store.record(study, reports, [replace(ending("finished", 1), number=n) for n in (0, 1)]) == {0, 2}
+    rows = raw(url, "SELECT number, state, steps FROM trials ORDER BY number")
+    assert rows == [(0, "finished", 10), (1, "running", 0), (2, "running", 10)]
+
+
+def leased(url: str, columns: str = "id, state") -> list[tuple[Any, ...]]:
+    return raw(url, f"SELECT {columns} FROM workers ORDER BY id")
+
+
+def test_a_lease_runs_out_by_the_databases_clock_and_is_not_renewed_any_more(url: str):
+    with claimed(url) as (store, study):
+        assert store.leases(study, [heard("alive"), heard("silent", seconds=61)], 60) == ["silent"]
+        assert store.leases(study, [heard("alive"), heard("silent")], 60) == ["silent"], (
+            "told again: an answer gets lost"
+        )
+        assert leased(url) == [("alive", "running"), ("silent", "lost")]
+
+
+def test_a_clock_that_jumps_ends_leases_or_lengthens_them_and_nothing_else(url: str):
+    """The only clock that counts is the database's; what a jump of it does to a lease, moving the lease does."""
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        store.leases(study, [heard()], 60)
+        ago = "datetime(lease_until, '-2 hours')" if url.startswith("sqlite") else "lease_until - interval '2 hours'"
+        assert store.leases(study, [], 60) == []
+        raw(url, f"UPDATE workers SET lease_until = {ago}")
+        assert store.leases(study, [], 60) == ["w"]
+        assert store.rescue(study, held(0)) == [Waiting(0, deaths=1)]
+        assert store.start(study, [make_trial(0)], "x") == {0: 2}
+        assert store.record(study, [make_report(0, 10)]) == frozenset(), "what the old one says is late"
+
+
+def test_a_worker_of_an_earlier_controller_is_lost_at_the_claim_and_cannot_be_renewed(url: str):
+    with claimed(url) as (store, study):
+        store.leases(study, [heard("old")], 60)
+    with open_store(url) as store:
+        store.claim(study, policy="full", objective=OBJECTIVE)
+        assert leased(url, "id, state, fence") == [("old", "lost", 1)]
+        store.leases(study, [heard("old"), heard("new")], 60)
+        assert leased(url, "id, state, fence") == [("new", "running", 2), ("old", "lost", 1)]
+
+
+def test_who_goes_home_keeps_no_lease(url: str):
+    with claimed(url) as (store, study):
+        gone: Heard = heard(state="done", seconds=100)
+        store.leases(study, [heard()], 60)
+        assert store.leases(study, [gone], 60) == []
+        assert leased(url) == [("w", "done")]
+
+
+def test_a_trial_goes_on_from_its_newest_checkpoints_with_the_reports_up_to_there(url: str):
+    def at(step: int, fence: int = 1) -> Checkpoint:
+        return saved(fence)._replace(step=step, path=f"/p{step}")
+
+    with claimed(url, "thin") as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        for step in range(10, 60, 10):
+            store.record(study, [make_report(0, step, tvd=1 / step)], [], [at(step)] if step < 50 else [])
+        assert raw(url, "SELECT step FROM checkpoints ORDER BY step") == [(30,), (40,)]
+        before = raw(url, "SELECT * FROM metrics ORDER BY 1, 2, 3")
+        [waiting] = store.rescue(study, held(0))
+        assert waiting == Waiting(0, deaths=1, checkpoints=(at(40), at(30)))
+        assert raw(url, "SELECT DISTINCT step FROM metrics ORDER BY step") == [(10,), (20,), (30,), (40,)]
+        [(_, again)] = store.queued(study)
+        assert again == waiting
+        store.start(study, [replace(make_trial(0), checkpoints=waiting.checkpoints)], "w")
+        assert raw(url, "SELECT steps, fence FROM trials") == [(40, 2)]
+        assert store.record(study, [make_report(0, 50, tvd=1 / 50, fence=2)]) == {0}
+        assert raw(url, "SELECT * FROM metrics ORDER BY 1, 2, 3") == before
+        store.record(study, [], [], [at(50, fence=2)])
+        assert raw(url, "SELECT deaths FROM trials") == [(0,)], "it has come further"
+        store.end(study, [ending("pruned", 2)])
+        assert raw(url, "SELECT count(*) FROM checkpoints") == [(0,)]
+        assert store.checkpoint_paths(study) == frozenset()
+
+
+def test_what_history_forgets_does_not_depend_on_a_death(url: str):
+    """Thinned as an uninterrupted trial is, as a checkpoint keeps what the policy must know."""
+    with claimed(url, "thin") as (store, study):
+        store.start(study, [make_trial(0), make_trial(1)], "w")
+        for index in range(1, 60):
+            report = make_report(0, index, tvd=abs(index - 40.0))
+            store.record(study, [report, replace(report, number=1, fence=1 + (index > 33))])
+            if index == 30:
+                store.record(study, [], [], [saved(1)._replace(number=1, step=30)])
+            if index == 33:
+                [waiting] = store.rescue(study, held(1))
+                store.start(study, [replace(make_trial(1), checkpoints=waiting.checkpoints)], "w")
+                for again in (31, 32, 33):
+                    store.record(study, [replace(make_report(1, again, tvd=abs(again - 40.0)), fence=2)])
+    steps = [
+        raw(url, f"SELECT DISTINCT step FROM metrics WHERE trial_id = {study * 10**9 + n} ORDER BY step")
+        for n in (0, 1)
+    ]
+    assert steps[0] == steps[1]

@@ -1,0 +1,199 @@
+"""A controller whose server goes away: what it writes is written once, when it is back, and by nobody else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Engine
+
+import storage.session
+from spaces.errors import StorageError, StudyError
+from storage import Store, open_store
+from storage.database import AwayError
+from tests.databases import OBJECTIVE, Server, claimed, heard, held, make_report, make_trial, new_study, raw
+from tests.test_fences import ROWS, ending, saved
+
+KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture
+def url(postgres: Server) -> Iterator[str]:
+    """A server; a file does not go away."""
+    with postgres.database() as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage.session, "FIRST_PAUSE", 0.01)
+
+
+def hang_up(url: str) -> None:
+    """The server ends every session of the database but this one."""
+    raw(url, KILL.format(url.partition("@/")[2].partition("?")[0]))
+
+
+@contextmanager
+def cutting(url: str, moment: str) -> Iterator[list[str]]:
+    """The next transaction loses its connection at this moment of it; says when that has happened."""
+    fired: list[str] = []
+
+    def cut(connection: Connection) -> None:
+        if not fired:
+            fired.append(moment)
+            hang_up(url)
+
+    def after(connection: Connection) -> None:
+        """The commit is done, and its answer lost."""
+        if not fired:
+            fired.append(moment)
+            driver: Any = connection.connection.driver_connection
+            driver.commit()
+            hang_up(url)
+
+    event.listen(Engine, "commit", after if moment == "after the commit" else cut)
+    try:
+        yield fired
+    finally:
+        event.remove(Engine, "commit", after if moment == "after the commit" else cut)
+
+
+WRITES: dict[str, Callable[[Store, int], object]] = {
+    "start": lambda store, study: store.start(study, [make_trial(0), make_trial(5)], "w"),
+    "start in place": lambda store, study: store.start(
+        study, [make_trial(6)], "w", [replace(ending("pruned", 1), number=2)]
+    ),
+    "record": lambda store, study: store.record(
+        study, [make_report(1, 10)], [replace(ending("finished", 1), number=2)]
+    ),
+    "checkpoint": lambda store, study: store.record(study, [], [], [saved(1)._replace(number=1)]),
+    "end": lambda store, study: store.end(study, [replace(ending("failed", 1), number=2)]),
+    "release": lambda store, study: store.release(study, held(1, 2)),
+    "rescue": lambda store, study: store.rescue(study, held(1, 2)),
+    "leases": lambda store, study: store.leases(study, [heard("silent", seconds=99), heard()], 60),
+    "state": lambda store, study: store.set_state(study, "running"),
+    "read": lambda store, study: store.counts(study),
+}
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
+def test_a_lost_request_or_answer_leaves_what_an_undisturbed_write_leaves(
+    write: Callable[[Store, int], object], moment: str, postgres: Server
+):
+    left: list[object] = []
+    for cut in (False, True):
+        with postgres.database() as url, claimed(url) as (store, study):
+            store.start(study, [make_trial(1), make_trial(2)], "w")
+            store.record(study, [make_report(2, 10)])
+            if cut:
+                with cutting(url, moment) as fired:
+                    answer = write(store, study)
+                assert fired
+            else:
+                answer = write(store, study)
+            workers = raw(url, "SELECT id, state, fence FROM workers ORDER BY id")
+            left.append((answer, [raw(url, rows) for rows in ROWS], workers, raw(url, "SELECT steps FROM studies")))
+    assert left[0] == left[1]
+
+
+def test_after_a_loss_the_study_is_locked_again(url: str):
+    with claimed(url) as (store, study):
+        hang_up(url)
+        assert store.counts(study) == {}
+        with open_store(url) as other, pytest.raises(StudyError, match=r"study 'study' is being run by process \d+ on"):
+            other.claim(study, policy="full", objective=OBJECTIVE)
+
+
+def test_who_was_away_while_another_took_over_says_so_and_writes_nothing(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        hang_up(url)
+        other = open_store(url)
+        other.claim(study, policy="full", objective=OBJECTIVE)
+        before = [raw(url, rows) for rows in ROWS]
+        with pytest.raises(StudyError, match="study 'study' is being run by process"):
+            store.record(study, [make_report(0, 10)])
+        other.close()
+        with pytest.raises(StudyError, match="study 'study' is being run by process"):
+            store.set_state(study, "stopped")
+        assert [raw(url, rows) for rows in ROWS] == before
+
+
+def test_who_was_away_while_another_came_and_went_says_so(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        hang_up(url)
+        with open_store(url) as other:
+            other.claim(study, policy="full", objective=OBJECTIVE)
+        for _ in range(2):
+            with pytest.raises(StudyError, match="study 'study' was taken over by another process"):
+                store.record(study, [make_report(0, 10)])
+        assert raw(url, "SELECT count(*) FROM metrics") == [(0,)]
+
+
+def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(url: str):
+    """As when a network goes and comes: the old session keeps its lock until the server notices, minutes later."""
+    with claimed(url) as (store, study):
+        session = store._session
+        abandoned = session._connection
+        session._connection = session._database.writer()  # the old one stays open, and holds the lock
+        session._lock_again()
+        assert store.counts(study) == {}
+        driver: Any = abandoned.connection.driver_connection
+        with pytest.raises(psycopg.OperationalError):
+            driver.execute("SELECT 1")
+
+
+def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(storage.session, "AWAY_SECONDS", 0.2)
+    with claimed(url) as (store, study):
+        refused = AwayError("postgresql://graft:***@/x: connection refused")
+        monkeypatch.setattr(store._session._database, "writer", lambda: (_ for _ in ()).throw(refused))
+        hang_up(url)
+        with caplog.at_level(logging.WARNING), pytest.raises(AwayError, match=r"; no answer in 0 minutes$") as caught:
+            store.counts(study)
+    assert "\n" not in str(caught.value)
+    assert "unused-password" not in caplog.text + str(caught.value)
+    assert "training goes on, and the database is tried again for an hour" in caplog.text
+
+
+def test_before_a_study_is_claimed_a_loss_is_told_at_once(url: str):
+    with open_store(url) as store:
+        study = new_study(store)
+        hang_up(url)
+        with pytest.raises(StorageError, match=r"terminating connection|server closed the connection"):
+            store.counts(study)
+
+
+def test_calls_of_other_threads_wait_and_are_answered(url: str):
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(n) for n in range(20)], "w")
+        hang_up(url)
+        threads = [
+            threading.Thread(target=store.record, args=(study, [make_report(number, 10)])) for number in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert raw(url, "SELECT count(DISTINCT trial_id) FROM metrics") == [(20,)]
+
+
+def test_an_error_that_is_no_loss_is_not_tried_again(url: str):
+    with claimed(url) as (store, study):
+        raw(url, "ALTER TABLE metrics RENAME TO elsewhere")
+        store.start(study, [make_trial(0)], "w")
+        with pytest.raises(StorageError, match='relation "metrics" does not exist') as caught:
+            store.record(study, [make_report(0, 10)])
+        assert not isinstance(caught.value, AwayError)

@@ -1,0 +1,305 @@
+"""A simulated study: workers that come, go, freeze, thaw and stutter, trials that kill them, databases that forget to
+answer, controllers that die at any write; time is a number. Whatever happens, every trial ends once, with its numbers.
+
+`python -m tests.test_simulation 20000` tries so many seeds; a seed that fails becomes an `@example` below.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from search.controller import CONVICTED, SUSPECT, Controller
+from spaces.records import TERMINAL, Checkpoint, Directives, Ending, Heard, Held, Report, Trial, Waiting
+from tests.search_spaces import CONDITIONAL, PLAIN, space
+from tests.test_controller import POLICIES, SAMPLERS, FakeWorker, Rows, loss
+
+POISON_STEP = 20
+LARGEST = 24
+
+
+class CrashError(Exception):
+    """The controller's process dies."""
+
+
+class Disk(Rows):
+    """A database that outlives controllers: at its n-th write from now the controller dies, before or after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 0
+        self.is_done = False
+        self.starts: set[tuple[int, int]] = set()
+        self.silent_since: dict[str, float] = {}
+
+    def _die(self, *, after: bool) -> None:
+        self.left -= not after
+        if not self.left and self.is_done == after:
+            self.left = -1
+            raise CrashError
+
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> dict[int, int]:
+        self._die(after=False)
+        fences = super().start(trials, worker, endings)
+        assert not self.starts & fences.items(), "a fence belongs to one start"
+        self.starts |= set(fences.items())
+        self._die(after=True)
+        return fences
+
+    def record(self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint]) -> None:
+        self._die(after=False)
+        super().record(reports, endings, saved)
+        self._die(after=True)
+
+    def rescue(self, held: Sequence[Held]) -> list[Waiting]:
+        self._die(after=False)
+        waiting = super().rescue(held)
+        self._die(after=True)
+        return waiting
+
+    def leases(self, heard: Sequence[Heard], term: float) -> list[str]:
+        self._die(after=False)
+        lost = super().leases(heard, term)
+        self._die(after=True)
+        return lost
+
+
+@dataclass
+class Life:
+    """A process that may train."""
+
+    worker: FakeWorker
+    frozen: bool = False
+    last_beat: float = 0.0
+
+
+class Simulation(RuleBasedStateMachine):
+    """One study, its controllers one after another, and its workers."""
+
+    @initialize(
+        sampler=st.sampled_from(SAMPLERS),
+        policy=st.sampled_from(POLICIES),
+        body=st.sampled_from([PLAIN, CONDITIONAL]),
+        group=st.sampled_from([1, 4]),
+        trials=st.integers(1, LARGEST),
+        poison=st.sets(st.integers(0, LARGEST - 1), max_size=1),
+    )
+    def launch(self, sampler: str, policy: str, body: str, group: int, trials: int, poison: set[int]) -> None:
+        self.space = space(body, sampler=sampler, stopping=policy, group=group, trials=trials)
+        self.disk, self.poison, self.names = Disk(), poison, 0
+        self.lives: list[Life] = []
+        self.begin()
+        self.join(lanes=3)
+
+    def begin(self) -> None:
+        """A controller takes the study over; it may die at once, and then the next one does."""
+        self.disk.lease_until.clear()  # of workers of an earlier fence
+        while True:
+            try:
+                self.controller = Controller.begin(self.space, self.disk, lambda: self.disk.now)
+                return
+            except CrashError:
+                continue
+
+    @rule(lanes=st.integers(1, 5))
+    def join(self, lanes: int) -> None:
+        """A worker starts, under a name of its own."""
+        self.names += 1
+        self.lives.append(Life(FakeWorker(f"w{self.names}", lanes), last_beat=self.disk.now))
+
+    @precondition(lambda self: self.lives)
+    @rule(data=st.data(), turns=st.integers(1, 8))
+    def work(self, data: st.DataObject, turns: int) -> None:
+        """Workers that are not frozen take turns at random; some lanes are slower, some answers never arrive."""
+        for _ in range(turns):
+            awake = [life for life in self.lives if not life.frozen]
+            if awake:
+                life = data.draw(st.sampled_from(awake))
+                idle = data.draw(st.sets(st.integers(0, LARGEST - 1), max_size=3))
+                self.speak(life, idle, heard=data.draw(st.sampled_from([True] * 9 + [False])))
+
+    @precondition(lambda self: self.lives)
+    @rule(data=st.data())
+    def save(self, data: st.DataObject) -> None:
+        """A worker writes a checkpoint and tells of it."""
+        awake = [life for life in self.lives if not life.frozen]
+        if awake:
+            self.speak(data.draw(st.sampled_from(awake)), set(range(LARGEST)), heard=True, saves=True)
+
+    def speak(self, life: Life, idle: set[int], *, heard: bool, saves: bool = False) -> None:
+        """Train, unless a poisonous trial takes the worker along; then exchange, unless the controller dies of it."""
+        worker = life.worker
+        reports = worker.train([number for number in worker.lanes if number not in idle])
+        if any(report.number in self.poison and report.step == POISON_STEP for report in reports):
+            self.die(life, noticed=True)
+            return
+        offer = replace(worker.offer(), saved=checkpoints(worker) if saves else ())
+        try:
+            directives = self.controller.exchange(reports, offer)
+        except CrashError:
+            self.crash()
+            return
+        if directives.lost or directives.done:
+            self.lives.remove(life)
+        elif heard:
+            self.obey(life, directives)
+
+    def obey(self, life: Life, directives: Directives) -> None:
+        """A worker never trains two starts of a trial, nor another trial beside a suspect."""
+        life.worker.obey(directives)
+        deaths = [self.disk.rows[number].deaths for number in life.worker.lanes]
+        assert len(deaths) == 1 or max(deaths, default=0) < SUSPECT
+
+    def die(self, life: Life, *, noticed: bool) -> None:
+        """A worker's process ends; whoever started it may see that."""
+        self.lives.remove(life)
+        if noticed:
+            self.lost(life.worker.name)
+
+    def lost(self, name: str) -> None:
+        try:
+            self.controller.lost(name)
+        except CrashError:
+            self.crash()
+
+    @precondition(lambda self: self.lives)
+    @rule(data=st.data(), noticed=st.booleans())
+    def kill(self, data: st.DataObject, noticed: bool) -> None:
+        """SIGKILL."""
+        self.die(data.draw(st.sampled_from(self.lives)), noticed=noticed)
+
+    @precondition(lambda self: self.lives)
+    @rule(data=st.data())
+    def freeze_or_thaw(self, data: st.DataObject) -> None:
+        """SIGSTOP, SIGCONT: one that thaws goes on with what it thinks is its own."""
+        life = data.draw(st.sampled_from(self.lives))
+        life.frozen = not life.frozen
+
+    @rule(seconds=st.sampled_from([1, 5, 10, 11, 30, 45, 61, 200]))
+    def wait(self, seconds: int) -> None:
+        """Time passes, and those who live say so every ten seconds, before the sweep does its part."""
+        for _ in range(-(-seconds // 10)):
+            self.disk.now += min(seconds, 10)
+            for life in [one for one in self.lives if not one.frozen]:
+                if not self.controller.renew(life.worker.name):
+                    self.lives.remove(life)
+                else:
+                    life.last_beat = self.disk.now
+            try:
+                self.controller.sweep()
+            except CrashError:
+                self.crash()
+                return
+
+    @rule(write=st.integers(1, 6), is_done=st.booleans())
+    def arm(self, write: int, is_done: bool) -> None:
+        """The controller is to die at one of its next writes: before the commit, or after it."""
+        self.disk.left, self.disk.is_done = write, is_done
+
+    @rule()
+    def crash(self) -> None:
+        """The controller dies with its workers; another takes the study over."""
+        self.lives.clear()
+        self.begin()
+
+    @rule()
+    def stop(self) -> None:
+        """The study is stopped, all workers hear of it, and it is resumed."""
+        self.disk.stopping = True
+        for life in [one for one in self.lives if not one.frozen]:
+            while life in self.lives:
+                self.speak(life, set(range(LARGEST)), heard=True, saves=life.worker.width > 2)
+        self.disk.stopping = False
+        self.crash()
+
+    @invariant()
+    def the_controller_and_the_database_agree(self) -> None:
+        if not hasattr(self, "disk"):
+            return
+        counts = self.controller.progress().counts
+        for state in ("running", "finished", "pruned", "diverged", "failed"):
+            assert counts.get(state, 0) == sum(row.state == state for row in self.disk.rows.values())
+
+    @invariant()
+    def who_may_train_holds_what_it_trains(self) -> None:
+        """Two workers that are both within 45 seconds of an accepted renewal never have the same trial."""
+        if not hasattr(self, "disk"):
+            return
+        trained = [
+            number
+            for life in self.lives
+            if life.last_beat > self.disk.now - 45
+            for number, (trial, _) in life.worker.lanes.items()
+            if self.disk.rows[number].fence == trial.fence
+        ]
+        assert len(trained) == len(set(trained))
+
+    def teardown(self) -> None:
+        """From here on all goes well, but for the poison."""
+        if not hasattr(self, "disk"):
+            return
+        self.disk.left = -1
+        for life in self.lives:
+            life.frozen = False
+        turns = 0
+        while not self.settled():
+            if not self.lives:
+                self.join(lanes=4)
+            for life in list(self.lives):
+                self.speak(life, set(), heard=True)
+            self.wait(10)
+            turns += 1
+            assert turns < 500, "the study does not end"
+        self.audit()
+
+    def settled(self) -> bool:
+        counts = self.controller.progress().counts
+        return sum(counts.get(state, 0) for state in TERMINAL) == self.space.search.trials
+
+    def audit(self) -> None:
+        """Every number once and ended once; what is stored is what the trial gives alone."""
+        rows = self.disk.rows
+        assert sorted(rows) == list(range(self.space.search.trials))
+        for number, row in rows.items():
+            assert row.terminal_events == 1
+            assert row.state != "failed" or row.deaths >= CONVICTED
+            assert row.state != "finished" or number not in self.poison
+            steps = [report.step for report in row.reports]
+            assert steps == [10, 20, 30][: len(steps)], "no gap, nothing doubled"
+            assert row.state != "finished" or len(steps) == 3
+            values = [loss(row.trial, step) for step in steps]
+            assert [report.metrics[0].value for report in row.reports] == values
+            assert row.objective == (None if row.state in ("diverged", "failed") else min(values))
+
+
+def checkpoints(worker: FakeWorker) -> tuple[Checkpoint, ...]:
+    """Of the lanes that have made a step here."""
+    return tuple(
+        Checkpoint(number=number, fence=trial.fence, step=step, path=worker.name, place=place, sha256="")
+        for place, (number, (trial, step)) in enumerate(worker.lanes.items())
+        if step > worker.first_step(trial)
+    )
+
+
+TestSimulation = Simulation.TestCase
+TestSimulation.settings = settings(
+    max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+if __name__ == "__main__":
+    many = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    run_state_machine_as_test(Simulation, settings=settings(TestSimulation.settings, max_examples=many))
+    print(f"{many:,} simulated studies, each trial of each ended once with its numbers")

@@ -1,0 +1,304 @@
+"""Checkpoints: the states of a pack's trials in one file, from which each goes on in any pack of its structure.
+
+A file is a safetensors file whose header has one more JSON text: format, structure, and how far each trial was. It gets
+a name that no file had before, and is never changed; on a disk it is written aside, flushed, moved into place, and its
+folder flushed. Who reads it knows its SHA-256, so that a file that is cut short or changed by a bit counts as none.
+
+Legend: L trials in a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, final
+from urllib.parse import quote
+
+from torch import Tensor
+
+from spaces.errors import StudyError
+from spaces.records import Checkpoint
+
+FORMAT = 1
+_NOTES = "graft"
+"""Where our text stands in the header."""
+_ASIDE = ".part"
+_NAME = re.compile(rf"(?P<worker>.+)-(?P<sequence>\d{{6,}})-[0-9a-f]{{16}}\.safetensors(?P<aside>{re.escape(_ASIDE)})?")
+
+
+class SavedLane(NamedTuple):
+    """How far a trial was when its state was taken."""
+
+    number: int
+    fence: int
+    step: int
+    reported_step: int
+
+
+class SavedState(NamedTuple):
+    """The state of one trial, by name."""
+
+    lane: SavedLane
+    tensors: Mapping[str, Tensor]
+
+
+class Snapshot(NamedTuple):
+    """The states of trials of one structure."""
+
+    structure: str
+    lanes: Sequence[SavedLane]
+    tensors: Mapping[str, Tensor]
+    """Name -> [L, ...] on the CPU, in the order of `lanes`."""
+
+    def state(self, checkpoint: Checkpoint) -> SavedState | None:
+        """What a checkpoint says to be here; None if that place is another trial's, start's or step's."""
+        if not 0 <= checkpoint.place < len(self.lanes):
+            return None
+        lane = self.lanes[checkpoint.place]
+        if lane[:3] != (checkpoint.number, checkpoint.fence, checkpoint.step):
+            return None
+        return SavedState(lane, {name: stacked[checkpoint.place] for name, stacked in self.tensors.items()})
+
+
+@final
+class Archive:
+    """The checkpoints of one study, in a folder on a disk or under a URL of an object store that fsspec knows.
+
+    Several processes may write to one place and read from it; a file outside it is not read, whatever a row says.
+    """
+
+    def __init__(self, place: str, study: str) -> None:
+        """`place`: a folder, or a URL such as `s3://bucket/checkpoints`; each study has a folder of its own in it.
+
+        Raises StudyError if the folder cannot be made, if the URL is of an unknown kind, or if a package is missing.
+        """
+        _safetensors()
+        place = place.removeprefix("file://")
+        self._files = _Bucket(place, study) if "://" in place else _Folder(Path(place, study).resolve())
+        self._written = 0
+
+    def write(self, worker: str, snapshot: Snapshot) -> tuple[Checkpoint, ...]:
+        """Write one file, and say where each trial of it lies, in the order of `snapshot.lanes`.
+
+        Raises OSError if that cannot be, and then leaves nothing under the file's name. What could not be flushed to
+        the disk once counts as lost: a second attempt could succeed without it.
+        """
+        self._written += 1
+        name = f"{quote(worker, safe='')}-{self._written:06d}-{secrets.token_hex(8)}.safetensors"
+        data = _encoded(snapshot)
+        self._files.put(name, data)
+        path, sha256 = self._files.path(name), hashlib.sha256(data).hexdigest()
+        return tuple(
+            Checkpoint(number=lane.number, fence=lane.fence, step=lane.step, path=path, place=place, sha256=sha256)
+            for place, lane in enumerate(snapshot.lanes)
+        )
+
+    def read(self, path: str, sha256: str) -> Snapshot | None:
+        """What was written to this file; None if it is not here, not whole, or not to be understood."""
+        name = path.rpartition("/")[2]
+        if not _is_final(name) or self._files.path(name) != path:
+            return None
+        try:
+            data = self._files.get(name)
+            return _decoded(data) if hashlib.sha256(data).hexdigest() == sha256 else None
+        except MemoryError:
+            raise  # the file may be whole
+        except Exception:  # whatever a foreign file makes a parser raise
+            return None
+
+    def tidy(self, keep: Collection[str], alive: Collection[str]) -> None:
+        """Remove the files that nobody needs: not those with a path in `keep`, nor the last of each worker in `alive`.
+
+        A worker tells of a file once it is written, so that its last may be on record a moment later. What a worker
+        that is not alive has left half written goes, too. What cannot be removed stays. Every worker that may write has
+        to be in `alive`, and no worker's name is used again.
+        """
+        spared = {quote(worker, safe="") for worker in alive}
+        names: Sequence[str] = ()
+        with suppress(OSError):
+            names = self._files.names()
+        found = sorted(filter(None, map(_NAME.fullmatch, names)), key=_sequence)
+        last = {one["worker"]: one.string for one in found if not one["aside"]}
+        for one in found:
+            is_awaited = one["worker"] in spared and (one["aside"] or last[one["worker"]] == one.string)
+            if not is_awaited and self._files.path(one.string) not in keep:
+                with suppress(OSError):
+                    self._files.remove(one.string)
+
+
+def _is_final(name: str) -> bool:
+    found = _NAME.fullmatch(name)
+    return found is not None and not found["aside"]
+
+
+def _sequence(found: re.Match[str]) -> int:
+    return int(found["sequence"])
+
+
+# -- what is in a file -----------------------------------------------------------------------------------------------
+
+
+def _encoded(snapshot: Snapshot) -> bytes:
+    lanes = [lane._asdict() for lane in snapshot.lanes]
+    notes = {"format": FORMAT, "structure": snapshot.structure, "lanes": lanes}
+    tensors = {name: stacked.contiguous() for name, stacked in snapshot.tensors.items()}
+    return _safetensors().save(tensors, metadata={_NOTES: json.dumps(notes)})
+
+
+def _decoded(data: bytes) -> Snapshot | None:
+    """None for another format; raises anything for bytes that are none of ours."""
+    size = int.from_bytes(data[:8], "little")
+    notes = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_NOTES])
+    if notes["format"] != FORMAT:
+        return None
+    lanes = tuple(SavedLane(**lane) for lane in notes["lanes"])
+    tensors: dict[str, Tensor] = _safetensors().load(data)
+    is_whole = all(tensor.shape[:1] == (len(lanes),) for tensor in tensors.values())
+    return Snapshot(notes["structure"], lanes, tensors) if is_whole else None
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise StudyError("checkpoints need the package safetensors: pip install safetensors") from error
+    return safetensors.torch
+
+
+# -- where files are -------------------------------------------------------------------------------------------------
+
+
+class _Files(ABC):
+    """Files of one study, by name; what cannot be done raises OSError."""
+
+    @abstractmethod
+    def path(self, name: str) -> str:
+        """By which others know the file."""
+
+    @abstractmethod
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file, all of it or none."""
+
+    @abstractmethod
+    def get(self, name: str) -> bytes:
+        """All of a file."""
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """Of all that is here."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Forget a file."""
+
+
+@final
+class _Folder(_Files):
+    """A folder on a disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for one in missing:
+                _flush(one.parent)
+        except OSError as error:
+            raise StudyError(f"{folder}: no folder for checkpoints can be made there: {error.strerror}") from error
+
+    def path(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def put(self, name: str, data: bytes) -> None:
+        final, aside = self._folder / name, self._folder / f"{name}{_ASIDE}"
+        try:
+            with aside.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, final)
+            _flush(self._folder)
+        except BaseException:
+            for path in (aside, final):
+                with suppress(OSError):
+                    path.unlink()
+            raise
+
+    def get(self, name: str) -> bytes:
+        path = self._folder / name
+        if path.resolve().parent != self._folder or not path.is_file():
+            raise FileNotFoundError(path)  # a link that leads elsewhere, or no file, which might never end
+        return path.read_bytes()
+
+    def names(self) -> Sequence[str]:
+        return os.listdir(self._folder)
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink()
+
+
+def _flush(folder: Path) -> None:
+    """Put the names of a folder's files on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@final
+class _Bucket(_Files):
+    """An object store, which shows whole files only."""
+
+    def __init__(self, place: str, study: str) -> None:
+        try:
+            from fsspec.core import url_to_fs
+
+            self._url = f"{place}{'' if place.endswith('/') else '/'}{study}"
+            self._system, self._root = url_to_fs(self._url)
+        except (ImportError, ValueError) as error:  # fsspec says which package it needs, or that it knows none
+            raise StudyError(f"{place}: no checkpoints can be put there: {error}") from error
+
+    def path(self, name: str) -> str:
+        return f"{self._url}/{name}"
+
+    def put(self, name: str, data: bytes) -> None:
+        try:
+            with _as_os_error():
+                self._system.pipe_file(f"{self._root}/{name}", data)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(name)
+            raise
+
+    def get(self, name: str) -> bytes:
+        with _as_os_error():
+            return self._system.cat_file(f"{self._root}/{name}")
+
+    def names(self) -> Sequence[str]:
+        with _as_os_error():
+            self._system.invalidate_cache()
+            found: list[str] = self._system.ls(self._root, detail=False)
+        return [path.rpartition("/")[2] for path in found]
+
+    def remove(self, name: str) -> None:
+        with _as_os_error():
+            self._system.rm_file(f"{self._root}/{name}")
+
+
+@contextmanager
+def _as_os_error() -> Generator[None]:
+    """Stores raise errors of their own clients'."""
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error

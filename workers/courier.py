@@ -1,0 +1,63 @@
+"""Takes a worker's reports to the controller and brings the answer, while the worker trains on.
+
+A controller answers when the reports are in the database. While that is away the worker keeps what its lanes say
+further in a journal, which goes with the next exchange, and stops training when the journal is full.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import final
+
+from spaces.records import Directives, Offer, Report
+
+Exchange = Callable[[Sequence[Report], Offer], Directives]
+"""Reports in, directives out; returns only when the reports are recorded."""
+
+JOURNAL = 100_000
+"""Numbers that are kept for the next exchange at most: some ten megabytes."""
+
+
+@final
+class Courier:
+    """One exchange at a time, made by a thread of its own. A context manager."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._sent: queue.SimpleQueue[tuple[Sequence[Report], Offer] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Directives | BaseException] = queue.SimpleQueue()
+
+    def __enter__(self) -> Courier:
+        threading.Thread(target=self._carry, daemon=True).start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._sent.put(None)
+
+    def send(self, reports: Sequence[Report], offer: Offer) -> None:
+        """Make an exchange; its answer is to be taken before the next one is made."""
+        self._sent.put((reports, offer))
+
+    def answer(self, seconds: float) -> Directives | None:
+        """The answer, or None if there is none in so many seconds; raises what the exchange raised."""
+        try:
+            answer = self._answers.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _carry(self) -> None:
+        while (sent := self._sent.get()) is not None:
+            try:
+                self._answers.put(self._exchange(*sent))
+            except BaseException as error:
+                self._answers.put(error)
+
+
+def numbers_in(reports: Sequence[Report]) -> int:
+    """How much of a journal the reports take."""
+    return sum(1 + len(report.metrics) for report in reports)

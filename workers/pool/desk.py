@@ -1,0 +1,102 @@
+"""The controller behind an actor's door: knows which worker holds each slot, and ends the run on an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, final
+
+from spaces.errors import GraftError, StudyError
+from spaces.records import Directives, Offer, Report
+from workers.pool import Steering
+from workers.pool.slots import MOST_DEATHS
+
+
+class Controller(Steering, Protocol):
+    """What the actor needs of a controller beyond steering.
+
+    As `renew`, `request_stop` and `progress` never wait for a call that is under way in another thread.
+    """
+
+    def request_stop(self) -> None:
+        """Answer every later exchange with a stop; running trials go back to the queue."""
+        ...
+
+    def progress(self) -> Any:
+        """A plain value for the display."""
+        ...
+
+    def close(self) -> None:
+        """Release the database."""
+        ...
+
+
+@final
+class Desk:
+    """Lets the workers of a cluster speak to one controller.
+
+    The methods named in `SWIFT` are called from a thread of their own, so that they are answered while the database
+    makes an exchange wait; all others from one thread, one at a time.
+    """
+
+    SWIFT = ("renew", "progress", "request_stop")
+
+    def __init__(self, make_controller: Callable[[], Controller]) -> None:
+        self._controller = make_controller()
+        self._holders: dict[int, str] = {}
+        self._error: GraftError | None = None
+
+    def attach(self, slot: int, worker: str) -> None:
+        """A worker (re)starts in a slot: what the slot's last holder trained is queued again."""
+        self.detach(slot)
+        self._holders = {**self._holders, slot: worker}
+
+    def detach(self, slot: int) -> None:
+        """The slot's holder is dead."""
+        if slot in self._holders:
+            worker = self._holders[slot]
+            self._holders = {other: name for other, name in self._holders.items() if other != slot}
+            self._guarded(lambda: self._controller.lost(worker))
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        """As the controller's; after an error of ours every worker is sent home, and the driver is told."""
+        if self._error is None and offer.worker in self._holders.values():
+            try:
+                return self._controller.exchange(reports, offer)
+            except GraftError as error:
+                self._error = error
+        return Directives(done=True)
+
+    def renew(self, worker: str) -> bool:
+        """As the controller's; False also to one whose slot has another holder."""
+        return worker in self._holders.values() and self._controller.renew(worker)
+
+    def sweep(self) -> None:
+        """As the controller's."""
+        if self._error is None:
+            self._guarded(self._controller.sweep)
+
+    def give_up(self, reason: str) -> None:
+        """No slot is left in which workers live: that is an error."""
+        self._error = self._error or StudyError(
+            f"every pack worker died {MOST_DEATHS} times, at last: {reason}; it can be resumed"
+        )
+
+    def request_stop(self) -> None:
+        """As the controller's."""
+        self._controller.request_stop()
+
+    def progress(self) -> Any:
+        """As the controller's; raises the error that ended the run."""
+        if self._error is not None:
+            raise self._error
+        return self._controller.progress()
+
+    def close(self) -> None:
+        """Release the database."""
+        self._controller.close()
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except GraftError as error:
+            self._error = error

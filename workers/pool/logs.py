@@ -1,0 +1,62 @@
+"""What a pack worker writes about itself, and where: a few lines, for a person who asks why it is slow or gone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from spaces.records import Directives, Offer, Report
+from workers.courier import Exchange
+
+_LOG = logging.getLogger("graft.pool")
+SHOWN = 8
+"""Trials that a line names."""
+
+
+def begin_log() -> None:
+    """Write the lines of everything of ours to standard error, with the time; once in a process."""
+    ours = logging.getLogger("graft")
+    if not ours.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        ours.addHandler(handler)
+        ours.setLevel(logging.INFO)
+
+
+def log_file() -> str:
+    """The file that this process writes standard error to; empty where it is none, or the system cannot tell."""
+    try:
+        file = os.readlink("/proc/self/fd/2")
+    except OSError:
+        return ""
+    return file if Path(file).is_file() else ""
+
+
+def logged(exchange: Exchange) -> Exchange:
+    """The exchange, with a line for trials placed and stopped, and for each that failed or diverged."""
+
+    def logging_exchange(reports: Sequence[Report], offer: Offer) -> Directives:
+        for report in reports:
+            if report.error is not None:
+                _LOG.warning("trial %d %s at step %d: %s", report.number, report.state, report.step, report.error)
+        directives = exchange(reports, offer)
+        if directives.start or directives.stop:
+            started = [trial.number for trial in directives.start]
+            _LOG.info(
+                "%s: %d lanes free; starts %s; stops %s",
+                offer.worker, offer.lanes, _listed(started), _listed(directives.stop),
+            )  # fmt: skip
+        return directives
+
+    return logging_exchange
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """`12 trials: 3, 4, 5 ... 70`, or `none`."""
+    if not numbers:
+        return "none"
+    shown = ", ".join(map(str, numbers[:SHOWN]))
+    return f"{len(numbers)} trials: {shown}" + (f" ... {numbers[-1]}" if len(numbers) > SHOWN else "")

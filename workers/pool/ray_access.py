@@ -1,0 +1,63 @@
+"""Whether a Ray cluster may be spoken to: a cluster runs what it is sent, so that it must ask for a token.
+
+Imports no ray, and is asked before anything is connected.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from spaces.errors import StudyError
+
+WHERE = "put the cluster's token there (chmod 600), or into RAY_AUTH_TOKEN"
+
+
+def check_access(address: str | None, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise StudyError for a cluster without a token that others could reach, and for a token that others can read.
+
+    `address` None: a cluster that is started on this machine, with a token of its own. RAY_AUTH_MODE=disabled is for a
+    cluster that nobody but this machine can reach. The token itself is not looked at, nor shown.
+    """
+    if environment.get("RAY_AUTH_MODE", "token").lower() == "disabled":
+        _check_unprotected(address)
+    elif address is not None and not environment.get("RAY_AUTH_TOKEN"):
+        _check_file(address, _token_file(environment))
+
+
+def _check_unprotected(address: str | None) -> None:
+    if address is None:
+        raise StudyError("RAY_AUTH_MODE=disabled: Ray listens on all of this machine's networks; unset it")
+    if not _is_loopback(address):
+        raise StudyError(
+            f"--ray-address: {address!r} with RAY_AUTH_MODE=disabled could be anybody's; unset it and give the cluster "
+            "a token, or use an address of this machine alone, such as 127.0.0.1:6379"
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether a host:port stays on this machine, by what is written alone; `auto` may be anywhere."""
+    host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token_file(environment: Mapping[str, str]) -> Path:
+    """Where Ray looks for the token when it is not in RAY_AUTH_TOKEN."""
+    named = environment.get("RAY_AUTH_TOKEN_PATH")
+    return Path(named) if named else Path.home() / ".ray" / "auth_token"
+
+
+def _check_file(address: str, file: Path) -> None:
+    try:
+        status = file.stat()
+    except OSError:
+        raise StudyError(f"--ray-address: {address!r} needs a token, and there is none at {file}; {WHERE}") from None
+    if status.st_mode & 0o077:
+        raise StudyError(f"--ray-address: the token file {file} can be read by others; chmod 600 {file}")
+    if not status.st_size:
+        raise StudyError(f"--ray-address: {address!r} needs a token, and {file} is empty; {WHERE}")

@@ -1,0 +1,98 @@
+"""What Tune asks for workers: a searcher that wants one wherever there is room, while nodes join and leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, final
+
+import ray
+from ray.tune.search import Searcher
+from ray.tune.stopper import Stopper
+
+from spaces.errors import StudyError
+from workers.pool.slots import Slots
+
+NODES_SECONDS = 2.0
+"""How old what is known of the cluster's nodes may be."""
+
+
+@final
+class Nodes:
+    """The cluster's living nodes: id -> resources."""
+
+    def __init__(self) -> None:
+        self._read: tuple[float, dict[str, dict[str, float]]] = (float("-inf"), {})
+
+    def now(self) -> Mapping[str, Mapping[str, float]]:
+        """As Ray knows them."""
+        alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+        self._read = time.monotonic(), alive
+        return alive
+
+    def recent(self) -> Mapping[str, Mapping[str, float]]:
+        """As they were at most `NODES_SECONDS` ago."""
+        when, alive = self._read
+        return alive if time.monotonic() < when + NODES_SECONDS else self.now()
+
+    def devices(self) -> Mapping[str, float]:
+        """GPUs and cores of all together; StudyError when there is neither."""
+        total = {name: sum(node.get(name, 0) for node in self.now().values()) for name in ("GPU", "CPU")}
+        if not any(total.values()):
+            raise StudyError("the Ray cluster has neither GPUs nor cores yet; launch when a node with some has joined")
+        return total
+
+
+@final
+class Placing(Searcher):
+    """What Tune asks for trials: a worker in each slot, as long as the study needs any."""
+
+    def __init__(self, slots: Slots, nodes: Nodes, desk: Any) -> None:
+        super().__init__()
+        self.slots = slots
+        self._nodes, self._desk = nodes, desk
+        self._slot_of: dict[str, int] = {}
+        """By Tune's name of the trial."""
+        self._node_of: dict[str, str] = {}
+
+    def suggest(self, trial_id: str) -> Any:
+        slot = self.slots.take()
+        if slot is None:
+            return Searcher.FINISHED if self.slots.closed else None
+        self._slot_of[trial_id] = slot
+        return {"slot": slot}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        slot = self._slot_of[trial_id]
+        self._node_of[trial_id] = result["node"]
+        self.slots.began(slot)
+        if result["reports"]:
+            self.slots.reported(slot)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        slot, node = self._slot_of.pop(trial_id), self._node_of.pop(trial_id, None)
+        if not error:
+            self.slots.ended(slot)
+            return
+        self._desk.detach.remote(slot)
+        if node is None or node in self._nodes.now():
+            self.slots.died(slot)
+        else:
+            self.slots.left(slot)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: what a study needs to go on is in its database."""
+
+
+@final
+class Over(Stopper):
+    """Ends the experiment when only workers are left that still wait for a place."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._slots.over
