@@ -24,6 +24,7 @@ from storage.frames import Reader, open_reader
 
 WINDOW = timedelta(minutes=10)
 """The rate at which trials end is that of the last minutes."""
+_SHOWN_WORKERS = 16
 REFRESH_SECONDS = 2.0
 LINE_SECONDS = 15.0
 
@@ -52,6 +53,8 @@ class Status:
     """Training steps that lanes of packs made, in all launches; those of trials that started anew included."""
     lane_room: int
     """What they would have been with no lane free."""
+    workers: tuple[str, ...]
+    """Who trains now: name, host, device, and where its log is."""
 
     @property
     def utilisation(self) -> float | None:
@@ -116,7 +119,15 @@ def read_status(reader: Reader, name: str) -> Status:
         steps_per_second=_training_rate(running, now) if busy else None,
         lane_steps=lane_steps,
         lane_room=lane_room,
+        workers=tuple(_workers(reader, name)),
     )
+
+
+def _workers(reader: Reader, name: str) -> Iterator[str]:
+    """Who trains now, where, and where what it says of itself can be read, a line each."""
+    living = reader.workers(name).filter(pl.col("state") == "running", pl.col("lease_until") > _clock(reader))
+    for worker, host, device, log in living["id", "host", "device", "log"].iter_rows():
+        yield f"{worker} on {host} ({device})" + (f", log {log}" if log else "")
 
 
 def believed_state(reader: Reader, row: Mapping[str, Any]) -> str:
@@ -204,6 +215,11 @@ def _facts(now: Status) -> list[tuple[str, str]]:
         facts.append(("rate", ", ".join(f"{_rate(rate)} {unit}" for rate, unit in rates if rate)))
     if now.eta_seconds is not None:
         facts.append(("ETA", duration(now.eta_seconds)))
+    shown = now.workers[:_SHOWN_WORKERS]
+    facts += [("worker", line) for line in shown]
+    if len(shown) < len(now.workers):
+        more = f"{len(now.workers) - len(shown):,} more"
+        facts.append(("", f"{more}: `search query \"SELECT id, host, log FROM workers WHERE state = 'running'\"`"))
     return facts
 
 

@@ -77,7 +77,7 @@ class Controller:
 
     Trials are written as running before a worker hears of them, and as ended before anyone acts on it. Whatever a
     worker says of a trial comes with the fence of its start: what is not the newest start of it is ignored, and the
-    worker is told to drop it. Only `renew` may be called while another call is under way.
+    worker is told to drop it. While another call is under way, `renew`, `progress` and `request_stop` may be called.
     """
 
     def __init__(

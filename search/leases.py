@@ -30,7 +30,7 @@ class _Seen:
 
 @final
 class Leases:
-    """Leases of the workers of one controller; `renew` may be called from any thread, at any time."""
+    """Leases of the workers of one controller; `renew`, `steps` and `room` may be asked by any thread, at any time."""
 
     def __init__(self, memory: Memory, clock: Callable[[], float]) -> None:
         self._memory = memory
@@ -44,12 +44,12 @@ class Leases:
     @property
     def steps(self) -> int:
         """Training steps of all lanes so far."""
-        return sum(one.steps for one in self._seen.values())
+        return sum(one.steps for one in [*self._seen.values()])
 
     @property
     def room(self) -> int:
         """What they would have been with no lane free."""
-        return sum(one.room for one in self._seen.values())
+        return sum(one.room for one in [*self._seen.values()])
 
     def admit(self, offer: Offer) -> bool:
         """Note what a worker says of itself; False if its lease ran out."""

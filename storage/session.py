@@ -15,7 +15,7 @@ from typing import TypeVar, final
 
 from sqlalchemy import Connection, select
 
-from spaces.errors import StudyError
+from spaces.errors import GraftError, StudyError
 from storage.database import AwayError, Database
 from storage.schema import studies
 
@@ -36,8 +36,8 @@ class Session:
         self._turn = threading.Lock()
         self._locked: dict[int, tuple[str, int]] = {}
         """Study -> its name, and its fence when it was locked."""
-        self._over: StudyError | None = None
-        """Another process has one of them now."""
+        self._over: GraftError | None = None
+        """Another process has one of them now, or the server was away for too long."""
 
     def close(self) -> None:
         """Give back the connection and the locks."""
@@ -89,7 +89,8 @@ class Session:
                 self._lock_again()
                 _log.warning("%s answers again, after %.1f s", self._database.name, time.monotonic() - since)
                 return
-        raise AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes") from None
+        self._over = AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes")
+        raise self._over from None
 
     def _lock_again(self) -> None:
         try:

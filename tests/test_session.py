@@ -163,6 +163,8 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
         hang_up(url)
         with caplog.at_level(logging.WARNING), pytest.raises(AwayError, match=r"; no answer in 0 minutes$") as caught:
             store.counts(study)
+        with pytest.raises(AwayError, match=r"; no answer in 0 minutes$"):
+            store.set_state(study, "stopped")
     assert "\n" not in str(caught.value)
     assert "unused-password" not in caplog.text + str(caught.value)
     assert "training goes on, and the database is tried again for an hour" in caplog.text
