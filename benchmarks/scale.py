@@ -68,12 +68,12 @@ def curve(seed: int, step: int) -> float:
 def report(trial: Trial, step: int) -> Report:
     """What a made-up trial says at a validation."""
     if unit(trial.seed, 2) < DIVERGING and step >= EVERY * (1 + int(VALIDATIONS * unit(trial.seed, 3))):
-        return Report(number=trial.number, step=step, metrics=(), state="diverged", error="loss is not finite")
+        error = "loss is not finite"
+        return Report(number=trial.number, fence=trial.fence, step=step, metrics=(), state="diverged", error=error)
     loss = curve(trial.seed, step)
     metrics = tuple(Metric(name, variant, "", loss * (1 + place / 10)) for place, (name, variant) in enumerate(METRICS))
-    return Report(
-        number=trial.number, step=step, metrics=metrics, state="finished" if step == VALIDATIONS * EVERY else "running"
-    )
+    state = "finished" if step == VALIDATIONS * EVERY else "running"
+    return Report(number=trial.number, fence=trial.fence, step=step, metrics=metrics, state=state)
 
 
 @dataclass(kw_only=True)
@@ -93,6 +93,7 @@ class SimulatedWorker:
             worker=self.name,
             lanes=self.lanes - len(self.running),
             structure=structure,
+            holds=tuple(trial.held for trial, _ in self.running.values()),
             steps=self.steps,
             room=self.lanes * EVERY if self.steps else 0,
         )

@@ -47,10 +47,10 @@ class Server:
             connection.execute(statement.encode())
 
     @contextmanager
-    def database(self) -> Iterator[str]:
-        """The URL of a new, empty database, dropped at the end."""
+    def database(self, template: str = "template1") -> Iterator[str]:
+        """The URL of a new database, empty or a copy of another one, dropped at the end."""
         name = f"test_{uuid.uuid4().hex[:12]}"
-        self.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         yield self.url(name)
         self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +57,6 @@ def crashes() -> Iterator[Crashes]:
         process.stdin.close()
 
 
-def begun(url: str) -> str:
-    """A new study in an empty database."""
-    enrol(url, STUDY, load(SPACE, families(), SIZES))
-    return url
-
-
 def stored(url: str) -> tuple[Rows, Rows]:
     """What a study leaves: its trials, and all their numbers."""
     return (
@@ -74,32 +72,50 @@ def check(url: str, undisturbed: tuple[Rows, Rows]) -> None:
 
 
 class Places:
-    """New, empty databases of one kind, and folders."""
+    """Databases of one kind with a new study in each, copied from one, and folders."""
 
-    def __init__(self, kind: str, folder: Path, postgres: Server | None) -> None:
-        self.kind, self.folder, self.postgres, self.count = kind, folder, postgres, 0
+    def __init__(self, folder: Path, postgres: Server | None) -> None:
+        self.folder, self.postgres, self.count = folder, postgres, itertools.count()
 
     def __iter__(self) -> Iterator[tuple[str, Path]]:
-        while True:
-            self.count += 1
-            place = self.folder / str(self.count)
+        for count in self.count:
+            place = self.folder / str(count)
             place.mkdir()
-            if not self.postgres:
-                yield f"sqlite:///{place}/graft.db", place
-                continue
-            with self.postgres.database() as url:
+            with self.database(place) as url:
                 yield url, place
+
+    @contextmanager
+    def database(self, place: Path) -> Iterator[str]:
+        """A copy of the one that was begun."""
+        if not self.postgres:
+            shutil.copy(self.begun.removeprefix("sqlite:///"), place / "graft.db")
+            yield f"sqlite:///{place}/graft.db"
+            return
+        with self.postgres.database(template=self.begun.partition("@/")[2].partition("?")[0]) as url:
+            yield url
+
+    @functools.cached_property
+    def begun(self) -> str:
+        """A database with a study that nobody has run."""
+        url = f"sqlite:///{self.folder}/begun.db"
+        if self.postgres:
+            self.postgres.execute("CREATE DATABASE begun")
+            url = self.postgres.url("begun")
+        enrol(url, STUDY, load(SPACE, families(), SIZES))
+        return url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Places]:
     server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
-    return Places(request.param, tmp_path, server)
+    yield Places(tmp_path, server)
+    if server:
+        server.execute("DROP DATABASE IF EXISTS begun WITH (FORCE)")
 
 
 def undisturbed(crashes: Crashes, places: Places) -> tuple[Rows, Rows]:
     url, folder = next(iter(places))
-    assert crashes.run("none", 0, begun(url), folder)[0] == 0
+    assert crashes.run("none", 0, url, folder)[0] == 0
     found = stored(url)
     assert [row[1] for row in found[0]] == ["finished"] * 4
     assert len({row[:2] for row in found[1]}) == 8
@@ -110,7 +126,7 @@ def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1)
     """Runs hit at point 1, 2, 3, ... until one passes untouched, each gone on with; how many there were."""
     expected = undisturbed(crashes, places)
     for at, (url, folder) in zip(range(1, MOST, stride), places, strict=False):
-        status, said = crashes.run(mode, at, begun(url), folder)
+        status, said = crashes.run(mode, at, url, folder)
         assert status in (0, 2, DIED), said
         over = raw(url, "SELECT state FROM studies") == [("finished",)]
         if status or not over:  # its last word may be what failed
@@ -140,7 +156,6 @@ def test_an_error_at_every_point_costs_nothing(crashes: Crashes, places: Places,
 def test_killed_again_while_it_recovers_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
     chance, expected = random.Random(7), undisturbed(crashes, places)
     for _, (url, folder) in zip(range(100), places, strict=False):
-        begun(url)
         for _ in range(3):
             crashes.run("die", chance.randint(1, 60), url, folder)
         assert crashes.run("none", 0, url, folder)[0] == 0

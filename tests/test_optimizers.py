@@ -44,7 +44,7 @@ ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]
         lambda groups: torch.optim.AdamW(groups, lr=0.05, betas=(0.8, 0.95), eps=1e-6),
     ),
 ]
-every_oracle = pytest.mark.parametrize(("configuration", "oracle"), ORACLES, ids=str)
+every_oracle = pytest.mark.parametrize(("configuration", "oracle"), ORACLES, ids=[str(one) for one, _ in ORACLES])
 
 
 def gradients(parameters: Tensor, step: int) -> Tensor:

@@ -167,11 +167,12 @@ class FakeLearner:
 
     def report(self, trial: Trial) -> Report:
         if trial.number in self.diverged:
-            return Report(number=trial.number, step=1, metrics=(), state="diverged", error="a test")
+            return Report(number=trial.number, fence=trial.fence, step=1, metrics=(), state="diverged", error="a test")
         is_search = isinstance(self.space.place(trial.number), Found)
         knots = tuple(float(trial.number + place) for place in range(9))
         return Report(
             number=trial.number,
+            fence=trial.fence,
             step=trial.config["training"]["steps"],
             metrics=(Metric("accuracy", "raw", "", (trial.number % TRIED) / 10),),
             state="finished",
@@ -445,7 +446,8 @@ def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:
         name = space.objective_of(number).metric
         report = Report(number=number, fence=1, step=3, metrics=(Metric(name, "raw", "", 0.5),))
         if number in started:
-            controller.exchange([report], Offer(worker="w", lanes=0, structure="other"))
+            holds = tuple(trial.held for trial in started.values())
+            controller.exchange([report], Offer(worker="w", lanes=0, structure="other", holds=holds))
     wrong = Report(number=1, fence=1, step=3, metrics=(Metric("loss", "raw", "", 0.5),))
     other = Controller.begin(space, Rows())
     other.exchange([], Offer(worker="w", lanes=9))
