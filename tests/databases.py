@@ -199,16 +199,21 @@ def new_study(store: Store, name: str = "study") -> int:
     )
 
 
-def make_first_version(url: str) -> None:
-    """A database as the first version of the schema left it, with a finished study and a worker."""
+def bring_to(url: str, version: str) -> None:
+    """The schema of an earlier version of the program, from a still earlier one or from nothing."""
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     config.set_main_option("path_separator", "os")
     engine = create_engine(url)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        command.upgrade(config, version)
     engine.dispose()
+
+
+def make_first_version(url: str) -> None:
+    """A database as the first version of the schema left it, with a finished study and a worker."""
+    bring_to(url, "0001")
     now = "'2026-01-02 03:04:05.000000'"
     raw(
         url,

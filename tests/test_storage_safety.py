@@ -22,11 +22,12 @@ from sqlalchemy import create_engine
 
 import storage
 from spaces.errors import StorageError, StudyError
+from spaces.records import Waiting
 from storage import Store, bring_up, open_reader, open_store
 from storage.database import find_database
 from storage.schema import VERSION, VERSION_TABLE, metadata
 from storage.sqlite import filesystem_of
-from tests.databases import OBJECTIVE, Server, claimed, held, make_first_version, make_trial, raw
+from tests.databases import OBJECTIVE, Server, bring_to, claimed, held, make_first_version, make_trial, raw
 
 ROOT = Path(storage.__file__).parents[1]
 
@@ -129,6 +130,25 @@ def test_a_database_of_the_first_version_is_brought_up_with_its_rows(url: str):
         0,
         0,
     )
+
+
+@pytest.mark.parametrize("version", [f"{number:04}" for number in range(1, int(VERSION))])
+def test_a_study_of_every_released_schema_is_brought_up_and_goes_on(url: str, version: str):
+    make_first_version(url)
+    raw(
+        url,
+        "INSERT INTO trials (study_id, id, number, state, task, model, seed, steps, fence, params, draws, config,"
+        " created_at, group_number) SELECT 1, 1000000003, 3, 'queued', 't', 'm', 7, 0, 1, '{}', '{}', '{}',"
+        " '2026-01-02 03:04:05.000000', 0",
+    )
+    bring_to(url, version)
+    bring_up(url)
+    assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [(VERSION,)]
+    with open_store(url) as store:
+        store.claim(1, policy="full", objective=OBJECTIVE)
+        [(line, waiting)] = store.queued(1)
+        assert (line[0].number, waiting) == (3, Waiting(3))
+        assert store.start(1, [make_trial(3)], "w") == {3: 2}
 
 
 def test_an_old_database_is_not_brought_up_under_a_writer(tmp_path: Path):

@@ -1,0 +1,152 @@
+"""Launches of the real program whose server dies, whose network is cut, whose checkpoints rot, and who are many."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.databases import Server, raw
+from tests.faults.proxy import Proxy
+from tests.faults.server import MortalServer, mortal_server
+from tests.launches import SPACE, check_complete, counts, ended, finished, running, search, undisturbed, wait_until
+
+LAUNCH = ("launch", SPACE, "--workers", "1", "--pack", "8")
+STEPS = "SELECT sum(steps) FROM trials"
+
+
+def trained(url: str) -> int:
+    """Training steps that workers made, in all launches."""
+    [(steps,)] = raw(url, "SELECT sum(steps) FROM workers")
+    return int(steps)
+
+
+@pytest.fixture
+def mortal() -> Iterator[MortalServer]:
+    with mortal_server() as server:
+        yield server
+
+
+def line_with(process: subprocess.Popen[str], words: str) -> str:
+    """The next line on stderr that holds these words."""
+    assert process.stderr
+    return next(line for line in process.stderr if words in line)
+
+
+def test_a_server_that_is_killed_and_started_again_costs_a_study_nothing(mortal: MortalServer, tmp_path: Path):
+    mortal.server.execute("CREATE DATABASE study")
+    url = mortal.server.url("study")
+    with running(tmp_path, *LAUNCH, "--storage", url) as process:
+        for _ in range(3):
+            before = finished(url)
+            mortal.kill()
+            assert "training goes on" in line_with(process, "tried again for an hour")
+            mortal.start()
+            line_with(process, "answers again")
+            wait_until(lambda before=before: finished(url) > before or not counts(url).get("running"))
+        lines = ended(process, 0)
+    assert lines[-1].startswith("tiny: 48 finished of 48; best tvd/bema ")
+    check_complete(url)
+    assert trained(url) == raw(url, STEPS)[0][0], "no step was made twice"
+
+
+def test_a_network_that_is_cut_and_mended_costs_a_study_nothing(mortal: MortalServer, tmp_path: Path):
+    mortal.server.execute("CREATE DATABASE study")
+    direct = mortal.server.url("study")
+    with Proxy(mortal.socket) as proxy:
+        url = f"postgresql://graft@127.0.0.1:{proxy.port}/study"
+        with running(tmp_path, *LAUNCH, "--storage", url) as process:
+            wait_until(lambda: finished(direct) > 3)
+            proxy.cut()
+            line_with(process, "tried again for an hour")
+            proxy.restore()
+            line_with(process, "answers again")
+            proxy.lose("answer")
+            line_with(process, "answers again")
+            ended(process, 0)
+        assert proxy.lost["answer"] == 1
+    check_complete(direct)
+    assert trained(direct) == raw(direct, STEPS)[0][0]
+
+
+def stopped(folder: Path) -> list[Path]:
+    """Stop a launch by SIGTERM in the midst of its trials; the checkpoints that it leaves."""
+    url = f"sqlite:///{folder}/graft.db"
+    with running(folder, *LAUNCH) as process:
+        wait_until(lambda: finished(url) > 3 and counts(url).get("running", 0) > 3)
+        process.send_signal(signal.SIGTERM)
+        ended(process, 130)
+    return sorted(folder.glob("graft.db-checkpoints/tiny/*.safetensors"))
+
+
+def test_a_study_that_was_stopped_makes_no_step_again(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    [checkpoint] = stopped(tmp_path)
+    assert raw(url, "SELECT count(*) > 0, min(path) = max(path), max(path) FROM checkpoints") == [
+        (1, 1, str(checkpoint))
+    ]
+    search(tmp_path, "resume", "tiny")
+    check_complete(url)
+    assert trained(url) == raw(url, STEPS)[0][0]
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize("rot", ["flip", "cut", "remove"])
+def test_a_checkpoint_that_rots_costs_time_and_no_number(tmp_path: Path, rot: str):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    [checkpoint] = stopped(tmp_path)
+    content = bytearray(checkpoint.read_bytes())
+    if rot == "remove":
+        checkpoint.unlink()
+    else:
+        content[len(content) // 2] ^= 1
+        checkpoint.write_bytes(content if rot == "flip" else content[: len(content) // 2])
+    search(tmp_path, "resume", "tiny")
+    check_complete(url)
+    assert trained(url) > raw(url, STEPS)[0][0]
+
+
+def test_checkpoints_can_be_switched_off(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, *LAUNCH, "--checkpoints", "none") as process:
+        wait_until(lambda: finished(url) > 3 and counts(url).get("running", 0) > 3)
+        process.send_signal(signal.SIGTERM)
+        ended(process, 130)
+    assert not list(tmp_path.glob("*checkpoints*"))
+    assert raw(url, "SELECT count(*) FROM checkpoints") == [(0,)]
+    assert raw(url, "SELECT DISTINCT steps FROM trials WHERE state = 'queued'") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--checkpoints", "nosuch://place"), "nosuch"),
+        (("--checkpoints", "/proc/nowhere"), "/proc/nowhere"),
+        (("--checkpoint-every", "0"), "checkpoint-every"),
+    ],
+)
+def test_a_place_that_cannot_hold_checkpoints_is_told_in_one_line(tmp_path: Path, options: tuple[str, str], words: str):
+    lines = search(tmp_path, *LAUNCH, *options, status=2)
+    assert words in lines[-1]
+
+
+def test_studies_of_one_server_run_side_by_side(postgres: Server, tmp_path: Path):
+    with postgres.database() as url:
+        names = [f"study-{place}" for place in range(3)]
+        search(tmp_path, "launch", SPACE, "--trials", "1", "--storage", url, "--study", "first")
+        options = ("--storage", url, "--workers", "1", "--pack", "8")
+        with (
+            running(tmp_path, "launch", SPACE, "--study", names[0], *options) as one,
+            running(tmp_path, "launch", SPACE, "--study", names[1], *options) as two,
+            running(tmp_path, "launch", SPACE, "--study", names[2], *options) as three,
+        ):
+            for process in (one, two, three):
+                ended(process, 0)
+        values = "SELECT number, step, metrics.name, variant, value FROM metrics JOIN trials ON trials.id = trial_id"
+        expected = undisturbed()
+        for name in names:
+            found = raw(url, f"{values} JOIN studies ON studies.id = study_id WHERE studies.name = '{name}'")
+            assert {row[:4]: row[4] for row in found} == pytest.approx(expected, rel=1e-9, abs=1e-9)
