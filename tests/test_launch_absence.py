@@ -40,13 +40,12 @@ def test_a_server_that_is_killed_and_started_again_costs_a_study_nothing(mortal:
     mortal.server.execute("CREATE DATABASE study")
     url = mortal.server.url("study")
     with running(tmp_path, *LAUNCH, "--storage", url) as process:
-        for _ in range(3):
-            before = finished(url)
+        for after in (3, 12):
+            wait_until(lambda after=after: finished(url) > after)
             mortal.kill()
             assert "training goes on" in line_with(process, "tried again for an hour")
             mortal.start()
             line_with(process, "answers again")
-            wait_until(lambda before=before: finished(url) > before or not counts(url).get("running"))
         lines = ended(process, 0)
     assert lines[-1].startswith("tiny: 48 finished of 48; best tvd/bema ")
     check_complete(url)
@@ -85,9 +84,7 @@ def stopped(folder: Path) -> list[Path]:
 def test_a_study_that_was_stopped_makes_no_step_again(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     [checkpoint] = stopped(tmp_path)
-    assert raw(url, "SELECT count(*) > 0, min(path) = max(path), max(path) FROM checkpoints") == [
-        (1, 1, str(checkpoint))
-    ]
+    assert raw(url, "SELECT DISTINCT path FROM checkpoints") == [(str(checkpoint),)]
     search(tmp_path, "resume", "tiny")
     check_complete(url)
     assert trained(url) == raw(url, STEPS)[0][0]
@@ -135,15 +132,14 @@ def test_a_place_that_cannot_hold_checkpoints_is_told_in_one_line(tmp_path: Path
 
 def test_studies_of_one_server_run_side_by_side(postgres: Server, tmp_path: Path):
     with postgres.database() as url:
-        names = [f"study-{place}" for place in range(3)]
+        names = ["one", "other"]
         search(tmp_path, "launch", SPACE, "--trials", "1", "--storage", url, "--study", "first")
         options = ("--storage", url, "--workers", "1", "--pack", "8")
         with (
             running(tmp_path, "launch", SPACE, "--study", names[0], *options) as one,
-            running(tmp_path, "launch", SPACE, "--study", names[1], *options) as two,
-            running(tmp_path, "launch", SPACE, "--study", names[2], *options) as three,
+            running(tmp_path, "launch", SPACE, "--study", names[1], *options) as other,
         ):
-            for process in (one, two, three):
+            for process in (one, other):
                 ended(process, 0)
         values = "SELECT number, step, metrics.name, variant, value FROM metrics JOIN trials ON trials.id = trial_id"
         expected = undisturbed()
