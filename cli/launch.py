@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -16,7 +16,7 @@ import typer
 from cli.live import Live, closing_line
 from cli.options import Storage, shown, storage_url
 from cli.placement import Placement
-from cli.saving import SECONDS, CheckpointEvery, Checkpoints, saving_of
+from cli.saving import SECONDS, CheckpointEvery, Checkpoints, placed, saving_of
 from cli.wiring import RunningStudy, Standing, enrol, families, find_study
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from spaces.space import Space
     from workers.pool import Saving
 
+Make = Callable[[], RunningStudy]
+"""Opens the study, in whichever process steers it."""
 CHECKED_DRAWS = 4000
 """Trials drawn before a launch, so that a rule that only few draws break is told then; a fifth of a second."""
 INTERRUPTED = 130
@@ -96,7 +98,7 @@ def launch(
 
         loaded = warmed(url, name, loaded, warm_start)
     word = "new" if enrol(url, name, loaded) else "goes on"
-    run(url, name, placement, saving_of(url, name, checkpoints, checkpoint_every), word)
+    run(url, name, placement, word, placed(checkpoints), checkpoint_every)
 
 
 def resume(
@@ -120,7 +122,7 @@ def resume(
     ).resolved()
     url = storage_url(storage)
     bring_up(url)
-    run(url, study, placement, saving_of(url, study, checkpoints, checkpoint_every), "goes on")
+    run(url, study, placement, "goes on", placed(checkpoints), checkpoint_every)
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -156,19 +158,23 @@ def _overrides(assignments: Sequence[str], options: Mapping[str, int | None]) ->
     return overrides | {path: str(value) for path, value in options.items() if value is not None}
 
 
-def run(url: str, name: str, placement: Placement, saving: Saving | None, word: str) -> None:
-    """Run a study that is in the database until it is done or stopped; prints `word` on it, and how it ended."""
+def run(url: str, name: str, placement: Placement, word: str, place: str | None, seconds: float) -> None:
+    """Run a study that is in the database until it is done or stopped; prints `word` on it, and how it ended.
+
+    `place`: where its checkpoints go from now on, each pack's after so many seconds; None: where they went before.
+    """
     study = find_study(url, name)
     done = study["state"] == "finished"
     word = "finished, nothing is left of its" if done else f"{word},"
     typer.echo(f"study {name} in {shown(url)}: {word} {study['trials']:,} trials", err=True)
     if done:
         return
-    started = time.monotonic()
+    started, saving = time.monotonic(), saving_of(url, study, place, seconds)
+    make = functools.partial(RunningStudy, url, name, saving, place)
     try:
         with Interruption() as interruption, Live(name) as live:
             go = _run_inline if placement.executor == "inline" else _run_ray
-            standing = go(url, name, placement, saving, live, interruption)
+            standing = go(make, placement, saving, live, interruption)
     except KeyboardInterrupt:
         # Not sys.exit: worker threads are inside torch, which aborts when the interpreter is taken down around it.
         sys.stderr.flush()
@@ -180,11 +186,11 @@ def run(url: str, name: str, placement: Placement, saving: Saving | None, word: 
 
 
 def _run_inline(
-    url: str, name: str, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
+    make: Make, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
 ) -> Standing:
     from workers.pool import inline
 
-    study = RunningStudy(url, name, saving)
+    study = make()
     try:
         inline.run(
             _Watched(study, live, interruption),
@@ -214,6 +220,9 @@ class _Watched:
     def lost(self, worker: str) -> None:
         self._study.lost(worker)
 
+    def left(self, worker: str) -> None:
+        self._study.left(worker)
+
     def renew(self, worker: str) -> bool:
         return self._study.renew(worker)
 
@@ -222,7 +231,7 @@ class _Watched:
 
 
 def _run_ray(
-    url: str, name: str, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
+    make: Make, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
 ) -> Standing:
     try:
         from workers.pool import ray_tune
@@ -238,7 +247,6 @@ def _run_ray(
     cluster = ray_tune.Cluster(
         address=placement.ray_address, workers=placement.workers, environment=placement.environment()
     )
-    make = functools.partial(RunningStudy, url, name, saving)
     ray_tune.run(make, cluster=cluster, width=placement.width, saving=saving, watch=watch)
     return seen[0]
 

@@ -114,8 +114,11 @@ class Standing:
 class RunningStudy:
     """A study opened for running: the controller on top of its claimed database, in one process."""
 
-    def __init__(self, url: str, name: str, saving: Saving | None = None) -> None:
-        """`saving`: where checkpoints go. Raises StudyError if there is no such study, or another process runs it."""
+    def __init__(self, url: str, name: str, saving: Saving | None = None, place: str | None = None) -> None:
+        """`saving`: where checkpoints go; `place`: what is noted of that for the next launch, None: as it was.
+
+        Raises StudyError if there is no such study, or another process runs it.
+        """
         from search.controller import Controller
         from spaces import parse
 
@@ -124,12 +127,14 @@ class RunningStudy:
         self._objective = space.search.objective
         self._comparable = space.has_one_objective
         self._study: int = row["id"]
+        self._archive = _archive(saving)
         self._store = open_store(url)
         self._done = False
         try:
             self._store.claim(self._study, policy=space.search.history, objective=self._objective)
             self._store.set_state(self._study, "running")
-            self._archive = _archive(saving)
+            if place is not None:
+                self._store.set_checkpoints(self._study, place)
             self._controller = Controller.begin(space, StudyMemory(self._store, self._study))
             self._workers: set[str] = set()
             self._tidy()
@@ -158,6 +163,10 @@ class RunningStudy:
     def lost(self, worker: str) -> None:
         """The worker died: its trials go back to the queue."""
         self._controller.lost(worker)
+
+    def left(self, worker: str) -> None:
+        """The worker went down with its machine: its trials go back to the queue."""
+        self._controller.left(worker)
 
     def request_stop(self) -> None:
         """From now on every worker is told to stop; what it trained goes back to the queue."""

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from search.lanes import Lane, Lanes
 from search.leases import Leases
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 SUSPECT = 3
-"""A trial with which so many workers died since its last checkpoint has a device of its own next, to find out why."""
+"""A trial with which so many workers died since its last checkpoint has the next empty device to itself."""
 CONVICTED = 5
-"""A trial with which so many died, at last alone with it, has failed. One with which so many launches died trains last,
-when nothing else does, and has failed if that one dies, too: who ends a launch may have had other reasons."""
+"""A trial with which so many died, at last alone with it, has failed. A launch that died counts if nothing else was in
+training, and then there must be one more: who ends a launch may have had other reasons."""
 _NOBODY = "nobody"
 
 
@@ -121,7 +121,7 @@ class Controller:
         and which trials are open; stopping policies that compare with ended trials see the reports of these again.
         """
         left = memory.running()
-        memory.rescue(left)
+        (memory.rescue if len(left) == 1 else memory.release)(left)
         queued = [(space.restore(stages), waiting) for stages, waiting in memory.queued()]
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         _check_together(monitors)
@@ -153,7 +153,8 @@ class Controller:
             return Directives(lost=True)
         accepted = self._accepted(reports, offer.worker)
         self._wanted.check((self._space.objective_of(report.number), report) for report in accepted)
-        self._judge(accepted, self._record(accepted, offer))
+        self._judge(accepted, self._record(accepted))
+        self._save(offer)
         self._give_back(self._lanes.of(offer.worker) - {one.number for one in offer.holds})
         self._stopping = self._stopping or self._memory.stop_requested()
         if self._stopping:
@@ -177,14 +178,19 @@ class Controller:
     def sweep(self) -> None:
         """To be called every second or so: every ten, workers that fell silent a minute ago lose their trials."""
         for worker in self._leases.sweep():
-            self.lost(worker)
+            self.left(worker)
 
     def lost(self, worker: str) -> None:
-        """The worker is gone: its trials go back in the queue and start again elsewhere, with the same numbers."""
+        """The worker's process died: its trials start again elsewhere, to the same numbers; one may be why."""
         self._leases.drop(worker)
         numbers = self._lanes.of(worker)
         if numbers:
             self._requeue(numbers, self._memory.rescue(self._lanes.held(numbers)), alone=len(numbers) == 1)
+
+    def left(self, worker: str) -> None:
+        """The worker's machine is gone, or cannot be reached, which is no trial's doing; as `lost` but for that."""
+        self._leases.drop(worker)
+        self._give_back(self._lanes.of(worker))
 
     def close(self) -> None:
         """Write what was last heard of workers."""
@@ -222,10 +228,9 @@ class Controller:
                 over.add(report.number)
         return accepted
 
-    def _record(self, reports: Sequence[Report], offer: Offer) -> list[Ending]:
-        """Write the reports with the endings that they imply, and checkpoints; those endings."""
-        saved = [one for one in offer.saved if self._lanes.has(Held(one.number, one.fence), offer.worker)]
-        if not reports and not saved:
+    def _record(self, reports: Sequence[Report]) -> list[Ending]:
+        """Write the reports with the endings that they imply; those endings."""
+        if not reports:
             return []
         objectives = {report.number: self._lanes[report.number].objective for report in reports}
         for report in reports:
@@ -243,9 +248,7 @@ class Controller:
             for report in reports
             if report.state != "running"
         ]
-        self._memory.record(reports, endings, saved)
-        for one in saved:
-            self._deaths.pop(one.number, None)
+        self._memory.record(reports, endings, ())
         for report in reports:
             lane = self._lanes[report.number]
             lane.objective = objectives[report.number]
@@ -370,7 +373,7 @@ class Controller:
     def _start(self, offer: Offer, lanes: int, endings: Sequence[Ending], copies: Sequence[Trial]) -> tuple[Trial, ...]:
         """The copies that take the lanes of these endings, and trials for the other lanes; written as running."""
         filling = self._supply.take(offer.structure, lanes)
-        if not filling and not self._lanes and offer.lanes:
+        if not filling and not self._lanes and offer.structure is None and offer.lanes:
             filling = self._supply.last()
         try:
             started = self._written((*copies, *filling), offer.worker, endings)
@@ -392,20 +395,39 @@ class Controller:
             self._lanes.put(Lane(trial, worker, step=trial.parent_step))
         return started
 
+    def _save(self, offer: Offer) -> None:
+        """Write the worker's checkpoints, each with what is known of its trial there, after the reports up to it."""
+        saved = [
+            one._replace(known=self._known(one.number))
+            for one in offer.saved
+            if self._lanes.has(Held(one.number, one.fence), offer.worker)
+        ]
+        if saved:
+            self._memory.record((), (), saved)
+        for one in saved:
+            if one.step > _furthest(self._lanes[one.number].trial):
+                self._deaths.pop(one.number, None)
+
+    def _known(self, number: int) -> dict[str, Any]:
+        return {
+            "objective": self._lanes[number].objective,
+            "monitors": [monitor.state(number) for monitor in self._monitors],
+        }
+
     def _recall(self, trials: Sequence[Trial]) -> None:
-        """Learn again what trials that go on from checkpoints had reported up to there."""
-        if not trials:
-            return
-        numbers = [trial.number for trial in trials]
-        groups = {trial.number: trial.group for trial in trials}
-        for metric in sorted({self._space.objective_of(number).metric for number in numbers}):
-            for report in self._memory.reports(metric, numbers):
-                lane, objective = self._lanes[report.number], self._space.objective_of(report.number)
-                lane.objective = objective_after(objective, lane.objective, report)
-        for monitor in self._monitors:
-            monitor.observe(self._memory.reports(monitor.measure.name, numbers), groups)
+        """Know of trials that go on what was known at their furthest checkpoints."""
         for trial in trials:
-            self._lanes[trial.number].step = max(one.step for one in trial.checkpoints)
+            known = max(trial.checkpoints, key=lambda one: one.step).known
+            lane = self._lanes[trial.number]
+            lane.step, lane.objective = _furthest(trial), known["objective"]
+            for monitor, state in zip(self._monitors, known["monitors"], strict=True):
+                if state is not None:
+                    monitor.restore(trial.number, trial.group, state)
+
+
+def _furthest(trial: Trial) -> int:
+    """The step of its furthest checkpoint; 0 if it has none."""
+    return max((one.step for one in trial.checkpoints), default=0)
 
 
 def _drawn(space: Space, ended: Sequence[Outcome], queued: Sequence[Trial]) -> list[Outcome]:

@@ -79,21 +79,18 @@ class Leases:
         self._lost.add(worker)
 
     def sweep(self) -> list[str]:
-        """Every ten seconds: write the renewals; the workers whose leases ran out since.
+        """Every ten seconds: write the renewals; the workers whose leases ran out since."""
+        return self.write() if self._clock() >= self._swept + SWEEP_SECONDS else []
 
-        A controller that was itself away for longer cannot tell who was silent: it gives everybody a new lease.
+    def write(self) -> list[str]:
+        """Write who was heard of; the workers whose leases ran out since the last time.
+
+        A controller that was itself away for long cannot tell who was silent: it gives everybody a new lease.
         """
         now = self._clock()
-        if now < self._swept + SWEEP_SECONDS:
-            return []
         if now > self._swept + LEASE_SECONDS / 2:
             for seen in self._seen.values():
                 seen.heard = now
-        return self.write()
-
-    def write(self) -> list[str]:
-        """Write who was heard of; the workers whose leases ran out since the last time."""
-        now = self._clock()
         living = {name: seen for name, seen in self._seen.items() if name not in self._lost | self._home}
         over = self._memory.leases([_heard(seen, now) for seen in living.values()], LEASE_SECONDS)
         self._swept = self._clock()

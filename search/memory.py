@@ -51,8 +51,8 @@ class Memory(Protocol):
         """The trials that ended last (None: all), in the order in which they ended."""
         ...
 
-    def reports(self, metric: str, numbers: Sequence[int] | None = None, /) -> Sequence[Report]:
-        """Stored reports of these trials (None: all that ended): metrics of this name, steps ascending in a trial."""
+    def reports(self, metric: str, /) -> Sequence[Report]:
+        """Stored reports of the trials that ended: the metrics of this name, steps ascending within a trial."""
         ...
 
     def copied(self) -> Mapping[int, int]:

@@ -100,9 +100,8 @@ class Supply:
         self._quarantined.append(trial)
 
     def last(self) -> list[Trial]:
-        """The next trial in quarantine, if there is nothing else to hand out."""
-        others = self.waiting - len(self._quarantined)
-        return [self._quarantined.popleft()] if self._quarantined and not others else []
+        """The next trial in quarantine, for an empty device; asked when `take` gives nothing and nothing trains."""
+        return [self._quarantined.popleft()] if self._quarantined else []
 
     def take(self, structure: str | None, lanes: int) -> list[Trial]:
         """Up to `lanes` trials of one structure (None: of the one with most trials waiting, or that waits longest).

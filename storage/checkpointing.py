@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, select, update
 
 from spaces.records import Checkpoint
 from storage.database import Insert
@@ -15,10 +15,12 @@ from storage.history import Past
 from storage.schema import Now, checkpoints, trial_id, trials
 
 KEPT = 2
+_WRITTEN = ("fence", "path", "place", "sha256", "past", "known", "created_at")
 _ORDER = (checkpoints.c.fence.desc(), checkpoints.c.step.desc())
 _NEWEST = select(checkpoints.c.step).where(checkpoints.c.trial_id == bindparam("trial")).order_by(*_ORDER).limit(KEPT)
 _THIN = delete(checkpoints).where(checkpoints.c.trial_id == bindparam("trial"), checkpoints.c.step.not_in(_NEWEST))
-_PROGRESS = update(trials).where(trials.c.id == bindparam("trial"), trials.c.deaths > 0).values(deaths=0)
+_FURTHER = ~exists().where(checkpoints.c.trial_id == bindparam("trial"), checkpoints.c.step >= bindparam("at"))
+_PROGRESS = update(trials).where(trials.c.id == bindparam("trial"), trials.c.deaths > 0, _FURTHER).values(deaths=0)
 
 
 def add(
@@ -26,26 +28,30 @@ def add(
 ) -> None:
     """Write where the states of trials lie, and forget older ones; `pasts`: number -> what their histories know."""
     rows = [
-        {**one._asdict(), "trial_id": trial_id(study_id, one.number), "past": pasts.get(one.number, Past()).packed()}
+        {
+            **one._asdict(),
+            "trial_id": trial_id(study_id, one.number),
+            "past": pasts.get(one.number, Past()).packed(),
+            "known": dict(one.known),
+        }
         for one in saved
     ]
     for row in rows:
         del row["number"]
     if not rows:
         return
-    fresh = {name: insert.excluded[name] for name in ("fence", "path", "place", "sha256", "past", "created_at")}
+    connection.execute(_PROGRESS, [{"trial": row["trial_id"], "at": row["step"]} for row in rows])
+    fresh = {name: insert.excluded[name] for name in _WRITTEN}
     statement = insert.values(created_at=Now())
     connection.execute(statement.on_conflict_do_update(index_elements=["trial_id", "step"], set_=fresh), rows)
-    these = [{"trial": row["trial_id"]} for row in rows]
-    connection.execute(_THIN, these)
-    connection.execute(_PROGRESS, these)
+    connection.execute(_THIN, [{"trial": row["trial_id"]} for row in rows])
 
 
 def kept(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoint, ...]]:
     """Id of a trial -> where it can go on, the newest first; only of those of these trials that can."""
     c = checkpoints.c
     number = select(trials.c.number).where(trials.c.id == c.trial_id).scalar_subquery()
-    these = select(c.trial_id, number, c.fence, c.step, c.path, c.place, c.sha256).where(c.trial_id.in_(ids))
+    these = select(c.trial_id, number, c.fence, c.step, c.path, c.place, c.sha256, c.known).where(c.trial_id.in_(ids))
     found: dict[int, tuple[Checkpoint, ...]] = {}
     for trial, *row in connection.execute(these.order_by(c.trial_id, *_ORDER)):
         found[trial] = (*found.get(trial, ()), Checkpoint(*row))

@@ -55,9 +55,9 @@ class StudyMemory:
         """The trials that ended last, in the order in which they ended."""
         return self.store.outcomes(self.study_id, limit)
 
-    def reports(self, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
-        """The kept reports of these trials, or of all that ended, with the metrics of this name."""
-        return self.store.reports(self.study_id, metric, numbers)
+    def reports(self, metric: str) -> list[Report]:
+        """The kept reports of trials that ended, with the metrics of this name."""
+        return self.store.reports(self.study_id, metric)
 
     def copied(self) -> dict[int, int]:
         """The trials whose state others took over, and when the last one did."""

@@ -307,14 +307,13 @@ def _architectures(connection: Connection, study_id: int) -> dict[int, tuple[Arc
     return learned
 
 
-def reports(connection: Connection, study_id: int, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
-    """The kept reports of these trials (None: of all that ended), with the metrics of this name; steps ascending."""
+def reports(connection: Connection, study_id: int, metric: str) -> list[Report]:
+    """The kept reports of trials that ended, with the metrics of this name; by number, steps ascending."""
     t, m = trials.c, metrics.c
-    these = t.state.in_(TERMINAL) if numbers is None else t.id.in_([trial_id(study_id, n) for n in numbers])
     wanted = (
         select(t.number, m.step, m.name, m.variant, m.condition, m.value)
         .join_from(metrics, trials, m.trial_id == t.id)
-        .where(t.study_id == study_id, these, m.name == metric, m.value.is_not(None))
+        .where(t.study_id == study_id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
         .order_by(t.number, m.step)
     )
     rows = connection.execute(wanted)

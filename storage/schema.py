@@ -76,6 +76,7 @@ studies = Table(
     Column("updated_at", _Time, nullable=False),
     Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
     Column("fence", BigInteger, nullable=False, server_default=text("0")),  # counts the controllers that it had
+    Column("checkpoints", Text),  # where they go: a folder, a URL, or `none`
     CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
     CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
 )
@@ -153,6 +154,7 @@ checkpoints = Table(
     Column("place", BigInteger, nullable=False),  # row of the trial in the file
     Column("sha256", Text, nullable=False),
     Column("past", JSON, nullable=False),  # what the study's history must know of the reports up to here
+    Column("known", JSON, nullable=False),  # what the controller must
     Column("created_at", _Time, nullable=False),
 )
 

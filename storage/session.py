@@ -84,25 +84,26 @@ class Session:
             self._hang_up()
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-            with suppress(AwayError):
+            try:
                 self._connection = self._database.writer()
                 self._lock_again()
-                _log.warning("%s answers again, after %.1f s", self._database.name, time.monotonic() - since)
-                return
+            except AwayError:
+                continue
+            except GraftError as refused:
+                self._over = refused
+                self._hang_up()
+                raise
+            _log.warning("%s answers again, after %.1f s", self._database.name, time.monotonic() - since)
+            return
         self._over = AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes")
         raise self._over from None
 
     def _lock_again(self) -> None:
-        try:
-            with self._database.errors_in_words(), self._connection.begin():
-                for study_id, (name, fence) in self._locked.items():
-                    self._database.lock_study(self._connection, study_id, name)
-                    if self._connection.scalar(select(studies.c.fence).where(studies.c.id == study_id)) != fence:
-                        raise StudyError(f"study {name!r} was taken over by another process")
-        except StudyError as error:
-            self._over = error
-            self._hang_up()
-            raise
+        with self._database.errors_in_words(), self._connection.begin():
+            for study_id, (name, fence) in self._locked.items():
+                self._database.lock_study(self._connection, study_id, name)
+                if self._connection.scalar(select(studies.c.fence).where(studies.c.id == study_id)) != fence:
+                    raise StudyError(f"study {name!r} was taken over by another process")
 
     def _hang_up(self) -> None:
         with suppress(Exception):  # what is broken cannot even be closed

@@ -151,6 +151,11 @@ class Store:
         this = update(studies).where(studies.c.id == study_id).values(state=state, updated_at=Now())
         self._session.transact(lambda connection: connection.execute(this))
 
+    def set_checkpoints(self, study_id: int, place: str) -> None:
+        """Note where the study's checkpoints go, for who resumes it."""
+        this = update(studies).where(studies.c.id == study_id).values(checkpoints=place)
+        self._session.transact(lambda connection: connection.execute(this))
+
     def stop_requested(self, study_id: int) -> bool:
         """Whether `request_stop` was called, by any process, since the study was claimed."""
         return self._session.transact(lambda connection: self._database.stop_requested(connection, study_id))
@@ -248,12 +253,9 @@ class Store:
         """The trials that ended last (None: all), in the order in which they ended: what a sampler learns again."""
         return self._session.transact(lambda connection: rows.outcomes(connection, study_id, limit))
 
-    def reports(self, study_id: int, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
-        """The kept reports, with the metrics of this name, of these trials, or (None) of all that ended.
-
-        What a stopping policy learns again.
-        """
-        return self._session.transact(lambda connection: rows.reports(connection, study_id, metric, numbers))
+    def reports(self, study_id: int, metric: str) -> list[Report]:
+        """The kept reports of trials that ended, with the metrics of this name: what a stopping policy learns again."""
+        return self._session.transact(lambda connection: rows.reports(connection, study_id, metric))
 
     def copied(self, study_id: int) -> dict[int, int]:
         """The trials whose state others took over -> the last step at which one did."""
@@ -298,9 +300,11 @@ class Store:
         return waiting
 
     def _save(self, connection: Connection, study_id: int, saved: Sequence[Checkpoint], plan: _Plan) -> None:
+        """Write checkpoints, but not of a trial that went back and is not yet where its reports had been."""
         keys = {one.number: (study_id, one.number) for one in saved}
         pasts = {number: plan.pasts.get(key) or self._pasts.get(key) or Past() for number, key in keys.items()}
-        checkpointing.add(connection, self._database.insert(checkpoints), study_id, saved, pasts)
+        further = [one for one in saved if one.step >= pasts[one.number].last]
+        checkpointing.add(connection, self._database.insert(checkpoints), study_id, further, pasts)
 
     def _plan(self, study_id: int, reports: Sequence[Report]) -> _Plan:
         """What the study's policy makes of new reports. One that was recorded before is not written again."""

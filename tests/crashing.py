@@ -81,6 +81,9 @@ class Exchanged:
     def lost(self, worker: str) -> None:
         self.study.lost(worker)
 
+    def left(self, worker: str) -> None:
+        self.study.left(worker)
+
     def sweep(self) -> None:
         self.study.sweep()
 

@@ -16,7 +16,6 @@ from search.memory import Memory
 from search.objectives import objective_after
 from search.samplers import Strategy
 from search.stopping import Monitor
-from search.stopping._measures import Measure
 from search.supply import RARE, Supply
 from spaces.errors import StudyError
 from spaces.records import (
@@ -71,6 +70,7 @@ class Rows(Memory):
         self.now = 0.0
         """The database's clock."""
         self.lease_until: dict[str, float] = {}
+        self.lost: set[str] = set()
 
     def _fail_if_asked(self) -> None:
         if self.failures:
@@ -134,9 +134,10 @@ class Rows(Memory):
 
     def leases(self, heard: Sequence[Heard], term: float) -> list[str]:
         for one in heard:
-            if self.lease_until.get(one.worker, self.now) >= self.now:
+            if one.worker not in self.lost:
                 self.lease_until[one.worker] = math.inf if one.state == "done" else self.now - one.seconds + term
-        return [name for name, until in self.lease_until.items() if until < self.now]
+        self.lost |= {name for name, until in self.lease_until.items() if until < self.now}
+        return sorted(self.lost)
 
     def line(self, trial: Trial) -> list[Stage]:
         """What is stored of a trial and its ancestors: parent and step, and the draws of each."""
@@ -157,8 +158,8 @@ class Rows(Memory):
             for row in ended
         ]
 
-    def reports(self, metric: str, numbers: Sequence[int] | None = None) -> list[Report]:
-        return [report for n in (self.ended if numbers is None else numbers) for report in self.rows[n].reports]
+    def reports(self, metric: str) -> list[Report]:
+        return [report for number in self.ended for report in self.rows[number].reports]
 
     def copied(self) -> dict[int, int]:
         trials = [row.trial for row in self.rows.values() if row.trial.parent is not None]
@@ -306,8 +307,10 @@ class Spy(Strategy, Monitor):
     def forget(self, number: int) -> None:
         assert self.memory.rows[number].state != "running"
 
-    @property
-    def measure(self) -> Measure:
+    def state(self, number: int) -> object:
+        raise AssertionError("nothing is saved here")
+
+    def restore(self, number: int, group: int, state: object) -> None:
         raise AssertionError("nothing goes on from a checkpoint here")
 
 

@@ -209,3 +209,32 @@ def test_what_history_forgets_does_not_depend_on_a_death(url: str):
         for n in (0, 1)
     ]
     assert steps[0] == steps[1]
+
+
+def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_deaths(url: str):
+    """Its files are bad: what it saves on the way back is no progress, and forgets nothing that was reported."""
+    with claimed(url, "thin") as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        for step in (20, 40, 60, 80, 100):
+            store.record(study, [make_report(0, step)])
+        store.record(study, [], [], [saved(1)._replace(step=100)])
+        for fence in (2, 3):
+            [waiting] = store.rescue(study, held(0, fence=fence - 1))
+            assert (waiting.deaths, waiting.checkpoints) == (fence - 1, (saved(1)._replace(step=100),))
+            store.start(study, [replace(make_trial(0), checkpoints=waiting.checkpoints)], "w")
+            store.record(study, [make_report(0, 20, fence=fence), make_report(0, 40, fence=fence)])
+            store.record(study, [], [], [saved(fence)._replace(step=40)])
+        assert raw(url, "SELECT step FROM checkpoints") == [(100,)]
+        assert raw(url, "SELECT DISTINCT step FROM metrics ORDER BY step") == [(s,) for s in (20, 40, 60, 80, 100)]
+        assert raw(url, "SELECT deaths FROM trials") == [(2,)]
+        store.record(study, [], [], [saved(3)._replace(step=120)])
+        assert raw(url, "SELECT deaths FROM trials") == [(0,)]
+
+
+def test_what_the_controller_knew_comes_back_with_the_checkpoint(url: str):
+    known = {"objective": 0.25, "monitors": [[{"bema": 0.5}, 10, 0], None]}
+    with claimed(url) as (store, study):
+        store.start(study, [make_trial(0)], "w")
+        store.record(study, [], [], [saved(1)._replace(known=known)])
+        [waiting] = store.release(study, held(0))
+        assert waiting.checkpoints[0].known == known

@@ -78,7 +78,7 @@ def stopped(folder: Path) -> list[Path]:
         wait_until(lambda: finished(url) > 3 and counts(url).get("running", 0) > 3)
         process.send_signal(signal.SIGTERM)
         ended(process, 130)
-    return sorted(folder.glob("graft.db-checkpoints/tiny/*.safetensors"))
+    return sorted(folder.glob("graft.db-checkpoints/tiny-*/*.safetensors"))
 
 
 def test_a_study_that_was_stopped_makes_no_step_again(tmp_path: Path):
@@ -146,3 +146,28 @@ def test_studies_of_one_server_run_side_by_side(postgres: Server, tmp_path: Path
         for name in names:
             found = raw(url, f"{values} JOIN studies ON studies.id = study_id WHERE studies.name = '{name}'")
             assert {row[:4]: row[4] for row in found} == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_a_study_goes_on_from_the_place_that_it_was_launched_with(tmp_path: Path):
+    """A relative one, that is noted whole, so that `resume` needs no option and any folder will do."""
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, *LAUNCH, "--checkpoints", "kept") as process:
+        wait_until(lambda: finished(url) > 3 and counts(url).get("running", 0) > 3)
+        process.send_signal(signal.SIGTERM)
+        ended(process, 130)
+    assert raw(url, "SELECT checkpoints FROM studies") == [(f"{tmp_path}/kept",)]
+    assert list(tmp_path.glob("kept/tiny-*/*.safetensors"))
+    (tmp_path / "elsewhere").mkdir()
+    search(tmp_path / "elsewhere", "resume", "tiny", "--storage", url)
+    assert trained(url) == raw(url, STEPS)[0][0], "no step was made twice"
+    assert not list(tmp_path.glob("kept/tiny-*/*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://name:secretword@bucket/x", "ftp://name:secretword@127.0.0.1:1/x", "ftp://127.0.0.1:1/x"]
+)
+def test_a_url_for_checkpoints_shows_no_password_and_leaves_no_study_running(tmp_path: Path, place: str):
+    lines = search(tmp_path, *LAUNCH, "--checkpoints", place, status=2)
+    assert "secretword" not in "".join(lines)
+    assert lines[-1].startswith("error: ")
+    assert raw(f"sqlite:///{tmp_path}/graft.db", "SELECT state FROM studies") == [("stopped",)]

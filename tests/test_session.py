@@ -170,6 +170,18 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
     assert "training goes on, and the database is tried again for an hour" in caplog.text
 
 
+def test_a_server_that_comes_back_and_refuses_ends_the_run_and_all_later_calls(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
+    with claimed(url) as (store, study):
+        refused = StorageError("fsync is off, so a commit may be lost; switch it on")
+        monkeypatch.setattr(store._session._database, "writer", lambda: (_ for _ in ()).throw(refused))
+        hang_up(url)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="fsync is off"):
+                store.set_state(study, "stopped")
+
+
 def test_before_a_study_is_claimed_a_loss_is_told_at_once(url: str):
     with open_store(url) as store:
         study = new_study(store)

@@ -63,9 +63,10 @@ class Disk(Rows):
         super().record(reports, endings, saved)
         self._die(after=True)
 
-    def rescue(self, held: Sequence[Held]) -> list[Waiting]:
+    def release(self, held: Sequence[Held]) -> list[Waiting]:
+        """A rescue is one, too."""
         self._die(after=False)
-        waiting = super().rescue(held)
+        waiting = super().release(held)
         self._die(after=True)
         return waiting
 
@@ -106,6 +107,7 @@ class Simulation(RuleBasedStateMachine):
     def begin(self) -> None:
         """A controller takes the study over; it may die at once, and then the next one does."""
         self.disk.lease_until.clear()  # of workers of an earlier fence
+        self.disk.lost.clear()
         while True:
             try:
                 self.controller = Controller.begin(self.space, self.disk, lambda: self.disk.now)

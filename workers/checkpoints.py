@@ -102,8 +102,8 @@ class Archive:
 
     def read(self, path: str, sha256: str) -> Snapshot | None:
         """What was written to this file; None if it is not here, not whole, or not to be understood."""
-        name = path.rpartition("/")[2]
-        if not _is_final(name) or self._files.path(name) != path:
+        name = path.rpartition("/")[2]  # in our own folder, which may have been moved since
+        if not _is_final(name):
             return None
         try:
             data = self._files.get(name)
@@ -120,6 +120,7 @@ class Archive:
         that is not alive has left half written goes, too. What cannot be removed stays. Every worker that may write has
         to be in `alive`, and no worker's name is used again.
         """
+        kept = {path.rpartition("/")[2] for path in keep}
         spared = {quote(worker, safe="") for worker in alive}
         names: Sequence[str] = ()
         with suppress(OSError):
@@ -128,7 +129,7 @@ class Archive:
         last = {one["worker"]: one.string for one in found if not one["aside"]}
         for one in found:
             is_awaited = one["worker"] in spared and (one["aside"] or last[one["worker"]] == one.string)
-            if not is_awaited and self._files.path(one.string) not in keep:
+            if not is_awaited and one.string not in kept:
                 with suppress(OSError):
                     self._files.remove(one.string)
 
@@ -218,6 +219,7 @@ class _Folder(_Files):
 
     def put(self, name: str, data: bytes) -> None:
         final, aside = self._folder / name, self._folder / f"{name}{_ASIDE}"
+        self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
         try:
             with aside.open("xb") as file:
                 file.write(data)
@@ -258,13 +260,18 @@ class _Bucket(_Files):
     """An object store, which shows whole files only."""
 
     def __init__(self, place: str, study: str) -> None:
+        if "@" in place.partition("://")[2].partition("/")[0]:
+            raise StudyError(
+                "the URL of checkpoints must hold no name and no password; its store takes them from elsewhere"
+            )
         try:
             from fsspec.core import url_to_fs
 
             self._url = f"{place}{'' if place.endswith('/') else '/'}{study}"
             self._system, self._root = url_to_fs(self._url)
-        except (ImportError, ValueError) as error:  # fsspec says which package it needs, or that it knows none
-            raise StudyError(f"{place}: no checkpoints can be put there: {error}") from error
+        except Exception as error:  # fsspec says which package it needs; its stores connect, and raise what they like
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise StudyError(f"{place}: no checkpoints can be put there: {reason[0]}") from error
 
     def path(self, name: str) -> str:
         return f"{self._url}/{name}"

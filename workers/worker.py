@@ -118,12 +118,14 @@ class Worker:
 
     def _answered(self, courier: Courier, pulse: Pulse) -> tuple[Directives | None, list[Report]]:
         """The controller's answer, and what the lanes report until it comes; None if the lease ran out meanwhile."""
-        journal: list[Report] = []
+        journal, kept = list[Report](), 0
         directives = courier.answer(EXCHANGE_SECONDS)
         while directives is None and pulse.alive():
-            if numbers_in(journal) < JOURNAL:
-                journal += self._train()
-            directives = courier.answer(0.0 if self.pack and self.pack.running else EXCHANGE_SECONDS)
+            trains = kept < JOURNAL and bool(self.pack and self.pack.running)
+            fresh = self._train() if trains else []
+            journal += fresh
+            kept += numbers_in(fresh)
+            directives = courier.answer(0.0 if trains else EXCHANGE_SECONDS)
         return directives, journal
 
     def _offer(self) -> Offer:

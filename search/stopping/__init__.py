@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spaces.records import Report, Trial
 from spaces.settings import Objective
 
 if TYPE_CHECKING:
-    from search.stopping._measures import Measure
     from spaces.space import Space
 
 
 class Monitor(ABC):
     """A stopping policy at work on one study."""
-
-    @property
-    @abstractmethod
-    def measure(self) -> Measure:
-        """What it looks at; reports without it say nothing to it."""
 
     @abstractmethod
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
@@ -32,6 +26,14 @@ class Monitor(ABC):
     @abstractmethod
     def forget(self, number: int) -> None:
         """The trial ended or was requeued: drop what is kept about it alone (results at rungs stay)."""
+
+    @abstractmethod
+    def state(self, number: int) -> Any:
+        """What is kept about a running trial alone, as JSON values; None if nothing is."""
+
+    @abstractmethod
+    def restore(self, number: int, group: int, state: Any) -> None:
+        """A trial goes on where `state` was taken."""
 
 
 class Selection(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -79,6 +80,11 @@ class Measure:
 
 class RememberingMonitor(Monitor):
     """A policy that compares a trial with trials that ended."""
+
+    @property
+    @abstractmethod
+    def measure(self) -> Measure:
+        """What it looks at; reports without it say nothing to it."""
 
     def recall(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
         """After a restart: learn again from the stored reports of trials that ended."""

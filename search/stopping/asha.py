@@ -6,8 +6,8 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import final
+from math import inf, isfinite
+from typing import Any, final
 
 from search.stopping import Monitor, Stopping
 from search.stopping._measures import Measure, RememberingMonitor, direction, metric
@@ -88,3 +88,13 @@ class HalvingMonitor(RememberingMonitor):
     def forget(self, number: int) -> None:
         """The trial does not run any more; its results stay."""
         self._climbers.pop(number, None)
+
+    def state(self, number: int) -> Any:
+        """The best so far, None before the first one, and the next rung."""
+        kept = self._climbers.get(number)
+        return [kept.best if isfinite(kept.best) else None, kept.rung] if kept else None
+
+    def restore(self, number: int, group: int, state: Any) -> None:
+        """As it was."""
+        best, rung = state
+        self._climbers[number] = _Climber(inf if best is None else best, rung)

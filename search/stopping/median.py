@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import median
-from typing import final
+from typing import Any, final
 
 from search.stopping import Monitor, Stopping
 from search.stopping._measures import Measure, RememberingMonitor, direction, metric
@@ -96,3 +96,13 @@ class MedianMonitor(RememberingMonitor):
     def forget(self, number: int) -> None:
         """The trial does not run any more; its averages stay."""
         self._curves.pop(number, None)
+
+    def state(self, number: int) -> Any:
+        """The best so far, the sum of all, and how many they are."""
+        kept = self._curves.get(number)
+        return [kept.best, kept.total, kept.count] if kept else None
+
+    def restore(self, number: int, group: int, state: Any) -> None:
+        """As it was."""
+        best, total, count = state
+        self._curves[number] = _Curve(best, total, count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 from search.stopping import Monitor, Stopping
 from search.stopping._measures import Measure, direction, metric
@@ -51,11 +51,6 @@ class PatienceMonitor(Monitor):
         self._members: dict[int, _Member] = {}
         self._groups: defaultdict[int, set[int]] = defaultdict(set)
 
-    @property
-    def measure(self) -> Measure:
-        """The metric that it watches."""
-        return self._measure
-
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """All known trials of every group of these reports in which nothing improves any more."""
         for report in reports:
@@ -86,3 +81,14 @@ class PatienceMonitor(Monitor):
         self._groups[member.group].discard(number)
         if not self._groups[member.group]:
             del self._groups[member.group]
+
+    def state(self, number: int) -> Any:
+        """The best of each variant, when it was last beaten, and how long ago."""
+        kept = self._members.get(number)
+        return [kept.best, kept.improved, kept.waited] if kept else None
+
+    def restore(self, number: int, group: int, state: Any) -> None:
+        """As it was."""
+        best, improved, waited = state
+        self._members[number] = _Member(group, dict(best), improved, waited)
+        self._groups[group].add(number)

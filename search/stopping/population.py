@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from search.stopping import Breeder, Monitor, Selection, Stopping
 from search.stopping._exploration import Exploration
@@ -91,11 +91,6 @@ class PopulationMonitor(Breeder):
         self._copied: dict[int, int] = {}
         """Trial -> the last step at which it was copied, which it is to reach again if it starts again."""
 
-    @property
-    def measure(self) -> Measure:
-        """The metric that it watches."""
-        return self._measure
-
     def recall(self, copied: Mapping[int, int]) -> None:
         """After a restart: who was copied, and when."""
         self._copied = {**copied}
@@ -132,3 +127,12 @@ class PopulationMonitor(Breeder):
     def forget(self, number: int) -> None:
         """The trial does not run any more."""
         self._members.pop(number, None)
+
+    def state(self, number: int) -> Any:
+        """The newest loss, how far it is, and when it was judged."""
+        kept = self._members.get(number)
+        return [kept.loss, kept.round, kept.judged] if kept else None
+
+    def restore(self, number: int, group: int, state: Any) -> None:
+        """As it was."""
+        self._members[number] = _Member(*state)

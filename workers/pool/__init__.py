@@ -29,6 +29,10 @@ class Steering(Protocol):
         """A worker died: its trials go back to the queue."""
         ...
 
+    def left(self, worker: str) -> None:
+        """A worker went down with its machine: its trials go back to the queue, and none of them is why."""
+        ...
+
     def renew(self, worker: str) -> bool:
         """A worker lives; False if its lease ran out. Answers at once, whatever else is under way."""
         ...

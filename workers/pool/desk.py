@@ -52,10 +52,11 @@ class Desk:
 
     def detach(self, slot: int) -> None:
         """The slot's holder is dead."""
-        if slot in self._holders:
-            worker = self._holders[slot]
-            self._holders = {other: name for other, name in self._holders.items() if other != slot}
-            self._guarded(lambda: self._controller.lost(worker))
+        self._clear(slot, self._controller.lost)
+
+    def leave(self, slot: int) -> None:
+        """The slot's holder went down with its node."""
+        self._clear(slot, self._controller.left)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """As the controller's; after an error of ours every worker is sent home, and the driver is told."""
@@ -94,6 +95,12 @@ class Desk:
     def close(self) -> None:
         """Release the database."""
         self._controller.close()
+
+    def _clear(self, slot: int, tell: Callable[[str], None]) -> None:
+        if slot in self._holders:
+            worker = self._holders[slot]
+            self._holders = {other: name for other, name in self._holders.items() if other != slot}
+            self._guarded(lambda: tell(worker))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:

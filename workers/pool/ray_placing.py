@@ -74,10 +74,11 @@ class Placing(Searcher):
         if not error:
             self.slots.ended(slot)
             return
-        self._desk.detach.remote(slot)
         if node is None or node in self._nodes.now():
+            self._desk.detach.remote(slot)
             self.slots.died(slot)
         else:
+            self._desk.leave.remote(slot)
             self.slots.left(slot)
 
     def save(self, checkpoint_path: str) -> None:

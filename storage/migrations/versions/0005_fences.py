@@ -9,6 +9,7 @@ down_revision = "0004"
 
 def upgrade() -> None:
     op.add_column("studies", sa.Column("fence", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
+    op.add_column("studies", sa.Column("checkpoints", sa.Text()))
     op.add_column("trials", sa.Column("deaths", sa.BigInteger(), nullable=False, server_default=sa.text("0")))
     op.drop_column("trials", "lease_until")  # a lease is a worker's, and was never written here
     op.add_column("workers", sa.Column("log", sa.Text(), nullable=False, server_default=sa.text("''")))
@@ -21,6 +22,7 @@ def upgrade() -> None:
         sa.Column("place", sa.BigInteger(), nullable=False),
         sa.Column("sha256", sa.Text(), nullable=False),
         sa.Column("past", sa.JSON(), nullable=False),
+        sa.Column("known", sa.JSON(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(["trial_id"], ["trials.id"], name=op.f("fk_checkpoints_trial_id")),
         sa.PrimaryKeyConstraint("trial_id", "step", name=op.f("pk_checkpoints")),

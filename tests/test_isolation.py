@@ -1,0 +1,165 @@
+"""Trials that may be why workers die, leases that run out, and what a controller knows of trials that go on."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from search.controller import CONVICTED, SUSPECT, Controller
+from search.leases import LEASE_SECONDS, Leases
+from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
+from tests.search_spaces import CONDITIONAL, PLAIN, space
+from tests.test_controller import FakeWorker, Rows, finish
+
+
+def offer(worker: str, lanes: int = 4, *, holds: Sequence[Trial] = (), structure: str | None = None) -> Offer:
+    return Offer(worker=worker, lanes=lanes, structure=structure, holds=tuple(trial.held for trial in holds))
+
+
+def test_a_trial_whose_worker_died_three_times_gets_an_empty_device_for_itself_and_at_five_deaths_has_failed():
+    memory = Rows()
+    controller = Controller.begin(space(PLAIN, trials=9), memory)
+    for attempt in range(SUSPECT):
+        assert len(controller.exchange([], offer(f"w{attempt}", 2)).start) == 2
+        controller.lost(f"w{attempt}")
+    for attempt in range(SUSPECT, CONVICTED):
+        [alone] = controller.exchange([], offer(f"w{attempt}", 4)).start
+        assert alone.number == 0 if attempt == SUSPECT else 1, "one after the other"
+        again = controller.exchange([], offer(f"w{attempt}", 3, holds=[alone], structure=alone.structure))
+        assert again.start == (), "nothing trains beside it"
+        if attempt == SUSPECT:
+            finish_one(controller, alone, f"w{attempt}")
+            controller.left(f"w{attempt}")
+        else:
+            controller.lost(f"w{attempt}")
+    [poison] = controller.exchange([], offer("last", 4)).start
+    controller.lost("last")
+    assert (poison.number, memory.rows[1].state, memory.rows[1].deaths) == (1, "failed", CONVICTED)
+    finish(controller, FakeWorker("x", 4))
+    assert {row.state for number, row in memory.rows.items() if number != 1} <= {"finished", "diverged"}
+
+
+def finish_one(controller: Controller, trial: Trial, worker: str, holds: Sequence[Trial] = ()) -> Directives:
+    metrics = (Metric("tvd", "raw", "", 0.5),)
+    last = Report(number=trial.number, fence=trial.fence, step=30, metrics=metrics, state="finished")
+    return controller.exchange([last], offer(worker, 1, structure=trial.structure, holds=holds))
+
+
+def test_launches_that_die_with_many_trials_prove_nothing_against_any():
+    here, memory = space(PLAIN, trials=4), Rows()
+    for _ in range(9):
+        assert len(Controller.begin(here, memory).exchange([], offer("w", 4)).start) == 4
+    Controller.begin(here, memory)
+    assert {row.deaths for row in memory.rows.values()} == {0}
+
+
+def test_a_trial_with_which_alone_launches_die_trains_last_and_then_has_failed():
+    here, memory = space(PLAIN, trials=3), Rows()
+    for _ in range(CONVICTED):
+        assert len(Controller.begin(here, memory).exchange([], offer("w", 1)).start) == 1
+    controller = Controller.begin(here, memory)
+    others = controller.exchange([], offer("w", 4)).start
+    assert [trial.number for trial in others] == [1, 2]
+    finish_one(controller, others[0], "w", others[1:])
+    said = finish_one(controller, others[1], "w")
+    assert said.start == (), "this device is not yet empty"
+    [last] = controller.exchange([], offer("w", 4)).start
+    assert last.number == 0
+    Controller.begin(here, memory)
+    assert memory.rows[0].state == "failed"
+
+
+def test_a_quarantined_trial_of_another_structure_never_joins_a_pack():
+    here, memory = space(CONDITIONAL, trials=8, group=8), Rows()
+    for _ in range(CONVICTED):
+        Controller.begin(here, memory).exchange([], offer("w", 1))
+    controller, worker = Controller.begin(here, memory), FakeWorker("w", 4)
+    finish(controller, worker)  # a pack of one structure is asserted there
+    assert len(memory.rows) == 8
+
+
+def test_a_machine_that_leaves_and_a_lease_that_runs_out_are_no_trials_doing():
+    memory, clock = Rows(), [0.0]
+    controller = Controller.begin(space(PLAIN, trials=4), memory, lambda: clock[0])
+    controller.exchange([], offer("gone", 2))
+    controller.left("gone")
+    controller.exchange([], offer("silent", 2))
+    for _ in range(8):
+        clock[0] += 10
+        memory.now = clock[0]
+        controller.sweep()
+    assert {row.deaths for row in memory.rows.values()} == {0}
+    assert controller.exchange([], offer("silent", 2)).lost
+    assert not controller.renew("silent")
+    assert controller.progress().counts["queued"] == 2
+
+
+@pytest.mark.parametrize("first", ["sweep", "a new worker"])
+def test_a_controller_that_was_away_judges_nobody_before_all_have_a_new_lease(first: str):
+    memory, clock = Rows(), [0.0]
+    leases = Leases(memory, lambda: clock[0])
+    assert leases.admit(offer("old"))
+    clock[0] = memory.now = LEASE_SECONDS + 10
+    if first == "sweep":
+        assert leases.sweep() == []
+    else:
+        assert leases.admit(offer("new"))
+    clock[0] = memory.now = clock[0] + 15
+    assert leases.sweep() == []
+    assert leases.renew("old")
+
+
+POLICIES = {
+    "patience": "{patience: {steps: 40}}",
+    "asha": "{asha: {min_steps: 10, eta: 2}}",
+    "median": "{median: {trials: 3, steps: 20}}",
+    "population": "{population: {every: 20}}",
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=list(POLICIES))
+def test_a_stopping_policy_goes_on_with_a_trial_as_if_it_had_not_been_away(policy: str):
+    here = space(PLAIN, trials=8, stopping=policy)
+    [configured] = here.search.stopping
+    for seed in range(20):
+        chance = random.Random(seed)
+        plain, moved = (configured.begin(here.search.objective) for _ in range(2))
+        running, groups = list(range(6)), {number: number // 3 for number in range(6)}
+        for step in range(10, 200, 10):
+            reports = [
+                Report(number=n, step=step, metrics=(Metric("tvd", "raw", "", chance.random()),)) for n in running
+            ]
+            verdicts = plain.observe(reports, groups)
+            assert moved.observe(reports, groups) == verdicts
+            assert [plain.state(n) for n in running] == [moved.state(n) for n in running]
+            for number in verdicts:
+                plain.forget(number)
+                moved.forget(number)
+            running = [number for number in running if number not in verdicts]
+            for number in [one for one in running if chance.random() < 0.3]:
+                state = json.loads(json.dumps(moved.state(number)))
+                moved.forget(number)
+                assert moved.state(number) is None
+                moved.restore(number, groups[number], state)
+
+
+def test_the_objective_of_a_trial_that_goes_on_is_what_it_was():
+    """Also where the report that it is from is not kept any more."""
+    memory = Rows()
+    controller = Controller.begin(space(PLAIN, trials=1), memory)
+    [trial] = controller.exchange([], offer("a", 1)).start
+    best = Report(number=0, fence=1, step=10, metrics=(Metric("tvd", "raw", "", 0.1),))
+    at = Checkpoint(number=0, fence=1, step=10, path="p", place=0, sha256="")
+    held = replace(offer("a", 0, holds=[trial], structure=trial.structure), saved=(at,))
+    controller.exchange([best], held)
+    controller.lost("a")
+    memory.rows[0].reports.clear()
+    [again] = controller.exchange([], offer("b", 1)).start
+    worse = (Metric("tvd", "raw", "", 0.7),)
+    last = Report(number=0, fence=again.fence, step=30, metrics=worse, state="finished")
+    controller.exchange([last], offer("b", 0, structure=again.structure))
+    assert memory.rows[0].objective == 0.1
