@@ -53,5 +53,5 @@ def test_the_readme_opens_with_two_commands() -> None:
     commands = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)[:2]
     assert commands == [
         "pip install -c constraints.txt . && search launch quick/set_complement\n",
-        "pip install -c constraints.txt '.[test]' && pytest\n",
+        "pip install -c constraints.txt '.[test]' && pytest -n auto\n",
     ]
