@@ -418,6 +418,7 @@ class Controller:
         """Know of trials that go on what was known at their furthest checkpoints."""
         for trial in trials:
             known = max(trial.checkpoints, key=lambda one: one.step).known
+            assert known, "it was written with every checkpoint"
             lane = self._lanes[trial.number]
             lane.step, lane.objective = _furthest(trial), known["objective"]
             for monitor, state in zip(self._monitors, known["monitors"], strict=True):

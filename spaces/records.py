@@ -72,8 +72,8 @@ class Checkpoint(NamedTuple):
     """The trial's row in it."""
     sha256: str
     """Of the file, in hexadecimal digits."""
-    known: Mapping[str, Any] = MappingProxyType({})
-    """What the controller knew of the trial at this step; JSON values."""
+    known: Mapping[str, Any] | None = None
+    """What the controller knew of the trial at this step, JSON values; None as a worker gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,6 @@ def add(
             **one._asdict(),
             "trial_id": trial_id(study_id, one.number),
             "past": pasts.get(one.number, Past()).packed(),
-            "known": dict(one.known),
         }
         for one in saved
     ]

@@ -238,3 +238,11 @@ def test_what_the_controller_knew_comes_back_with_the_checkpoint(url: str):
         store.record(study, [], [], [saved(1)._replace(known=known)])
         [waiting] = store.release(study, held(0))
         assert waiting.checkpoints[0].known == known
+
+
+def test_what_crosses_between_processes_can_be_sent():
+    """As Ray does: a worker's checkpoints, and those that a trial comes back with."""
+    from multiprocessing.reduction import ForkingPickler
+
+    trial = replace(make_trial(0), checkpoints=(saved(1), saved(2)._replace(known={"objective": 0.5, "monitors": []})))
+    assert ForkingPickler.loads(ForkingPickler.dumps((trial, saved(1)))) == (trial, saved(1))

@@ -38,7 +38,6 @@ DONE, FAILED = 0, 2
 """Exit statuses of a launcher: the study is finished; an error that is a line of the log."""
 _ROOT = Path(__file__).parents[2]
 
-leases.LEASE_SECONDS, leases.SWEEP_SECONDS = LEASE_SECONDS, SWEEP_SECONDS
 families()  # these two take seconds and are done before the fork
 importlib.import_module("search.controller")
 
@@ -62,6 +61,7 @@ class Farm:
 
 def launch(farm: Farm) -> None:
     """Run the study to its end; the process ends with DONE or FAILED."""
+    leases.LEASE_SECONDS, leases.SWEEP_SECONDS = LEASE_SECONDS, SWEEP_SECONDS  # of this process alone
     history = History(farm.folder, f"launcher-{os.getpid()}")
     try:
         enrol(farm.url, STUDY, load(str(SPACE), families(), {"search.trials": str(farm.trials)}))
