@@ -94,7 +94,9 @@ def write_study(store: Store, name: str = "demo") -> int:
 def checkpoint(number: int, step: int) -> Checkpoint:
     """Where trial `number` lies as of a step, in a file that is not there."""
     place = number - RUNNING.start
-    return Checkpoint(number=number, fence=1, step=step, path=f"/none/{step}", place=place, sha256=f"{step:064}")
+    known = {"objective": tvd(number, step), "monitors": [None]}
+    file = {"path": f"/none/{step}", "place": place, "sha256": f"{step:064}"}
+    return Checkpoint(number=number, fence=1, step=step, known=known, **file)
 
 
 @contextmanager

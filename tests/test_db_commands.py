@@ -35,7 +35,7 @@ ROOT = Path(storage.__file__).parents[1]
 OLD = ("0001", "0002", "0003", "0004")
 NOW = "'2026-01-02 03:04:05.000000'"
 TABLES = ("studies", "architectures", "trials", "metrics", "checkpoints", "workers")
-JSON = {"params", "draws", "config", "knots", "past"}
+JSON = {"params", "draws", "config", "knots", "past", "known"}
 
 Search = Callable[..., tuple[str, str]]
 
