@@ -100,7 +100,7 @@ class Controller:
         self._leases = Leases(memory, clock)
         self._lanes = Lanes()
         self._deaths: dict[int, int] = {}
-        """Workers that died with a trial, for those with which one did."""
+        """Workers that died with a trial, for those that were started before."""
         self._saving: set[str] = set()
         """Who was asked to write a checkpoint before it goes home."""
         self._next_copy = max(self._planned, memory.created())
@@ -303,8 +303,7 @@ class Controller:
                 outcomes.append(outcome)
             self._ended[ending.state] += 1
             self._note_best(outcome)
-            for monitor in self._monitors:
-                monitor.forget(ending.number)
+            self._deaths.pop(ending.number, None)
         if outcomes:
             self._strategy.tell(outcomes)
 
@@ -343,8 +342,7 @@ class Controller:
     def _take_back(self, trial: Trial, waiting: Waiting, *, alone: bool) -> None:
         """A trial that waits goes on from its checkpoints; `alone`: nothing else can be why a worker died with it."""
         trial = replace(trial, fence=0, checkpoints=waiting.checkpoints)
-        if waiting.deaths:
-            self._deaths[trial.number] = waiting.deaths
+        self._deaths[trial.number] = waiting.deaths
         if waiting.deaths >= CONVICTED and alone:
             self._condemn(trial, waiting.deaths)
         elif waiting.deaths >= CONVICTED:

@@ -71,14 +71,14 @@ def test_a_network_that_is_cut_and_mended_costs_a_study_nothing(mortal: MortalSe
     assert trained(direct) == raw(direct, STEPS)[0][0]
 
 
-def stopped(folder: Path) -> list[Path]:
-    """Stop a launch by SIGTERM in the midst of its trials; the checkpoints that it leaves."""
+def stopped(folder: Path, *options: str) -> list[Path]:
+    """Stop a launch by SIGTERM in the midst of its trials; the checkpoints that it leaves anywhere in the folder."""
     url = f"sqlite:///{folder}/graft.db"
-    with running(folder, *LAUNCH) as process:
+    with running(folder, *LAUNCH, *options) as process:
         wait_until(lambda: finished(url) > 3 and counts(url).get("running", 0) > 3)
         process.send_signal(signal.SIGTERM)
         ended(process, 130)
-    return sorted(folder.glob("graft.db-checkpoints/tiny-*/*.safetensors"))
+    return sorted(folder.glob("*/tiny-*/*.safetensors"))
 
 
 def test_a_study_that_was_stopped_makes_no_step_again(tmp_path: Path):
@@ -108,10 +108,7 @@ def test_a_checkpoint_that_rots_costs_time_and_no_number(tmp_path: Path, rot: st
 
 def test_checkpoints_can_be_switched_off(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
-    with running(tmp_path, *LAUNCH, "--checkpoints", "none") as process:
-        wait_until(lambda: finished(url) > 3 and counts(url).get("running", 0) > 3)
-        process.send_signal(signal.SIGTERM)
-        ended(process, 130)
+    assert stopped(tmp_path, "--checkpoints", "none") == []
     assert not list(tmp_path.glob("*checkpoints*"))
     assert raw(url, "SELECT count(*) FROM checkpoints") == [(0,)]
     assert raw(url, "SELECT DISTINCT steps FROM trials WHERE state = 'queued'") == [(0,)]
@@ -151,12 +148,9 @@ def test_studies_of_one_server_run_side_by_side(postgres: Server, tmp_path: Path
 def test_a_study_goes_on_from_the_place_that_it_was_launched_with(tmp_path: Path):
     """A relative one, that is noted whole, so that `resume` needs no option and any folder will do."""
     url = f"sqlite:///{tmp_path}/graft.db"
-    with running(tmp_path, *LAUNCH, "--checkpoints", "kept") as process:
-        wait_until(lambda: finished(url) > 3 and counts(url).get("running", 0) > 3)
-        process.send_signal(signal.SIGTERM)
-        ended(process, 130)
+    [checkpoint] = stopped(tmp_path, "--checkpoints", "kept")
+    assert checkpoint.is_relative_to(tmp_path / "kept")
     assert raw(url, "SELECT checkpoints FROM studies") == [(f"{tmp_path}/kept",)]
-    assert list(tmp_path.glob("kept/tiny-*/*.safetensors"))
     (tmp_path / "elsewhere").mkdir()
     search(tmp_path / "elsewhere", "resume", "tiny", "--storage", url)
     assert trained(url) == raw(url, STEPS)[0][0], "no step was made twice"

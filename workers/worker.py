@@ -10,6 +10,7 @@ answer, as when its database is away, the lanes train on.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -26,8 +27,6 @@ from workers.pulse import Pulse
 
 EXCHANGE_SECONDS = 2.0
 """A worker speaks to the controller at least this often, so that a stop is heard."""
-SAVE_SECONDS = 600.0
-"""What a death may cost a trial, unless it is told otherwise."""
 CHECK_STEPS = 50
 """Steps between looks at the clock and at diverged lanes."""
 
@@ -65,8 +64,8 @@ class Worker:
     """Says that the worker lives, and whether its lease is still its own; called from other threads."""
     archive: Archive | None = None
     """Where checkpoints go; None: nowhere."""
-    save_seconds: float = SAVE_SECONDS
-    """Seconds between checkpoints."""
+    save_seconds: float = math.inf
+    """Seconds between checkpoints; none but those that the controller asks for, unless it is told."""
     log: str = ""
     """Where what it says of itself can be read."""
     idle: Callable[[], None] = field(default=lambda: time.sleep(0.2))

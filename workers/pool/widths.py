@@ -15,6 +15,7 @@ studies, and near the end of large ones, workers share what is left.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -163,7 +164,7 @@ def employed(
         finder=None if width else FoundWidths(device=device),
         renew=renew,
         archive=Archive(saving.place, saving.study) if saving else None,
-        save_seconds=saving.seconds if saving else 0.0,
+        save_seconds=saving.seconds if saving else math.inf,
         log=log,
     )
 
