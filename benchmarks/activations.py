@@ -16,9 +16,9 @@ from typing import Any
 from benchmarks.scorers import fastest
 from spaces import plugins
 from spaces.records import Trial
-from workers.activations import Activation
-from workers.pack import Pack
-from workers.pool.process import prepare
+from workers.engine.pack import Pack
+from workers.engine.process import prepare
+from workers.networks.activations import Activation
 
 LANES = 4
 SETTINGS: dict[str, dict[str, Any]] = {"spline": {"knots": 361}}

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from cli.wiring import families
+from graft.families import families
 from spaces import load
 from spaces.records import Trial
-from workers.checkpoints import Archive
-from workers.pack import Pack
-from workers.pool.process import prepare
+from workers.engine.checkpoints import Archive
+from workers.engine.pack import Pack
+from workers.engine.process import prepare
 
 STEPS = 3
 _MILLISECONDS = 1000

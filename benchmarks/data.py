@@ -18,13 +18,13 @@ import torch
 
 import spaces
 from benchmarks.scorers import fastest
-from cli.wiring import families
-from spaces.catalogue import packaged
+from graft.families import families
+from spaces.reading.catalogue import packaged
 from spaces.records import Trial
-from workers.pack import Pack
-from workers.pool.process import prepare
-from workers.randomness import Purpose, Streams
-from workers.train import Recipe
+from workers.engine.pack import Pack
+from workers.engine.process import prepare
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe
 
 
 def main() -> None:

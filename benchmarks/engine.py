@@ -44,10 +44,10 @@ from benchmarks.peers.set_complement import SetComplement
 from spaces import plugins
 from spaces.records import Trial
 from tests.trials import config, trial
-from workers.optimizers import Optimizer
-from workers.pool.process import prepare
-from workers.pool.timing import model_steps_per_second
-from workers.scorers import Scorer
+from workers.engine.process import prepare
+from workers.engine.timing import model_steps_per_second
+from workers.networks.scorers import Scorer
+from workers.training.optimizers import Optimizer
 
 FOREVER = 10**9
 SHAPES = {

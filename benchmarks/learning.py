@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 
-from cli.wiring import families
+from graft.families import families
 from spaces import load
 from spaces.transfer import TransferSpace
-from workers.pool.process import prepare
-from workers.pool.timing import best_rate
+from workers.engine.process import prepare
+from workers.engine.timing import best_rate
 
 LANES = 2
 """Trials of stage one."""

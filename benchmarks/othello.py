@@ -23,11 +23,11 @@ import pyspiel
 import torch
 
 from benchmarks.machine import processor
-from workers.native import library
-from workers.pool.process import prepare
-from workers.randomness import Streams
-from workers.tasks._othello_board import played, played_by_torch
-from workers.tasks._othello_games import pool
+from workers.data.tasks._othello_board import played, played_by_torch
+from workers.data.tasks._othello_games import pool
+from workers.engine.process import prepare
+from workers.numerics.native import library
+from workers.numerics.randomness import Streams
 
 DIRECTIONS = [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1) if row or column]
 INNER = 0x7E7E7E7E7E7E7E7E

@@ -29,7 +29,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import spaces
-from cli.wiring import RunningStudy, enrol, families
+from graft.families import families
+from graft.running import RunningStudy, enrol
 from spaces.records import TERMINAL, Directives, Metric, Offer, Report, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space

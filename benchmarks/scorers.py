@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from spaces import plugins
-from workers.pool.process import prepare
-from workers.scorers import Scorer
-from workers.tracing import Traced
+from workers.engine.process import prepare
+from workers.networks.scorers import Scorer
+from workers.numerics.tracing import Traced
 
 LANES, HEADS, CHANNELS = 2, 4, 16
 

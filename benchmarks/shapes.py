@@ -24,12 +24,12 @@ import torch
 
 import spaces
 from benchmarks.machine import processor
-from cli.wiring import families
+from graft.families import families
 from spaces.records import Trial
-from workers import native, tracing
-from workers.pack import Pack
-from workers.pool.devices import default_width
-from workers.pool.process import prepare
+from workers.engine.devices import default_width
+from workers.engine.pack import Pack
+from workers.engine.process import prepare
+from workers.numerics import native, tracing
 
 
 @dataclass(frozen=True, kw_only=True)

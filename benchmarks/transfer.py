@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from search.affinity import best_sources, by_similarity, generality, similarity
-from search.transfer import BASELINE, compare
+from search.analysis.affinity import best_sources, by_similarity, generality, similarity
+from search.analysis.transfer import BASELINE, compare
 
 TASKS = ("memorize", "add_mod", "add", "add_reversed", "mano", "haystack", "copy", "parentheses")
 

@@ -24,10 +24,11 @@ from scipy.stats import t as student
 
 from benchmarks.options import words_of
 from cli.launch import run
-from cli.placement import Placement
 from cli.warm_start import warmed
-from cli.wiring import enrol, families
-from search.warm_start import MOST_CANDIDATES
+from graft.families import families
+from graft.placement import Placement
+from graft.running import enrol
+from search.analysis.warm_start import MOST_CANDIDATES
 from spaces import parse
 from spaces.space import Space
 from storage import open_reader

@@ -13,9 +13,9 @@ import typer
 
 from cli.options import Format, OptionError
 from cli.tables import show, show_text
-from cli.wiring import listed_families
+from graft.families import listed_families
 from spaces import plugins
-from spaces.fields import REQUIRED, Rule
+from spaces.plugins.rules import REQUIRED, Rule
 
 _SENTENCE_END = re.compile(r"[^.]\.(?= )")  # not the one of "r, r eta, ..."
 _COLUMNS = ("name", "about", "field", "rule", "default")

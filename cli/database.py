@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from cli.options import Storage, shown, storage_url
-from cli.tables import one_line, show_text
+from cli.tables import show_text
+from graft.files import one_line
 from storage.checking import check as check_database
 from storage.copying import backup as back_up
 from storage.copying import copy as copy_studies

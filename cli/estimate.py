@@ -17,7 +17,7 @@ from spaces.errors import StudyError
 from storage.history import predict_bytes, predict_rows
 
 if TYPE_CHECKING:
-    from cli.placement import Placement
+    from graft.placement import Placement
     from spaces.records import Trial
     from spaces.space import Space
 
@@ -40,7 +40,7 @@ def show_estimate(space: Space, placement: Placement) -> None:
     every = sampled[0][0].config["training"]["validate_every"]
     steps = [trial.config["training"]["steps"] for group in sampled for trial in group]
     total_steps = search.trials * sum(steps) / len(steps)
-    from workers.pool.timing import metrics_a_validation
+    from workers.engine.timing import metrics_a_validation
 
     rows = predict_rows(search.history, math.ceil(max(steps) / every), metrics_a_validation(sampled[0][0]))
     typer.echo(f"study       {space.name}, objective {search.objective.direction} {search.objective}")
@@ -119,8 +119,8 @@ class _Plan:
 
 def _fitting(trials: Sequence[Trial], placement: Placement, total_steps: float) -> list[_Plan]:
     """As `_plans`, with half of the usual width until memory is enough; raises StudyError where it is for no width."""
-    from workers.memory import Shortage, attempt
-    from workers.pool.devices import default_width
+    from workers.engine.devices import default_width
+    from workers.engine.memory import Shortage, attempt
 
     device = str(placement.device)
     usual = default_width(device)
@@ -133,10 +133,10 @@ def _fitting(trials: Sequence[Trial], placement: Placement, total_steps: float) 
 
 def _plans(trials: Sequence[Trial], placement: Placement, total_steps: float, usual: int) -> list[_Plan]:
     """What a launch would do with packs of these structures, of which the first may have its widths tried now."""
-    from workers.pool.devices import default_width, default_workers
-    from workers.pool.process import prepare
-    from workers.pool.timing import model_steps_per_second
-    from workers.pool.widths import FoundWidths
+    from workers.engine.devices import default_width, default_workers
+    from workers.engine.process import prepare
+    from workers.engine.timing import model_steps_per_second
+    from workers.engine.widths import FoundWidths
 
     prepare()
     device = str(placement.device)

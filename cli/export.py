@@ -10,7 +10,7 @@ import polars as pl
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
-from cli.tables import write, writing
+from graft.files import write, writing
 from storage.frames import open_reader
 
 PARAMETER = "params."

@@ -15,9 +15,10 @@ import typer
 
 from cli.live import Live, closing_line
 from cli.options import Storage, shown, storage_url
-from cli.placement import Placement
 from cli.saving import SECONDS, CheckpointEvery, Checkpoints, placed, saving_of
-from cli.wiring import RunningStudy, Standing, enrol, families, find_study
+from graft.families import families
+from graft.placement import Placement
+from graft.running import RunningStudy, Standing, enrol, find_study
 from spaces.errors import SpaceError, StudyError
 from spaces.records import Directives, Offer, Report
 from storage import bring_up, open_reader, request_stop

@@ -11,7 +11,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cli.wiring import Standing
+from graft.running import Standing
 from spaces.records import TERMINAL
 
 LINE_SECONDS = 15.0

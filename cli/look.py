@@ -13,7 +13,8 @@ import yaml
 from cli.export import PARAMETER, export, unpacked
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
 from cli.status import believed_state, status
-from cli.tables import aligned, cell, one_line, show, show_json, show_text
+from cli.tables import aligned, show, show_json, show_text
+from graft.files import cell, one_line
 from spaces.errors import StudyError
 from spaces.records import TERMINAL
 from storage.frames import TRIALS, Reader, open_reader

@@ -9,7 +9,7 @@ import typer
 from typer.exceptions import TyperException
 
 from cli import catalogue, database, launch, look, replay, reports, space, weights
-from cli.tables import one_line
+from graft.files import one_line
 from spaces.errors import GraftError
 
 app = typer.Typer(

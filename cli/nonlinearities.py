@@ -13,12 +13,12 @@ import typer
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from cli.transfer import objectives
 from spaces.errors import StudyError
+from spaces.messages import shortened
 from spaces.settings import Direction
-from spaces.words import shortened
 from storage.frames import open_reader
 
 if TYPE_CHECKING:
-    from cli.report.learned import Learned
+    from graft.report.learned import Learned
 
 ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
 
@@ -45,8 +45,8 @@ def nonlinearities_report(
     if output.suffix not in ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
     check_output(output, force)
-    from cli.report.learned import Learned, worst_version
-    from cli.report.nonlinearities import render
+    from graft.report.learned import Learned, worst_version
+    from graft.report.nonlinearities import render
 
     with open_reader(storage_url(storage)) as reader:
         row, found = reader.study(study), reader.architectures(study)
@@ -82,7 +82,7 @@ def _chosen(found: pl.DataFrame, option: str, column: str, wanted: Sequence[obje
 
 def _with_version(learned: Learned, name: str) -> Learned:
     """The same, each with the version `name` of it."""
-    from workers.versions import version
+    from workers.networks.spline_variants import version
 
     members = [
         replace(one, version=version(name, one.knots, (one.low, one.high), one.moving)) for one in learned.members

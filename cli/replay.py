@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from cli.comparison import Comparison, Key, Row, compared, difference, frame
 from cli.options import Format, Storage, Study, storage_url
-from cli.placement import check_device
 from cli.restoring import Device, Known, known, place_of, training_bar
 from cli.tables import show, show_text
+from graft.comparison import Comparison, Key, Row, compared, difference, frame
+from graft.placement import check_device
 from search.objectives import objective_after
 from spaces.errors import StudyError
 from spaces.records import Report
@@ -106,7 +106,7 @@ def _judged(stored: Stored, device: str | None, form: str, alone: bool) -> Compa
 
 
 def _replayed(stored: Stored, device: str | None) -> Comparison:
-    from workers.replay import retrain
+    from workers.engine.replay import retrain
 
     trial, place = stored.known.trial, place_of(stored.known, device)
     with training_bar(trial.number, stored.steps) as watch:

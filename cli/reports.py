@@ -11,9 +11,9 @@ import typer
 
 from cli.nonlinearities import nonlinearities_report
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
-from cli.tables import writing
 from cli.transfer import transfer_report
-from cli.wiring import diagnostic_names
+from graft.families import diagnostic_names
+from graft.files import writing
 from storage.frames import TRIALS, Reader, open_reader
 
 _ENDINGS = (".html", ".md")
@@ -44,8 +44,8 @@ def study_report(
     if output.suffix not in _ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
     check_output(output, force)
-    from cli.report.study import render
-    from search.summary import summarise
+    from graft.report.study import render
+    from search.analysis.summary import summarise
 
     with open_reader(storage_url(storage)) as reader:
         row = reader.study(study)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.look import stored_metrics, stored_trial
-from cli.wiring import families, version
+from graft.families import families, version
 from spaces.errors import StudyError
 from spaces.records import TERMINAL, Stage, Trial
 from spaces.space import Space
@@ -64,7 +64,7 @@ def _known(
 
 def place_of(found: Known, device: str | None) -> str:
     """Where to train a trial again: on the device asked for, else on that of this machine most like its own."""
-    from workers.pool import devices
+    from workers.engine import devices
 
     kind = device or found.trained_on or devices.default_device()
     return kind if device or devices.known(kind) else "cpu"

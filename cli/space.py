@@ -9,13 +9,14 @@ import polars as pl
 import typer
 
 from cli.options import Format
-from cli.tables import cell, one_line, show, show_json, show_text
-from cli.wiring import families
-from search.staged import begin
-from spaces import catalogue
+from cli.tables import show, show_json, show_text
+from graft.families import families
+from graft.files import cell, one_line
+from search.steering.staged import begin
 from spaces.errors import GraftError
+from spaces.grammar.terms import Level
 from spaces.plugins import name_of
-from spaces.terms import Level
+from spaces.reading import catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

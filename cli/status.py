@@ -18,8 +18,8 @@ from rich.text import Text
 from cli.live import duration
 from cli.options import Format, OptionError, Storage, Study, storage_url
 from cli.tables import show, show_text
+from spaces.reading.transfer_section import has_one_objective
 from spaces.records import TERMINAL, State
-from spaces.transferring import has_one_objective
 from storage.frames import Reader, open_reader
 
 WINDOW = timedelta(minutes=10)

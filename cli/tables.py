@@ -1,19 +1,15 @@
-"""The one place that writes a Polars frame: for people as a table, for programs as csv, json, parquet or md."""
+"""Frames shown to people: on a terminal what fits, elsewhere aligned text; programs get the formats of graft.files."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import polars as pl
-import polars.selectors as cs
 import typer
 from rich import box
 from rich.cells import cell_len
@@ -21,13 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.options import OptionError
+from graft.files import cell, write, writing
 
 CELL = 80
 """Characters of a cell that people see; programs get all."""
 TERMINAL_ROWS = 1_000
 _GAP = 2
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def show(frame: pl.DataFrame, form: str) -> None:
@@ -52,23 +47,6 @@ def show_text(text: str) -> None:
     """Write lines to stdout."""
     with writing("stdout"):
         typer.echo(text)
-
-
-@contextmanager
-def writing(name: object) -> Generator[None]:
-    """Turn what goes wrong while `name` is written into an OptionError; a reader that leaves early is no error."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except (OSError, pl.exceptions.ComputeError) as error:  # the second: a full disk, as write_parquet says it
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise OptionError(f"{name} cannot be written: {reason}") from error
-
-
-def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
-    """Write a frame to an open file as csv, json (a list of objects), parquet or md; bytes become hexadecimal."""
-    _WRITERS[form](frame.with_columns(cs.binary().bin.encode("hex")), file)
 
 
 def aligned(frame: pl.DataFrame) -> str:
@@ -137,45 +115,3 @@ def _padded(text: str, width: int, numeric: bool) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= CELL else text[: CELL - 1] + "…"
-
-
-def cell(value: object) -> str:
-    """A value for a person, on one line."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        short = f"{value:.6g}"
-        return repr(value) if short == "1" and value != 1.0 else short  # a decay of 1 - 1e-8 is not 1
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    return one_line(value.hex() if isinstance(value, bytes) else str(value))
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks and without what steers a terminal; texts in the database come from users."""
-    return _CONTROL.sub(" ", text)
-
-
-def _write_markdown(frame: pl.DataFrame, file: IO[bytes]) -> None:
-    rules = ["---:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]
-    rows = [[_escaped(cell(value)) for value in row] for row in (frame.columns, *frame.iter_rows())]
-    lines = [f"| {' | '.join(row)} |" for row in (rows[0], rules, *rows[1:])]
-    file.write(("\n".join(lines) + "\n").encode())
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\|<*_`\[])", r"\\\1", text)
-
-
-def _write_json(frame: pl.DataFrame, file: IO[bytes]) -> None:
-    file.write(frame.write_json().encode() + b"\n")
-
-
-_WRITERS: Mapping[str, Callable[[pl.DataFrame, IO[bytes]], object]] = {
-    "csv": lambda frame, file: frame.write_csv(file),
-    "json": _write_json,
-    "parquet": lambda frame, file: frame.write_parquet(file),
-    "md": _write_markdown,
-}

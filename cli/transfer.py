@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
-from cli.wiring import families
+from graft.families import families
 from spaces.settings import Direction, Objective
 from storage.frames import open_reader
 
@@ -50,13 +50,13 @@ def transfer_report(
     if output.suffix not in ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
     check_output(output, force)
-    from cli.report.compatibility import Paths, Transfer, cautions
-    from cli.report.learned import Learned
-    from cli.report.transfer import render
-    from search.affinity import by_similarity
-    from search.intervals import Bootstrap, Student
-    from search.stage_two import READ, results, target_of
-    from search.transfer import compare
+    from graft.report.compatibility import Paths, Transfer, cautions
+    from graft.report.learned import Learned
+    from graft.report.transfer import render
+    from search.analysis.affinity import by_similarity
+    from search.analysis.intervals import Bootstrap, Student
+    from search.analysis.stage_two import READ, results, target_of
+    from search.analysis.transfer import compare
 
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
@@ -90,8 +90,8 @@ def _common(directions: Iterable[Direction]) -> Direction | None:
 def objectives(study: Mapping[str, Any]) -> dict[str, Objective]:
     """Target of a transfer -> what is optimised there; of any other study nothing."""
     from spaces import parse
+    from spaces.reading.transfer_section import is_transfer_text
     from spaces.transfer import TransferSpace
-    from spaces.transferring import is_transfer_text
 
     if not is_transfer_text(study["space"]):
         return {}

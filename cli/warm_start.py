@@ -11,12 +11,12 @@ import polars as pl
 import typer
 
 from cli.transfer import objectives
-from cli.wiring import families
+from graft.families import families
+from search.analysis.stage_two import READ as OF_STAGE_TWO
+from search.analysis.stage_two import results
+from search.analysis.transfer import Matrix, TransferError, compare
+from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, written
-from search.stage_two import READ as OF_STAGE_TWO
-from search.stage_two import results
-from search.transfer import Matrix, TransferError, compare
-from search.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
 from spaces import parse
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
 from spaces.plugins import config_of

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, known_format, storage_url
-from cli.placement import check_device
 from cli.restoring import Device, known, place_of, training_bar
 from cli.tables import show_text
+from graft.placement import check_device
 from spaces.errors import StudyError
 from spaces.records import Trial
 from storage.frames import open_reader
@@ -50,8 +50,8 @@ def weights(
 
     Example: search weights tinystories 4 --variant bema --format gpt2 -o tiny-gpt2
     """
-    from workers.exporting import check_gpt2, check_package, check_variant, write_gpt2, write_safetensors
-    from workers.replay import weights as retrained
+    from workers.engine.exporting import check_gpt2, check_package, check_variant, write_gpt2, write_safetensors
+    from workers.engine.replay import weights as retrained
 
     _check_place(output, form, force)
     trial, steps, place = _stored(study, number, storage, device)
@@ -80,7 +80,7 @@ def refit(
 
     Example: search refit quick-max-retrieval 0 --condition items=256
     """
-    from workers.replay import refitted
+    from workers.engine.replay import refitted
 
     trial, steps, place = _stored(study, number, storage, device)
     with training_bar(number, steps) as watch:

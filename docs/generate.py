@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from spaces import plugins
-from workers.activations import Activation
-from workers.averaging import Averaging
-from workers.corpora import Corpus
-from workers.diagnostics import Diagnostic
-from workers.models import Model
-from workers.optimizers import Optimizer
-from workers.positions import Position
-from workers.schedules import Schedule
-from workers.scorers import Scorer
-from workers.tasks import Task
-from workers.tokenizers import Tokenizer
+from workers.data.corpora import Corpus
+from workers.data.tasks import Task
+from workers.data.tokenizers import Tokenizer
+from workers.networks.activations import Activation
+from workers.networks.diagnostics import Diagnostic
+from workers.networks.models import Model
+from workers.networks.positions import Position
+from workers.networks.scorers import Scorer
+from workers.training.averaging import Averaging
+from workers.training.optimizers import Optimizer
+from workers.training.schedules import Schedule
 
 PAGE = Path(__file__).with_name("plug-ins.md")
 FAMILIES: dict[str, tuple[type, Callable[[Any], Any] | None]] = {

@@ -7,9 +7,9 @@ from math import isfinite
 from typing import final
 
 from spaces.errors import StudyError
+from spaces.messages import unknown
 from spaces.records import Report
 from spaces.settings import Objective
-from spaces.words import unknown
 
 
 def better(objective: Objective, one: float, other: float) -> bool:

@@ -4,7 +4,7 @@
     trial = space.sample(0, lambda draw: 0.5)
 
 The names below are loaded when they are first used, because reading spaces needs PyYAML, and a machine that only trains
-imports `spaces.fields` and `spaces.records` without it.
+imports `spaces.plugins` and `spaces.records` without it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spaces.catalogue import packaged
-    from spaces.declarations import Row
     from spaces.errors import GraftError, PluginError, SpaceError
-    from spaces.parts import Families
+    from spaces.grammar.declarations import Row
+    from spaces.grammar.parts import Families
+    from spaces.grammar.terms import Draw
     from spaces.reading import load, parse
+    from spaces.reading.catalogue import packaged
     from spaces.records import Trial
     from spaces.space import Space
-    from spaces.terms import Draw
 
 __all__ = [
     "Draw",
@@ -37,16 +37,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "Draw": "terms",
-    "Families": "parts",
+    "Draw": "grammar.terms",
+    "Families": "grammar.parts",
     "GraftError": "errors",
     "PluginError": "errors",
-    "Row": "declarations",
+    "Row": "grammar.declarations",
     "Space": "space",
     "SpaceError": "errors",
     "Trial": "records",
     "load": "reading",
-    "packaged": "catalogue",
+    "packaged": "reading.catalogue",
     "parse": "reading",
 }
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from spaces.errors import SpaceError
+from spaces.grammar.terms import Level, Scope, Source, Term, still
+from spaces.messages import number
 from spaces.plugins import build, canonical_json, config_of, facts, padded, rules, structure_of
 from spaces.settings import Training
-from spaces.terms import Level, Scope, Source, Term, still
-from spaces.words import number
 
 _REMEMBERED = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
 

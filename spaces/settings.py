@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spaces.fields import flag, knob, option, size
+from spaces.plugins.fields import flag, knob, option, size
 
 Direction = Literal["minimize", "maximize"]
 History = Literal["full", "thin", "last"]
@@ -29,7 +29,7 @@ class Training:
     """Whether validation also says what attention does (`search list diagnostics`)."""
     pad_shapes: bool = flag(False)
     """Whether trials of different sizes share packs, exactly: their tensors are padded with zeros to sizes of a coarse
-    grid. Left out of a space, `spaces.padding` decides."""
+    grid. Left out of a space, `spaces.reading.padding` decides."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from spaces.declarations import Row
 from spaces.errors import SpaceError
+from spaces.grammar.declarations import Row
+from spaces.grammar.terms import Draw, Source
 from spaces.program import Program
 from spaces.records import Ancestor, Stage, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective, Search
-from spaces.terms import Draw, Source
 
 _LAST = 1.0 - 2.0**-53
 """The largest coordinate."""

@@ -15,13 +15,13 @@ from random import Random
 from typing import Any, NamedTuple, final
 
 from spaces.forms import Form, with_frozen
-from spaces.parts import Families
+from spaces.grammar.parts import Families
+from spaces.grammar.terms import Draw, Source
 from spaces.program import completed
 from spaces.records import Architecture, Scalar, Stage, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective
 from spaces.space import DrawnSpace, Space
-from spaces.terms import Draw, Source
 
 BASELINE = "baseline"
 """The source of trials in stage two that are trained as their task's own space has it."""

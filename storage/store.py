@@ -16,9 +16,9 @@ from sqlalchemy import Connection, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
+from spaces.messages import shortened
 from spaces.records import Checkpoint, Ending, Heard, Held, Outcome, Report, Stage, State, Trial, Waiting
 from spaces.settings import Direction, History, Objective
-from spaces.words import shortened
 from storage import checkpointing, leases, migrations, rows
 from storage.database import Database, find_database
 from storage.frames import open_reader

@@ -21,12 +21,12 @@ import psycopg
 from sqlalchemy.engine.default import DefaultDialect
 
 import storage.session
-from cli.wiring import RunningStudy
+from graft.running import RunningStudy
 from spaces.errors import GraftError
 from spaces.records import Directives, Offer, Report
 from tests.launches import SPACE
+from workers.engine.timing import model_steps_per_second
 from workers.pool import Saving, inline
-from workers.pool.timing import model_steps_per_second
 
 STUDY = "tiny"
 DIED = 99
@@ -124,7 +124,7 @@ def run(mode: str, at: int, url: str, folder: str) -> tuple[int, str]:
 
 def main() -> None:
     """Warm up, then fork a run for each line."""
-    from cli.wiring import families
+    from graft.families import families
     from spaces import load
 
     trial = load(SPACE, families(), SIZES).sample(0, lambda draw: 0.5)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import workers.courier
-import workers.pulse
-import workers.worker
+import workers.pool.courier
+import workers.pool.heartbeat
+import workers.pool.worker
 from spaces.records import Directives, Held, Offer, Report
 from tests.test_worker import FakeController
 from tests.trials import config, trial
-from workers.courier import Courier
-from workers.pulse import SELF_STOP_SECONDS, Pulse
-from workers.worker import Worker
+from workers.pool.courier import Courier
+from workers.pool.heartbeat import SELF_STOP_SECONDS, Pulse
+from workers.pool.worker import Worker
 
 
 @dataclass
@@ -82,7 +82,7 @@ def test_a_renewal_counts_from_when_it_was_sent_and_not_from_when_it_was_answere
 
 
 def test_a_pulse_beats_while_its_worker_is_in_one_long_step(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workers.pulse, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(workers.pool.heartbeat, "BEAT_SECONDS", 0.01)
     beaten = threading.Event()
     lease = Lease()
 
@@ -130,7 +130,7 @@ def reported(controller: FakeController) -> list[tuple[int, int]]:
 
 
 def test_training_goes_on_while_nobody_answers_and_every_report_arrives_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workers.worker, "EXCHANGE_SECONDS", 0.01)
+    monkeypatch.setattr(workers.pool.worker, "EXCHANGE_SECONDS", 0.01)
     controller, plain = (
         Absent(range(6), steps=40),
         FakeController([trial(n, config(steps=40, every=5)) for n in range(6)]),
@@ -157,18 +157,18 @@ def test_training_goes_on_while_nobody_answers_and_every_report_arrives_once(mon
 
 
 def test_a_full_journal_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workers.worker, "EXCHANGE_SECONDS", 0.01)
-    monkeypatch.setattr(workers.worker, "JOURNAL", 12)
+    monkeypatch.setattr(workers.pool.worker, "EXCHANGE_SECONDS", 0.01)
+    monkeypatch.setattr(workers.pool.worker, "JOURNAL", 12)
     controller = Absent(range(2), steps=400)
     worker = Worker(name="w", exchange=controller.exchange, width=2, idle=pytest.fail)
     threading.Timer(1.0, controller.back.set).start()
     assert worker.run()
-    assert workers.courier.numbers_in(controller.journal) < 12 + 2 * numbers_of(controller.reports[0])
+    assert workers.pool.courier.numbers_in(controller.journal) < 12 + 2 * numbers_of(controller.reports[0])
     assert sorted(reported(controller)) == [(n, s) for n in range(2) for s in range(5, 405, 5)]
 
 
 def numbers_of(report: Report) -> int:
-    return workers.courier.numbers_in([report])
+    return workers.pool.courier.numbers_in([report])
 
 
 @dataclass
@@ -195,7 +195,7 @@ class Sequel:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_worker_whose_lease_ran_out_drops_everything_and_says_so(told: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(workers.pulse, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(workers.pool.heartbeat, "BEAT_SECONDS", 0.01)
     sequel = Sequel(FakeController([trial(0, config(steps=10_000_000, every=5))]), told)
     worker = Worker(name="w", exchange=sequel.exchange, renew=sequel.renew, width=2, idle=pytest.fail)
     assert not worker.run()

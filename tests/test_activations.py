@@ -17,18 +17,18 @@ from torch.func import grad, vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
-from workers.activations import Activation
-from workers.activations._spline import gathered, interpolated, positions, symmetrised
-from workers.activations.chebyshev import Chebyshev
-from workers.activations.gaussian_wavelet import GaussianWavelet
-from workers.activations.gelu import Gelu
-from workers.activations.polynomial import Polynomial
-from workers.activations.sinc import Sinc
-from workers.activations.spline import Spline
-from workers.models import Model
-from workers.native import library
-from workers.parameters import Parameters
-from workers.tracing import Traced
+from workers.networks.activations import Activation
+from workers.networks.activations._spline import gathered, interpolated, positions, symmetrised
+from workers.networks.activations.chebyshev import Chebyshev
+from workers.networks.activations.gaussian_wavelet import GaussianWavelet
+from workers.networks.activations.gelu import Gelu
+from workers.networks.activations.polynomial import Polynomial
+from workers.networks.activations.sinc import Sinc
+from workers.networks.activations.spline import Spline
+from workers.networks.models import Model
+from workers.numerics.native import library
+from workers.numerics.parameters import Parameters
+from workers.numerics.tracing import Traced
 
 NAMES = plugins.names(Activation)
 functional = nn.functional

@@ -16,18 +16,18 @@ from scipy import stats
 from torch import Tensor
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Metric, Report
 from tests.trials import FIRST_STEP, config, trial
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.tasks import Batch, Task
-from workers.tasks._completion import Completion
-from workers.tasks._draws import Split, below, fractions, held_apart
-from workers.tasks.haystack import Haystack
-from workers.train import Recipe
+from workers.data.tasks import Batch, Task
+from workers.data.tasks._completion import Completion
+from workers.data.tasks._draws import Split, below, fractions, held_apart
+from workers.data.tasks.haystack import Haystack
+from workers.engine.pack import Pack
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe
 
 ELSEWHERE = {"clrs_text"}  # completions that are no tasks of paper 002, with tests of their own
 MEMBERS = [n for n in plugins.names(Task) if issubclass(plugins.load(Task, n), Completion) and n not in ELSEWHERE]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from workers.attention import fused_causal_attention
-from workers.tracing import Traced
+from workers.networks.attention import fused_causal_attention
+from workers.numerics.tracing import Traced
 
 LANES = 5
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.wiring import enrol, families
+from graft.families import families
+from graft.running import enrol
 from spaces import load
 from tests.databases import raw
 from tests.faults.auditor import CHECKS, Finding, Rule, Verdict, audit, gather

@@ -33,14 +33,15 @@ from benchmarks.peers.plan import Dropout, Plan, values
 from benchmarks.peers.problem import Batch
 from benchmarks.peers.ray_peer import trained
 from benchmarks.peers.set_complement import Minimal
-from cli.wiring import enrol, families
+from graft.families import families
+from graft.running import enrol
 from spaces.records import Directives, Trial
 from spaces.space import Space
 from storage import open_reader
 from tests.trials import FIRST_STEP
-from workers.averaging import bema
-from workers.randomness import Purpose, Streams
-from workers.train import Recipe, layout_of
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.averaging import bema
+from workers.training.recipe import Recipe, layout_of
 
 ROOT = Path(__file__).parent.parent
 BLOCKER = """

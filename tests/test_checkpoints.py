@@ -31,9 +31,9 @@ from tests.test_padding import knobs_of
 from tests.test_padding import settings as padded_settings
 from tests.test_population import copied
 from tests.trials import config, random_knobs, trial
-from workers.checkpoints import Archive, SavedLane, Snapshot
-from workers.pack import Pack
-from workers.tracing import tree_leaves
+from workers.engine.checkpoints import Archive, SavedLane, Snapshot
+from workers.engine.pack import Pack
+from workers.numerics.tracing import tree_leaves
 
 Reports = dict[tuple[int, int], Report]
 Weights = dict[int, dict[str, dict[str, Tensor]]]
@@ -547,7 +547,7 @@ def test_an_exception_between_two_steps_of_a_write_leaves_no_file(
 KILLED_AT_EACH_POINT = """
 import os, signal, sys
 import torch
-from workers.checkpoints import Archive, SavedLane, Snapshot
+from workers.engine.checkpoints import Archive, SavedLane, Snapshot
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)

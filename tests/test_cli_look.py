@@ -27,7 +27,7 @@ from spaces.plugins import names
 from storage.store import open_store
 from tests import studies
 from tests.inside import called
-from workers.schedules import Schedule
+from workers.training.schedules import Schedule
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,26 @@ from scipy import stats
 from torch import Tensor
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Report
 from tests.trials import FIRST_STEP, config, trial
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.tasks import Batch, Task
-from workers.tasks._clrs_writing import ALPHABET, bracketed, compacted, decoded, encoded, places, thousandths, written
-from workers.tasks.clrs_text import ALGORITHMS, ClrsText
-from workers.train import Recipe
+from workers.data.tasks import Batch, Task
+from workers.data.tasks._clrs_writing import (
+    ALPHABET,
+    bracketed,
+    compacted,
+    decoded,
+    encoded,
+    places,
+    thousandths,
+    written,
+)
+from workers.data.tasks.clrs_text import ALGORITHMS, ClrsText
+from workers.engine.pack import Pack
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe
 
 SORTS = ("insertion_sort", "bubble_sort", "heapsort", "quicksort")
 HINTED = (*SORTS, "minimum")

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from search.controller import Controller
-from search.memory import Memory
 from search.objectives import objective_after
 from search.samplers import Strategy
+from search.steering.controller import Controller
+from search.steering.memory import Memory
+from search.steering.supply import RARE, Supply
 from search.stopping import Monitor
-from search.supply import RARE, Supply
 from spaces.errors import StudyError
 from spaces.records import (
     TERMINAL,

@@ -25,22 +25,22 @@ from hypothesis import strategies as st
 
 from spaces import plugins
 from spaces.errors import PluginError
-from workers.corpora import Corpus, _stories
-from workers.corpora._code import without_java_comments, without_python_comments
-from workers.corpora._parts import LONGEST, parts, pieces, split_of
-from workers.corpora._tokens import Source, Tokens, tokens_of
-from workers.corpora.file import File
-from workers.corpora.huggingface import HuggingFace
-from workers.corpora.python import Python, _modules
-from workers.corpora.shakespeare import Shakespeare, plain
-from workers.corpora.stories import Stories
-from workers.native import cache_folder
-from workers.stored import Stored, read, write
-from workers.tasks._draws import Split
-from workers.tokenizers import Tokenizer
-from workers.tokenizers.bpe import BytePairEncoding
-from workers.tokenizers.bpe_file import BytePairFile
-from workers.tokenizers.character import Character
+from workers.data.cached_arrays import Stored, read, write
+from workers.data.corpora import Corpus, _stories
+from workers.data.corpora._code import without_java_comments, without_python_comments
+from workers.data.corpora._parts import LONGEST, parts, pieces, split_of
+from workers.data.corpora._tokens import Source, Tokens, tokens_of
+from workers.data.corpora.file import File
+from workers.data.corpora.huggingface import HuggingFace
+from workers.data.corpora.python import Python, _modules
+from workers.data.corpora.shakespeare import Shakespeare, plain
+from workers.data.corpora.stories import Stories
+from workers.data.tasks._draws import Split
+from workers.data.tokenizers import Tokenizer
+from workers.data.tokenizers.bpe import BytePairEncoding
+from workers.data.tokenizers.bpe_file import BytePairFile
+from workers.data.tokenizers.character import Character
+from workers.numerics.native import cache_folder
 
 OFFLINE: dict[str, dict[str, Any]] = {"shakespeare": {}, "python": {}, "stories": {"words": 2000}}
 SENTENCES = "low low low low low lower lower newest newest newest newest newest newest widest widest widest"
@@ -164,7 +164,7 @@ def test_the_plays_are_whole_and_plain() -> None:
 
 
 def test_without_the_plays_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.corpora.shakespeare.find_spec", lambda _: None)
+    monkeypatch.setattr("workers.data.corpora.shakespeare.find_spec", lambda _: None)
     with pytest.raises(PluginError) as error:
         list(Shakespeare().documents())
     assert "graft-search[language]" in one_line(error)
@@ -471,10 +471,10 @@ ENCODER = BytePairEncoding(vocabulary=300).encoder(BytePairEncoding(vocabulary=3
 
 def test_byte_pairs_are_the_same_in_every_process() -> None:
     program = (
-        "from workers.tokenizers.bpe import BytePairEncoding\nfrom workers.corpora.stories import Stories\n"
+        "from workers.data.tokenizers.bpe import BytePairEncoding\nfrom workers.data.corpora.stories import Stories\n"
         "print(hash_of([BytePairEncoding(vocabulary=700).learned(Stories(words=4000).documents()).encode()]))"
     )
-    program = f"from workers.corpora import hash_of\n{program}"
+    program = f"from workers.data.corpora import hash_of\n{program}"
     found = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)}
     assert len(found) == 1
     assert len(found.pop().strip()) == 64
@@ -600,9 +600,9 @@ def test_a_home_that_cannot_be_written_costs_nothing_but_the_file(
 
 def test_several_processes_may_make_the_same_tokens_at_once(cache: Path) -> None:
     program = """
-from workers.corpora._tokens import Source, tokens_of
-from workers.corpora.stories import Stories
-from workers.tokenizers.character import Character
+from workers.data.corpora._tokens import Source, tokens_of
+from workers.data.corpora.stories import Stories
+from workers.data.tokenizers.character import Character
 found = tokens_of(Source(corpus=Stories(words=20_000), tokenizer=Character(), rare=1, lower_case=False))
 print(found.content, sum(int(one.sum()) for one in found.stored.arrays))
 """

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from cli.wiring import enrol, families
+from graft.families import families
+from graft.running import enrol
 from spaces import load
 from tests.crashing import DIED, SIZES, STUDY
 from tests.databases import Server, raw

@@ -18,10 +18,10 @@ from torch import Tensor
 from spaces import plugins
 from tests.databases import raw
 from tests.launches import search
-from workers.diagnostics import Diagnostic, diagnosed
-from workers.models import Affine, Attention, Model
-from workers.randomness import Purpose, Streams
-from workers.tasks import Batch, Task
+from workers.data.tasks import Batch, Task
+from workers.networks.diagnostics import Diagnostic, diagnosed
+from workers.networks.models import Affine, Attention, Model
+from workers.numerics.randomness import Purpose, Streams
 
 HEADS, QUERIES, CHANNELS, WIDTH = 3, 4, 2, 5
 TOKENS: Batch = {"inputs": torch.zeros(2, QUERIES, dtype=torch.int64)}

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from spaces import plugins
 from tests.test_models import BOTH_SIDES as TASK
-from workers.models import Model
-from workers.scorers import Scorer
+from workers.networks.models import Model
+from workers.networks.scorers import Scorer
 
 INPUTS = torch.tensor([[0, 3, 5, 1, 2], [6, 2, 1, 0, 4]])
 LENGTHS = torch.tensor([5, 3])

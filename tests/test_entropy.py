@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from workers.entropy import attention_entropy
+from workers.networks.entropy import attention_entropy
 
 
 def drawn(queries: int, keys: int, scale: float, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:

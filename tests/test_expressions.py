@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spaces.declarations import Declarations, Site
-from spaces.distributions import RANGES
-from spaces.expressions import compiled
+from spaces.grammar.declarations import Declarations, Site
+from spaces.grammar.distributions import RANGES
+from spaces.grammar.expressions import compiled
+from spaces.grammar.terms import Draw, LanguageError, Level, Scope, constant
 from spaces.seeds import GAMMA, mix64, trial_seed
-from spaces.terms import Draw, LanguageError, Level, Scope, constant
 
 LAST = 1 - 2**-53
 

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spaces.errors import GraftError, PluginError, SpaceError, StorageError
-from spaces.expressions import compiled
-from spaces.fields import LARGEST_COUNT, LARGEST_SIZE, Rule
+from spaces.grammar.expressions import compiled
+from spaces.grammar.terms import LanguageError, Scope
+from spaces.plugins.rules import LARGEST_COUNT, LARGEST_SIZE, Rule
 from spaces.settings import Search
-from spaces.terms import LanguageError, Scope
 from storage import open_reader
 from storage.frames import Reader
 from tests import studies

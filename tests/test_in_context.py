@@ -12,20 +12,20 @@ import torch
 from scipy import stats
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces import plugins
 from spaces.records import Report, Trial
 from tests.test_pack import reports_of
 from tests.trials import FIRST_STEP, config, trial
-from workers.models.regressor import Regressor
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.tasks import Batch
-from workers.tasks._in_context import InContext
-from workers.tasks.affine import Affine, least_squares
-from workers.tasks.every import Every
-from workers.tasks.some import Some
-from workers.train import Recipe
+from workers.data.tasks import Batch
+from workers.data.tasks._in_context import InContext
+from workers.data.tasks.affine import Affine, least_squares
+from workers.data.tasks.every import Every
+from workers.data.tasks.some import Some
+from workers.engine.pack import Pack
+from workers.networks.models.regressor import Regressor
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe
 
 SAMPLES = 1000
 SMALL: dict[str, dict[str, int]] = {

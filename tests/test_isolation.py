@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from search.controller import CONVICTED, SUSPECT, Controller
-from search.leases import LEASE_SECONDS, Leases
+from search.steering.controller import CONVICTED, SUSPECT, Controller
+from search.steering.leases import LEASE_SECONDS, Leases
 from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 from tests.test_controller import FakeWorker, Rows, finish

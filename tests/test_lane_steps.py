@@ -10,7 +10,8 @@ import pytest
 
 from cli.main import app
 from cli.status import read_status
-from cli.wiring import RunningStudy, enrol, families
+from graft.families import families
+from graft.running import RunningStudy, enrol
 from spaces import load
 from spaces.errors import StorageError
 from spaces.records import Offer

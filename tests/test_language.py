@@ -17,22 +17,22 @@ from scipy import stats
 from torch import Tensor
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Metric
 from tests.trials import config, trial
-from workers.corpora._tokens import _on, tokens_of
-from workers.corpora.stories import Stories
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.tasks import Batch, Task
-from workers.tasks._draws import Split
-from workers.tasks._language import LanguageTask
-from workers.tasks._probes import next_token, one_masked, pairs_of, probes_of, told_right, whole
-from workers.tasks.language import Language
-from workers.tasks.masked_language import MaskedLanguage
-from workers.train import Recipe
+from workers.data.corpora._tokens import _on, tokens_of
+from workers.data.corpora.stories import Stories
+from workers.data.tasks import Batch, Task
+from workers.data.tasks._draws import Split
+from workers.data.tasks._language import LanguageTask
+from workers.data.tasks._probes import next_token, one_masked, pairs_of, probes_of, told_right, whole
+from workers.data.tasks.language import Language
+from workers.data.tasks.masked_language import MaskedLanguage
+from workers.engine.pack import Pack
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe
 
 ZERO = torch.zeros(1, dtype=torch.int64)
 
@@ -42,7 +42,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache of these tests' own."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
-        patch.setattr("workers.corpora._tokens.cache_folder", lambda: folder)
+        patch.setattr("workers.data.corpora._tokens.cache_folder", lambda: folder)
         yield
 
 

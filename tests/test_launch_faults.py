@@ -36,10 +36,10 @@ SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_0
 
 NURSERY = """
 import json, os, sys
-import search.controller, workers.pool.inline
+import search.steering.controller, workers.pool.inline
 from cli.launch import load_space
 from cli.main import main
-from workers.pool.timing import model_steps_per_second
+from workers.engine.timing import model_steps_per_second
 
 trial = load_space(sys.argv[1], {}).sample(0, lambda draw: 0.5)
 model_steps_per_second(trial, width=2, device="cpu", seconds=0)

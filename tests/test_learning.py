@@ -14,15 +14,15 @@ from spaces.errors import PluginError
 from spaces.records import Trial
 from tests.test_pack import alone, assert_equal_to_the_bit
 from tests.trials import trial
-from workers.learning._shares import held_out, kept
-from workers.learning.architecture import Architecture
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.tasks import Batch, Task
-from workers.tasks.add_mod import AddMod
-from workers.tasks.copying import Copying
-from workers.tasks.set_complement import SetComplement
-from workers.train import Recipe, layout_of
+from workers.data.tasks import Batch, Task
+from workers.data.tasks.add_mod import AddMod
+from workers.data.tasks.copying import Copying
+from workers.data.tasks.set_complement import SetComplement
+from workers.engine.pack import Pack
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.learning._shares import held_out, kept
+from workers.training.learning.architecture import Architecture
+from workers.training.recipe import Recipe, layout_of
 
 SPLINE: dict[str, Any] = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
 STEPS, MODELS, BATCH = 6, 3, 8

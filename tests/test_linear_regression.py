@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Metric, Trial
 from tests.trials import FIRST_STEP, config, trial
-from workers.models import Model
-from workers.models.linearised_attention import LinearisedAttention
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.scorers import Scorer
-from workers.scorers.linearised_softmax import LinearisedSoftmax
-from workers.tasks import Batch, Task
-from workers.tasks.linear_regression import LinearRegression
-from workers.temperature import Prompts, error_curve, fitted, mimicking, sweep
-from workers.train import Recipe
+from workers.data.tasks import Batch, Task
+from workers.data.tasks.linear_regression import LinearRegression
+from workers.engine.pack import Pack
+from workers.networks.models import Model
+from workers.networks.models.linearised_attention import LinearisedAttention
+from workers.networks.scorers import Scorer
+from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
+from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.temperature import Prompts, error_curve, fitted, mimicking, sweep
+from workers.training.recipe import Recipe
 
 TASK = LinearRegression(dimension=3, pairs=12, noise=0.7, input_condition=4.0, task_mean=0.5, task_scale=2.0)
 

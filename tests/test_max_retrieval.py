@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.trials import FIRST_STEP, trial
-from workers.layout import Layout
-from workers.models.attention_pooling import AttentionPooling
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.scorers import Scorer
-from workers.scorers.adaptive_temperature import AdaptiveTemperature
-from workers.scorers.softmax import Softmax
-from workers.tasks import Batch, Task
-from workers.tasks.max_retrieval import JUDGED_ITEMS, MaxRetrieval
+from workers.data.tasks import Batch, Task
+from workers.data.tasks.max_retrieval import JUDGED_ITEMS, MaxRetrieval
+from workers.engine.pack import Pack
+from workers.networks.models.attention_pooling import AttentionPooling
+from workers.networks.scorers import Scorer
+from workers.networks.scorers.adaptive_temperature import AdaptiveTemperature
+from workers.networks.scorers.softmax import Softmax
+from workers.numerics.layout import Layout
+from workers.numerics.randomness import Purpose, Streams
 
 TASK = MaxRetrieval(largest=100)
 LANES = 3
@@ -90,7 +90,7 @@ def test_it_is_judged_on_twice_as_many_items_again_and_again() -> None:
 
 def test_sizes_share_their_items_and_sets_of_many_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert JUDGED_ITEMS // 16_384 == 128
-    monkeypatch.setattr("workers.tasks.max_retrieval.JUDGED_ITEMS", 256)
+    monkeypatch.setattr("workers.data.tasks.max_retrieval.JUDGED_ITEMS", 256)
     found = MaxRetrieval(largest=512).shifted(streams(), 6)
     assert [batch["inputs"].shape[1] for batch in found.values()] == [6, 4, 2, 1, 1]
     assert len({batch["inputs"].untyped_storage().data_ptr() for batch in found.values()}) == 1

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tests.trials import config, trial
-from workers.models.minimal import Minimal
-from workers.pack import Pack
-from workers.scorers.average import Average
+from workers.engine.pack import Pack
+from workers.networks.models.minimal import Minimal
+from workers.networks.scorers.average import Average
 
 PRECISION = 7.0
 

@@ -13,15 +13,15 @@ from torch.func import vmap
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.test_transformer import VARIANTS
-from workers.layout import Layout
-from workers.models import Model, in_use
-from workers.models._layers import Layered
-from workers.models.minimal import Minimal
-from workers.parameters import Constant, Given, Normal, Parameter, Parameters, Uniform, under, within
-from workers.randomness import Streams
-from workers.scorers import Scorer, masked_softmax, scaled_logits
-from workers.tasks import Batch, SetTask, Task, TokenTask, VectorTask
-from workers.tasks.set_complement import SetComplement
+from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
+from workers.data.tasks.set_complement import SetComplement
+from workers.networks.models import Model, in_use
+from workers.networks.models._layers import Layered
+from workers.networks.models.minimal import Minimal
+from workers.networks.scorers import Scorer, masked_softmax, scaled_logits
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Constant, Given, Normal, Parameter, Parameters, Uniform, under, within
+from workers.numerics.randomness import Streams
 
 
 class Numbers(VectorTask):

@@ -13,12 +13,12 @@ from torch.func import vmap
 
 from spaces.records import Trial
 from tests.trials import FIRST_STEP, config, trial
-from workers import native
-from workers.models.minimal import Minimal
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.steps import FusedStep, TracedStep, step_of
-from workers.train import Recipe, begin, layout_of
+from workers.engine.pack import Pack
+from workers.engine.step import FusedStep, TracedStep, step_of
+from workers.networks.models.minimal import Minimal
+from workers.numerics import native
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.recipe import Recipe, begin, layout_of
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
 
@@ -138,11 +138,11 @@ def test_bits_do_not_depend_on_neighbours_in_float32() -> None:
 
 
 NO_COMPILER = """
-import torch, workers.native
+import torch, workers.numerics.native
 from tests.trials import config
-from workers.train import Recipe
-from workers.steps import TracedStep, step_of
-assert workers.native.library() is None
+from workers.training.recipe import Recipe
+from workers.engine.step import TracedStep, step_of
+assert workers.numerics.native.library() is None
 assert isinstance(step_of(Recipe.of(config(steps=2, every=2)), "one", torch.device("cpu")), TracedStep)
 """
 

@@ -22,9 +22,9 @@ from polars.testing import assert_frame_equal
 from sqlalchemy import insert
 
 from cli.nonlinearities import ENDINGS as OFFERED
-from cli.report.drawing import styled
-from cli.report.learned import MOST, Learned, Nonlinearity, listed, table
-from cli.report.nonlinearities import ENDINGS, figure, render
+from graft.report.drawing import styled
+from graft.report.learned import MOST, Learned, Nonlinearity, listed, table
+from graft.report.nonlinearities import ENDINGS, figure, render
 from spaces.errors import StorageError
 from spaces.records import Ending
 from storage.database import find_database
@@ -33,7 +33,7 @@ from storage.schema import Now, architectures, trial_id
 from tests.databases import claimed, make_trial
 from tests.inside import reporting
 from tests.test_report import Page, assert_inert
-from workers.versions import VERSIONS, version
+from workers.networks.spline_variants import VERSIONS, version
 
 EVIL = '<script>alert("1 & 2")</script>|`$x_1$`'
 PLACES = np.linspace(-20, 20, 121)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from tests.trials import FIRST_STEP, config, random_knobs, trial
-from workers.averaging import Variant
-from workers.averaging.bema import Bema
-from workers.averaging.bema_grid import BemaGrid
-from workers.averaging.ema import Ema
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams, keep_mask
-from workers.schedules.linear import Linear
-from workers.tasks.set_complement import SetComplement
+from workers.data.tasks.set_complement import SetComplement
+from workers.engine.pack import Pack
+from workers.numerics.randomness import Purpose, Streams, keep_mask
+from workers.training.averaging import Variant
+from workers.training.averaging.bema import Bema
+from workers.training.averaging.bema_grid import BemaGrid
+from workers.training.averaging.ema import Ema
+from workers.training.schedules.linear import Linear
 
 
 class PlainTransformer(nn.Module):

@@ -12,10 +12,10 @@ from torch.func import vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
-from workers.layout import Layout
-from workers.optimizers import Optimizer
-from workers.optimizers.muon import Muon, orthogonalised
-from workers.parameters import Parameter
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter
+from workers.training.optimizers import Optimizer
+from workers.training.optimizers.muon import Muon, orthogonalised
 
 STEPS, SIZE = 30, 12
 ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]]] = [

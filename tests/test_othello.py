@@ -15,17 +15,17 @@ from scipy import stats
 from torch import Tensor
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.trials import config, trial
-from workers import native
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams
-from workers.tasks import Task, _othello_games
-from workers.tasks._othello_board import Position, after, legal_moves, played, played_by_torch, start
-from workers.tasks._othello_games import pool, training_games, validation_games
-from workers.tasks.othello import Othello
+from workers.data.tasks import Task, _othello_games
+from workers.data.tasks._othello_board import Position, after, legal_moves, played, played_by_torch, start
+from workers.data.tasks._othello_games import pool, training_games, validation_games
+from workers.data.tasks.othello import Othello
+from workers.engine.pack import Pack
+from workers.numerics import native
+from workers.numerics.randomness import Purpose, Streams
 
 PASS = 64
 GAME = pyspiel.load_game("othello")
@@ -112,7 +112,7 @@ def test_compiled_games_are_those_of_torch_to_the_bit(games: int, plies: int) ->
 
 def test_games_are_played_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = played(states(50))
-    monkeypatch.setattr("workers.tasks._othello_board.library", lambda: None)
+    monkeypatch.setattr("workers.data.tasks._othello_board.library", lambda: None)
     assert all(map(torch.equal, played(states(50)), expected))
 
 

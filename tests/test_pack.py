@@ -13,10 +13,10 @@ import torch
 from spaces import plugins
 from spaces.records import Report, Trial
 from tests.trials import config, random_knobs, trial
-from workers.optimizers import Optimizer
-from workers.pack import Pack
-from workers.tensors import power
-from workers.tracing import Traced
+from workers.engine.pack import Pack
+from workers.numerics.tensors import power
+from workers.numerics.tracing import Traced
+from workers.training.optimizers import Optimizer
 
 TOLERANCE = 1e-10
 

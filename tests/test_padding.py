@@ -18,15 +18,15 @@ from spaces.errors import PluginError
 from spaces.records import Report, Trial
 from tests.search_spaces import FAMILIES
 from tests.trials import FIRST_STEP, config, random_knobs, trial
-from workers import native, randomness
-from workers.averaging import Averaging
-from workers.models.minimal import Minimal
-from workers.optimizers import Optimizer
-from workers.pack import Pack
-from workers.randomness import Purpose, Streams, keep_mask, padded_keep_mask
-from workers.replay import retrain
-from workers.scorers import LogitScorer, Scorer
-from workers.train import Recipe, layout_of
+from workers.engine.pack import Pack
+from workers.engine.replay import retrain
+from workers.networks.models.minimal import Minimal
+from workers.networks.scorers import LogitScorer, Scorer
+from workers.numerics import native, randomness
+from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
+from workers.training.averaging import Averaging
+from workers.training.optimizers import Optimizer
+from workers.training.recipe import Recipe, layout_of
 
 SHAPES = [(3, 2, 2, 1, 2), (32, 16, 124, 70, 90), (9, 4, 12, 5, 9), (7, 6, 8, 8, 3)]
 """Tokens, length, width, key width, value width: the least and the largest of Table 1, and two between."""

@@ -11,18 +11,18 @@ import pytest
 
 from spaces import plugins
 from spaces.errors import PluginError
-from spaces.fields import Rule
+from spaces.plugins.rules import Rule
 
 FAMILY = '''
 from dataclasses import dataclass
-from spaces.fields import flag, knob, option, part, size
+from spaces.plugins.fields import flag, knob, option, part, size
 
 class Kernel:
     """A family."""
 '''
 SMOOTH = """
 from dataclasses import dataclass
-from spaces.fields import knob
+from spaces.plugins.fields import knob
 from {package} import Kernel
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Smooth(Kernel):
 WIDE = """
 from dataclasses import dataclass
 from spaces.errors import PluginError
-from spaces.fields import flag, knob, option, part, size
+from spaces.plugins.fields import flag, knob, option, part, size
 from {package} import Kernel
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.controller import Controller
 from search.samplers import Strategy
+from search.steering.controller import Controller
 from search.stopping import Breeder, Selection, Stopping
 from spaces import parse, plugins
 from spaces.errors import StudyError
@@ -25,7 +25,7 @@ from tests.search_spaces import FAMILIES, PLAIN, space
 from tests.test_controller import LENGTH, FakeWorker, Rows, finish
 from tests.test_stopping import OBJECTIVE, report
 from tests.trials import config, random_knobs, trial
-from workers.pack import Pack
+from workers.engine.pack import Pack
 
 SPACE = str(Path(__file__).with_name("population_space.yaml"))
 POLICY = "{population: {every: 10}}"

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from spaces import plugins
 from spaces.errors import PluginError
-from workers.positions import Position
-from workers.positions.alibi import Alibi, slopes
-from workers.positions.learned import Learned
-from workers.positions.rotary import Rotary
-from workers.positions.sinusoidal import Sinusoidal
+from workers.networks.positions import Position
+from workers.networks.positions.alibi import Alibi, slopes
+from workers.networks.positions.learned import Learned
+from workers.networks.positions.rotary import Rotary
+from workers.networks.positions.sinusoidal import Sinusoidal
 
 NAMES = plugins.names(Position)
 

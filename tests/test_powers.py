@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from cli.report.document import Table
-from cli.report.study import document
-from cli.wiring import diagnostic_names
-from search.powers import rest_of, split
-from search.summary import StudySummary, summarise
+from graft.families import diagnostic_names
+from graft.report.document import Table
+from graft.report.study import document
+from search.analysis.powers import rest_of, split
+from search.analysis.summary import StudySummary, summarise
 from spaces import plugins
 from tests.synthetic_studies import metrics_frame, study_row, trial_row, trials_frame
-from workers.diagnostics import Diagnostic
+from workers.networks.diagnostics import Diagnostic
 
 KAPPAS, ETAS = (0.5, 1.0), (0.3, 0.9)
 

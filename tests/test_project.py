@@ -36,8 +36,8 @@ def test_a_training_machine_needs_torch_and_numpy_alone() -> None:
     program = """
 import sys
 from tests.trials import config, trial
-from workers.worker import Worker
-from workers.pack import Pack
+from workers.pool.worker import Worker
+from workers.engine.pack import Pack
 
 one = trial(0, config(steps=2, every=2))
 pack = Pack(one, width=2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.placement import Placement, read_environment
+from graft.placement import Placement, read_environment
 from spaces.errors import StudyError
 from workers.pool.ray_access import check_access
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.comparison import Comparison, Row, compared, difference
+from graft.comparison import Comparison, Row, compared, difference
 from spaces.records import Metric, Report
 from tests.databases import raw
 from tests.inside import called

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.options import OptionError
-from cli.report import words
-from cli.report.study import render
-from search.summary import StudySummary, summarise
+from graft.report import words
+from graft.report.study import render
+from search.analysis.summary import StudySummary, summarise
 from tests.synthetic_studies import metrics_frame, set_complement_study, study_row, trial_row, trials_frame
 
 VOID = {"meta", "br", "hr", "img", "link"}

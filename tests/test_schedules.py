@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from spaces import plugins
-from workers.schedules import Schedule
+from workers.training.schedules import Schedule
 
 STEPS = 40
 

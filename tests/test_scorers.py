@@ -18,9 +18,9 @@ from torch.func import vmap
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.trials import config, trial
-from workers.pack import Pack
-from workers.scorers import LogitScorer, Scorer, scaled_logits
-from workers.temperature import refit
+from workers.engine.pack import Pack
+from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
+from workers.numerics.temperature import refit
 
 NORMALISED = {
     "adaptive_temperature", "average", "cosformer", "entmax", "entmax_learned", "length_scaled_softmax",

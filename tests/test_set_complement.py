@@ -10,9 +10,9 @@ from scipy import stats
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.trials import FIRST_STEP
-from workers.randomness import Purpose, Streams
-from workers.tasks import Task
-from workers.tasks.set_complement import SetComplement
+from workers.data.tasks import Task
+from workers.data.tasks.set_complement import SetComplement
+from workers.numerics.randomness import Purpose, Streams
 
 TASK = SetComplement(length=3, vocabulary=6)
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from search.controller import CONVICTED, SUSPECT, Controller
+from search.steering.controller import CONVICTED, SUSPECT, Controller
 from spaces.records import TERMINAL, Checkpoint, Directives, Ending, Heard, Held, Report, Trial, Waiting
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 from tests.test_controller import POLICIES, SAMPLERS, FakeWorker, Rows, loss

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.summary import StudySummary, summarise
-from search.tails import median_interval, tails
+from search.analysis.summary import StudySummary, summarise
+from search.analysis.tails import median_interval, tails
 from tests.synthetic_studies import (
     DROPOUTS,
     metrics_frame,

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import spaces
-from cli.wiring import families
+from graft.families import families
 from spaces.records import Trial
 
 N = 20_000

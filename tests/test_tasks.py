@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from spaces import plugins
-from workers.randomness import Purpose, Streams
-from workers.tasks import Batch, SetTask, Task, TokenTask, VectorTask
+from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
+from workers.numerics.randomness import Purpose, Streams
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "set_complement": {"length": 5, "vocabulary": 9},

@@ -20,10 +20,10 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 import benchmarks.transfer
-from search.affinity import best_sources, by_similarity, generality, similarity
-from search.intervals import Bootstrap, Interval, Student, adjusted
-from search.stage_two import READ, results
-from search.transfer import Matrix, TransferError, compare
+from search.analysis.affinity import best_sources, by_similarity, generality, similarity
+from search.analysis.intervals import Bootstrap, Interval, Student, adjusted
+from search.analysis.stage_two import READ, results
+from search.analysis.transfer import Matrix, TransferError, compare
 
 Row = tuple[str, str, int, float | None]
 SCHEMA = {"source": pl.String, "target": pl.String, "seed": pl.Int64, "value": pl.Float64}

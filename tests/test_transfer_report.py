@@ -15,15 +15,15 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from cli.report import heatmap
-from cli.report.compatibility import Paths, Transfer
-from cli.report.drawing import styled
-from cli.report.latex import escape
-from cli.report.shading import change
-from cli.report.transfer import ENDINGS, render
 from cli.transfer import ENDINGS as OFFERED
-from search.stage_two import READ, results
-from search.transfer import BASELINE, compare
+from graft.report import heatmap
+from graft.report.compatibility import Paths, Transfer
+from graft.report.drawing import styled
+from graft.report.latex import escape
+from graft.report.shading import change
+from graft.report.transfer import ENDINGS, render
+from search.analysis.stage_two import READ, results
+from search.analysis.transfer import BASELINE, compare
 from spaces.records import Ending, Trial
 from spaces.settings import Direction, Objective
 from storage.frames import open_reader

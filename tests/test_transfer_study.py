@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from cli.wiring import families
-from search.controller import Controller
-from search.staged import begin
+from graft.families import families
+from search.steering.controller import Controller
+from search.steering.staged import begin
 from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
 from spaces.forms import moving, with_frozen
@@ -25,7 +25,7 @@ from tests.inside import called
 from tests.launches import running
 from tests.launches import search as search_in_a_process
 from tests.test_controller import Rows
-from workers.pack import Pack
+from workers.engine.pack import Pack
 
 SPACE = """
 study: tiny-transfer

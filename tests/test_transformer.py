@@ -14,14 +14,14 @@ from spaces import plugins
 from spaces.errors import PluginError
 from tests.test_pack import alone, assert_same, reports_of
 from tests.trials import config, random_knobs, trial
-from workers.layout import Layout
-from workers.models import Model
-from workers.models.transformer import Transformer
-from workers.pack import Pack
-from workers.parameters import Parameter, Parameters
-from workers.positions import Position
-from workers.scorers import Scorer, masked_softmax
-from workers.tasks.set_complement import SetComplement
+from workers.data.tasks.set_complement import SetComplement
+from workers.engine.pack import Pack
+from workers.networks.models import Model
+from workers.networks.models.transformer import Transformer
+from workers.networks.positions import Position
+from workers.networks.scorers import Scorer, masked_softmax
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter, Parameters
 
 functional = nn.functional
 TASK = SetComplement(length=5, vocabulary=9)

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import workers.worker
-from search.controller import Controller
+import workers.pool.worker
+from search.steering.controller import Controller
 from spaces import parse
 from spaces.records import Directives, Metric, Offer, Report
 from spaces.space import Space
 from tests.search_spaces import FAMILIES
 from tests.test_controller import Rows
-from workers.pack import Pack
-from workers.train import State
-from workers.worker import Worker, fitting
+from workers.engine.pack import Pack
+from workers.pool.worker import Worker, fitting
+from workers.training.recipe import State
 
 WIDTH = 32
 
@@ -90,7 +90,7 @@ FOUR = "scorer: {choice: [softmax, average]}, residual_dropout: 'relu(uniform(-1
 def test_a_search_with_early_stopping_uses_its_lanes_from_the_first_step_to_the_last(
     structures: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers.worker, "Pack", Curves)
+    monkeypatch.setattr(workers.pool.worker, "Pack", Curves)
     memory = Rows()
     desk = Desk(Controller.begin(searching(structures), memory))
     Worker(name="w", exchange=desk.exchange, width=WIDTH, idle=lambda: pytest.fail("nothing to wait for")).run()

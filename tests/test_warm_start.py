@@ -16,16 +16,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from search.analysis.stage_two import READ as OF_STAGE_TWO
+from search.analysis.stage_two import results
+from search.analysis.transfer import compare
+from search.analysis.warm_start import Earlier, gains, prior, shared, task_of, winners_of
 from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid
 from search.samplers.random import RandomSearch
 from search.samplers.warm import Warm, WarmStrategy, written
-from search.stage_two import READ as OF_STAGE_TWO
-from search.stage_two import results
-from search.transfer import compare
-from search.warm_start import Earlier, gains, prior, shared, task_of, winners_of
-from spaces.distributions import RANGES
 from spaces.errors import PluginError, SpaceError
+from spaces.grammar.distributions import RANGES
 from spaces.plugins import build
 from spaces.records import Outcome, Trial
 from spaces.space import Space

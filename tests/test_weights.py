@@ -18,13 +18,13 @@ from spaces import plugins
 from spaces.errors import StudyError
 from tests.inside import called
 from tests.trials import config, trial
-from workers.exporting import check_gpt2, check_variant, write_gpt2
-from workers.pack import Pack
-from workers.replay import weights
-from workers.scorers import Scorer
-from workers.scorers.adaptive_temperature import AdaptiveTemperature
-from workers.tasks._draws import Split
-from workers.train import Recipe, layout_of
+from workers.data.tasks._draws import Split
+from workers.engine.exporting import check_gpt2, check_variant, write_gpt2
+from workers.engine.pack import Pack
+from workers.engine.replay import weights
+from workers.networks.scorers import Scorer
+from workers.networks.scorers.adaptive_temperature import AdaptiveTemperature
+from workers.training.recipe import Recipe, layout_of
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 

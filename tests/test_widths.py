@@ -18,7 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.controller import Controller
+from search.steering.controller import Controller
 from spaces.records import Directives, Held, Offer, Report, Trial, Waiting
 from tests.databases import claimed, held, make_report, make_trial
 from tests.launches import SPACE, check_complete, search
@@ -27,14 +27,14 @@ from tests.test_controller import FakeWorker, Rows, audit, finish
 from tests.test_pack import alone, random_trials, reports_of
 from tests.test_worker import FakeController
 from tests.trials import config, trial
-from workers.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
-from workers.pack import NARROWEST, Pack
-from workers.pool import widths
-from workers.pool.remembered import Remembered
-from workers.pool.timing import best_rate
-from workers.pool.widths import PAID, WIDEST, FoundWidths, knee, next_width
-from workers.train import Recipe
-from workers.worker import Worker
+from workers.engine import widths
+from workers.engine.measurements import Remembered
+from workers.engine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
+from workers.engine.pack import NARROWEST, Pack
+from workers.engine.timing import best_rate
+from workers.engine.widths import PAID, WIDEST, FoundWidths, knee, next_width
+from workers.pool.worker import Worker
+from workers.training.recipe import Recipe
 
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
@@ -387,7 +387,7 @@ def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_chang
     numbers = random.Random(1)
     trials = [trial(i, config(steps=12 + 4 * (i % 3), every=6)) for i in range(11)]
     numbers.shuffle(trials)
-    monkeypatch.setattr("workers.worker.Pack", type("Limited", (Cramped,), limit))
+    monkeypatch.setattr("workers.pool.worker.Pack", type("Limited", (Cramped,), limit))
     controller = RequeueingController(trials)
     Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), idle=pytest.fail).run()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
@@ -420,7 +420,7 @@ def test_trials_that_do_not_even_fit_in_the_narrowest_pack_have_failed_and_other
             super().__init__(one, width=width, device=device, archive=archive)
 
     small = [trial(i, config(steps=10, every=5)) for i in range(1, 4)]
-    monkeypatch.setattr("workers.worker.Pack", Limited)
+    monkeypatch.setattr("workers.pool.worker.Pack", Limited)
     controller = RequeueingController([huge, *small])
     Worker(name="w", exchange=controller.exchange, width=4, idle=pytest.fail).run()
     ends = {report.number: report for report in controller.reports if report.state != "running"}
@@ -531,13 +531,13 @@ def test_the_database_requeues_some_of_a_workers_trials(url: str):
 @pytest.mark.slow
 def test_a_launch_that_runs_out_of_memory_all_the_time_gives_the_numbers_of_an_undisturbed_one(tmp_path: Path):
     patch = """
-import torch, workers.pack
-advance = workers.pack.Pack._advance
+import torch, workers.engine.pack
+advance = workers.engine.pack.Pack._advance
 def full(self):
     state = advance(self)
     if self.width > 3 and int(state.step.max()) % 9 == 8: raise torch.OutOfMemoryError("full")
     return state
-workers.pack.Pack._advance = full
+workers.engine.pack.Pack._advance = full
 """.strip()
     search(tmp_path, "launch", SPACE, "--workers", "2", before=f"exec({patch!r})")
     check_complete(f"sqlite:///{tmp_path}/graft.db")
@@ -546,9 +546,9 @@ workers.pack.Pack._advance = full
 def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
     from cli import estimate
     from cli.launch import load_space
-    from cli.placement import Placement
+    from graft.placement import Placement
 
-    monkeypatch.setattr("workers.pool.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
+    monkeypatch.setattr("workers.engine.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
     monkeypatch.setattr(widths, "FoundWidths", lambda device: Device(knee=8).finder(tmp_path / "widths.json"))
     placement = Placement(executor="inline", workers=1, ray_address=None, device="cpu", width=None)
 

@@ -8,7 +8,7 @@ import pytest
 
 from spaces.records import Directives, Offer, Report, Trial
 from tests.trials import config, trial
-from workers.worker import Worker, fitting
+from workers.pool.worker import Worker, fitting
 
 
 class FakeController:

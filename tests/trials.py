@@ -9,7 +9,7 @@ import torch
 
 from spaces import plugins
 from spaces.records import Trial
-from workers.train import Recipe
+from workers.training.recipe import Recipe
 
 FIRST_STEP = torch.zeros(1, dtype=torch.int64)
 """What a task is told of the steps made, for tasks that do not care."""

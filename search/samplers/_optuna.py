@@ -18,8 +18,8 @@ from spaces.records import TERMINAL, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 
 if TYPE_CHECKING:
+    from spaces.grammar.terms import Draw
     from spaces.space import Space
-    from spaces.terms import Draw
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -15,8 +15,8 @@ from spaces.records import Outcome, Trial
 from spaces.seeds import GAMMA
 
 if TYPE_CHECKING:
+    from spaces.grammar.terms import Draw
     from spaces.space import Space
-    from spaces.terms import Draw
 
 
 class Points(ABC):

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from search.samplers import Sampler, Strategy
 from search.samplers._points import RandomPoints
-from spaces.fields import size
+from spaces.plugins.fields import size
 from spaces.records import TERMINAL, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 
 if TYPE_CHECKING:
+    from spaces.grammar.terms import Draw
     from spaces.space import Space
-    from spaces.terms import Draw
 
 Vector = NDArray[np.float64]
 WARM_START = 20

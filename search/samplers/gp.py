@@ -10,7 +10,7 @@ from optuna.samplers import GPSampler
 
 from search.samplers import Sampler, Strategy
 from search.samplers._optuna import Limits, OptunaStrategy
-from spaces.fields import size
+from spaces.plugins.fields import size
 from spaces.records import Outcome
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from search.samplers import Sampler
 from search.samplers._points import Points, PointStrategy
 from spaces.errors import SpaceError
-from spaces.fields import size
+from spaces.plugins.fields import size
 from spaces.records import Outcome
 
 if TYPE_CHECKING:
+    from spaces.grammar.terms import Draw
     from spaces.space import Space
-    from spaces.terms import Draw
 
 
 @final

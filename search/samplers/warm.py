@@ -12,14 +12,14 @@ from search.samplers import Sampler, Strategy
 from search.samplers._points import PointStrategy
 from search.samplers.grid import Grid
 from spaces.errors import PluginError, SpaceError
-from spaces.fields import knob, part, text
+from spaces.messages import unknown
+from spaces.plugins.fields import knob, part, text
 from spaces.records import Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
-from spaces.words import unknown
 
 if TYPE_CHECKING:
-    from spaces.terms import Draw, Source
+    from spaces.grammar.terms import Draw, Source
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _DIGITS = 10**6

@@ -10,7 +10,8 @@ from typing import Any
 
 from search.stopping import Monitor
 from spaces.errors import PluginError
-from spaces.fields import Rule, option
+from spaces.plugins.fields import option
+from spaces.plugins.rules import Rule
 from spaces.records import Report
 from spaces.settings import Objective
 

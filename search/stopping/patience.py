@@ -9,7 +9,7 @@ from typing import Any, final
 
 from search.stopping import Monitor, Stopping
 from search.stopping._measures import Measure, direction, metric
-from spaces.fields import size
+from spaces.plugins.fields import size
 from spaces.records import Report
 from spaces.settings import Objective
 

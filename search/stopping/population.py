@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from search.stopping import Breeder, Monitor, Selection, Stopping
 from search.stopping._exploration import Exploration
 from search.stopping._measures import Measure, direction, metric
-from spaces.fields import knob, size
+from spaces.plugins.fields import knob, size
 from spaces.records import Report, Trial
 from spaces.settings import Objective
 

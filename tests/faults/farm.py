@@ -19,8 +19,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from cli.wiring import enrol, families
-from search import leases
+from graft.families import families
+from graft.running import enrol
+from search.steering import leases
 from spaces import load
 from spaces.errors import GraftError
 from spaces.records import Directives, Offer, Report
@@ -39,7 +40,7 @@ DONE, FAILED = 0, 2
 _ROOT = Path(__file__).parents[2]
 
 families()  # these two take seconds and are done before the fork
-importlib.import_module("search.controller")
+importlib.import_module("search.steering.controller")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cli.wiring import RunningStudy, Standing
+from graft.running import RunningStudy, Standing
 from spaces.records import Directives, Offer, Report
 
 

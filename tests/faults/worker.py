@@ -21,9 +21,9 @@ from pathlib import Path
 from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
 from tests.faults.history import Event, History, Kind
 from tests.faults.toy import BEAT_SECONDS, SELF_STOP_SECONDS, Training, fate_of
-from workers import pulse
-from workers.courier import Courier
-from workers.pulse import Pulse
+from workers.pool import heartbeat as pulse
+from workers.pool.courier import Courier
+from workers.pool.heartbeat import Pulse
 
 CALM = "calm"
 """The file that ends the slow time."""

@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Sequence
 
 from spaces.records import Directives, Offer, Report
+from workers.engine.devices import default_workers
+from workers.engine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.devices import default_workers
-from workers.pool.process import prepare
-from workers.pool.widths import employed
+from workers.pool.employment import employed
 
 SIGNALS_EVERY = 0.2
 """Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""

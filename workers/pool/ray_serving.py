@@ -13,11 +13,11 @@ from ray import tune
 from ray.exceptions import RayActorError
 
 from spaces.records import Directives, Offer, Report
+from workers.engine.devices import default_device, device_name
+from workers.engine.process import prepare
 from workers.pool import Saving
-from workers.pool.devices import default_device, device_name
+from workers.pool.employment import employed
 from workers.pool.logs import begin_log, log_file, logged
-from workers.pool.process import prepare
-from workers.pool.widths import employed
 
 _LOG = logging.getLogger("graft.pool")
 SWIFT = "swift"

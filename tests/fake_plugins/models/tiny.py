@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spaces.fields import flag, knob, option, part, size
+from spaces.plugins.fields import flag, knob, option, part, size
 from tests.fake_plugins.models import Model
 from tests.fake_plugins.scorers import Scorer
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spaces.fields import knob
+from spaces.plugins.fields import knob
 from tests.fake_plugins.optimizers import Optimizer
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spaces.fields import size
+from spaces.plugins.fields import size
 from tests.fake_plugins.stoppings import Stopping
 
 

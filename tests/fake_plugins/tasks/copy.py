@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from spaces.errors import PluginError
-from spaces.fields import size
+from spaces.plugins.fields import size
 from tests.fake_plugins.tasks import Task
 
 

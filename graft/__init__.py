@@ -1,0 +1,1 @@
+"""Graft as a library: the functions that the commands and a notebook share."""

@@ -1,0 +1,195 @@
+"""What a report says about a compatibility matrix, before it has a format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import polars as pl
+
+from graft.report.document import Block, Heading, Paragraph, Table
+from graft.report.shading import MARK, SURE, Cell, Shading, change
+from graft.report.words import MISSING, number
+from search.analysis.affinity import best_sources, generality, similarity
+from search.analysis.transfer import Matrix
+from spaces.settings import Direction
+
+_UNITS = {
+    "points": "percentage points of {objective}",
+    "percent": "percent of the baseline's {objective}",
+    "difference": "differences of {objective}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """Where in a trial the rows, the columns and the pairing of a matrix come from."""
+
+    source: str
+    target: str
+    pair: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """A study's compatibility matrix, and the trials that it is made from."""
+
+    study: str
+    objective: str
+    direction: Direction
+    paths: Paths
+    matrix: Matrix
+    results: pl.DataFrame = field(repr=False)
+    """number, source, target, seed, value: one row per trial."""
+    left_out: int
+    """Trials that lack one of the paths."""
+
+    @cached_property
+    def shading(self) -> Shading:
+        """How strong a change has to be for the strongest colour."""
+        return Shading.of(self.matrix.cells)
+
+    @cached_property
+    def cells(self) -> Mapping[tuple[str, str], Cell]:
+        """(source, target) -> what its cell shows."""
+        rows = self.matrix.cells.iter_rows(named=True)
+        return {(row["source"], row["target"]): Cell.of(row, self.shading) for row in rows}
+
+
+def title(transfer: Transfer) -> str:
+    """The report's heading."""
+    return f"Compatibility matrix of {transfer.study}"
+
+
+def caption(transfer: Transfer) -> str:
+    """What the matrix shows, in one sentence or two."""
+    units = transfer.matrix.cells["unit"].unique(maintain_order=True)
+    what = " or ".join(_UNITS[unit] for unit in units).format(objective=transfer.objective)
+    return (
+        f"Change against {transfer.matrix.baseline} in {what}, {_better(transfer)}. "
+        f"Rows are sources ({transfer.paths.source}), columns targets ({transfer.paths.target})."
+    )
+
+
+def _better(transfer: Transfer) -> str:
+    found = transfer.matrix.cells["direction"].unique().to_list()
+    if len(found) > 1:
+        return "blue is better: more where the objective is maximised, less where it is minimised"
+    return "more is better" if found == ["maximize"] else "less is better"
+
+
+def opening(transfer: Transfer) -> list[Block]:
+    """What a reader should know first."""
+    cells = transfer.matrix.cells
+    missing = cells.filter(pl.col("mean").is_null()).height
+    pairs = cells.filter(pl.col("pairs") > 0)["pairs"]
+    fewest, most = int(str(pairs.min())), int(str(pairs.max()))
+    counted = number(fewest) if fewest == most else f"{number(fewest)} to {number(most)}"
+    sentences = [
+        caption(transfer),
+        f"{cells.height - missing} of {cells.height} cells have results, each of {counted} pairs "
+        f"(equal {transfer.paths.pair}).",
+        *_findings(transfer.matrix),
+    ]
+    return [Paragraph(text=" ".join(sentences)), *(Paragraph(text=text) for text in cautions(transfer))]
+
+
+def cautions(transfer: Transfer) -> list[str]:
+    """What makes the matrix less sure than it looks."""
+    cells, found = transfer.matrix.cells, list[str]()
+    dropped = int(cells["dropped"].sum())
+    if cells["pairs"].max() == 1:
+        found.append("No cell has more than one pair, so there are no intervals and no tests.")
+    if dropped:
+        were = "pair was" if dropped == 1 else "pairs were"
+        found.append(f"{number(dropped)} {were} dropped: one side has no finite result.")
+    bare = cells.group_by("target").agg(pl.col("pairs").sum()).filter(pl.col("pairs") == 0)["target"].sort()
+    if len(bare):
+        found.append(f"Without any pair: {', '.join(bare)}.")
+    if transfer.left_out:
+        found.append(f"{number(transfer.left_out)} trials have no {_paths(transfer)} and were left out.")
+    return found
+
+
+def _paths(transfer: Transfer) -> str:
+    return f"{transfer.paths.source}, {transfer.paths.target} or {transfer.paths.pair}"
+
+
+def _findings(matrix: Matrix) -> Iterable[str]:
+    own = best_sources(matrix)["own_is_best"].drop_nulls()
+    if len(own):
+        yield f"On {own.sum()} of {len(own)} targets the best source is the target itself (the diagonal)."
+    sure = matrix.cells.filter(pl.col("q") < SURE).height
+    if matrix.cells["q"].count():
+        cells = "1 cell differs" if sure == 1 else f"{sure} cells differ"
+        yield f"{cells} from the baseline (q < 0.05, marked {MARK})."
+
+
+def conclusions(transfer: Transfer) -> list[Block]:
+    """Tables of what the matrix says."""
+    return [
+        Heading(text="Best source of each target"),
+        _best_table(transfer),
+        Heading(text="How general sources are"),
+        _generality_table(transfer),
+        *_similarity(transfer),
+        Heading(text="How these numbers are made"),
+        *notes(transfer),
+    ]
+
+
+def _best_table(transfer: Transfer) -> Table:
+    rows = [
+        [
+            row["target"],
+            row["best"],
+            *(change(row[name], transfer.shading.decimals(row["unit"])) for name in ("mean", "own", "others")),
+        ]
+        for row in best_sources(transfer.matrix).iter_rows(named=True)
+    ]
+    header = ["Target", "Best source", "Its change", "Own source", "Mean of the others"]
+    return Table(caption="The diagonal against the rest of each column", header=header, rows=rows, labels=2)
+
+
+def _generality_table(transfer: Transfer) -> Table:
+    rows = [
+        [
+            row["source"],
+            row["unit"],
+            f"{row['better']} of {row['targets']}",
+            *(change(row[name], transfer.shading.decimals(row["unit"]) + 1) for name in ("mean", "elsewhere")),
+        ]
+        for row in generality(transfer.matrix).iter_rows(named=True)
+    ]
+    header = ["Source", "Unit", "Better than the baseline on", "Mean of the row", "Without its own target"]
+    return Table(caption="Means over targets", header=header, rows=rows, labels=2)
+
+
+def _similarity(transfer: Transfer) -> list[Block]:
+    alike = similarity(transfer.matrix)
+    if not alike.filter(pl.col("one") != pl.col("other"))["r"].count():
+        return []
+    rows = [
+        [str(one), *(MISSING if r is None else f"{r:.2f}".replace("-", "−") for r in row["r"])]
+        for (one,), row in alike.group_by("one", maintain_order=True)
+    ]
+    header = ["Source", *transfer.matrix.sources]
+    return [
+        Heading(text="Which sources are alike"),
+        Table(caption="Correlation r of every two rows of the matrix", header=header, rows=rows),
+    ]
+
+
+def notes(transfer: Transfer) -> list[Paragraph]:
+    """How the numbers are made."""
+    texts = (
+        "A pair is a source's result and the baseline's on one target with one seed "
+        f"({transfer.paths.pair}); several trials of one source, target and seed count by their mean. A cell is the "
+        "mean change over its pairs.",
+        f"Intervals are {transfer.matrix.interval.describe()}. p is two-sided, of the paired t-test of the changes; q "
+        "is p adjusted for the number of cells (Benjamini and Hochberg).",
+        "The colours end at the largest change, or at four times their upper quartile where that is less, "
+        "so that one source that fails does not pale the others.",
+    )
+    return [Paragraph(text=text) for text in texts]

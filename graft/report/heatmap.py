@@ -1,0 +1,133 @@
+"""The compatibility matrix as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from graft.report.compatibility import Transfer
+from graft.report.drawing import INK, SOFT, styled, to_svg
+from graft.report.shading import COLOURS, MARK, Cell
+
+_CELL = (0.72, 0.46)
+"""Inches of one cell."""
+_MOST_LETTERS = 26
+_UNITS = {"points": "points", "percent": "%", "difference": ""}
+
+
+_BAR = (0.16, 2.4)
+"""Inches of the bar of colours: its width, and the least height."""
+
+
+def svg(transfer: Transfer) -> str:
+    """The picture as an <svg> element."""
+    with _fitted():
+        return to_svg(figure(transfer), "matrix")
+
+
+def write(transfer: Transfer, path: Path) -> None:
+    """Write the picture as PNG or SVG, as the path's ending says."""
+    if path.suffix == ".svg":
+        path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(transfer)}\n', encoding="utf-8")
+        return
+    with _fitted():
+        figure(transfer).savefig(path, dpi=200)
+
+
+@contextmanager
+def _fitted() -> Generator[None]:
+    """A picture that is saved in this context is as large as what is on it; cells all have one size."""
+    with styled(), matplotlib.rc_context({"savefig.bbox": "tight"}):
+        yield
+
+
+def figure(transfer: Transfer) -> Figure:
+    """The picture; what is around the cells lies outside the figure's own size."""
+    matrix = transfer.matrix
+    drawn = Figure(figsize=(len(matrix.targets) * _CELL[0], len(matrix.sources) * _CELL[1]))
+    axes = drawn.add_axes((0, 0, 1, 1))
+    for cell in transfer.cells.values():
+        _draw(axes, cell, matrix.targets.index(cell.target), matrix.sources.index(cell.source))
+    _name(axes, transfer)
+    lowest = 0.0
+    if len(transfer.shading.limits) == 1:
+        lowest = 1 - max(1, _BAR[1] / (len(matrix.sources) * _CELL[1]))
+        _scale(axes, transfer, lowest)
+    _key(axes, transfer, lowest)
+    return drawn
+
+
+def _name(axes: Axes, transfer: Transfer) -> None:
+    """Names of rows to the left, of columns above, nothing else around the cells."""
+    sources, targets = transfer.matrix.sources, transfer.matrix.targets
+    axes.set(xlim=(0, len(targets)), ylim=(len(sources), 0))
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, labelcolor=INK, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.set_xticks([place + 0.5 for place in range(len(targets))], list(map(_short, targets)))
+    axes.set_yticks([place + 0.5 for place in range(len(sources))], list(map(_short, sources)))
+    for label in axes.get_xticklabels():
+        label.set(rotation=35, ha="left", rotation_mode="anchor")
+
+
+def _draw(axes: Axes, cell: Cell, column: int, row: int) -> None:
+    missing = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor="#f6f8fa", edgecolor="#c4cad1", hatch="////")
+    filled = Rectangle((column, row), 1, 1, linewidth=0.8, facecolor=cell.colour, edgecolor="white")
+    axes.add_patch(filled if cell.colour else missing)
+    if cell.is_own:
+        axes.add_patch(Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, fill=False, edgecolor=INK, linewidth=1.4))
+    if cell.colour:
+        axes.text(column + 0.5, row + 0.5, cell.text, ha="center", va="center", color=cell.ink, fontsize=9)
+
+
+def _scale(axes: Axes, transfer: Transfer, lowest: float) -> None:
+    """The bar of colours of a matrix of one unit, down to `lowest` on the scale of the axes; red is always worse."""
+    ((unit, limit),) = transfer.shading.limits.items()
+    colours = COLOURS if transfer.direction == "maximize" else COLOURS.reversed()
+    means = transfer.matrix.cells["mean"].drop_nulls()
+    extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
+    beyond = bool((means < -1.001 * limit).any()), bool((means > 1.001 * limit).any())
+    wide = _BAR[0] / (len(transfer.matrix.targets) * _CELL[0])
+    beside = axes.inset_axes((1 + wide, lowest, wide, 1 - lowest))
+    scale = ScalarMappable(Normalize(-limit, limit), colours)
+    bar = beside.figure.colorbar(scale, cax=beside, extend=extend[beyond])
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.set_label(f"change against {_short(transfer.matrix.baseline)} ({_UNITS[unit]})".replace(" ()", ""))
+
+
+def _key(axes: Axes, transfer: Transfer, below: float) -> None:
+    """What the marks mean, for those that occur, `below` everything else on the scale of the axes."""
+    cells, keys = transfer.cells.values(), list[Patch]()
+    if any(cell.is_own for cell in cells):
+        keys.append(Patch(facecolor="none", edgecolor=INK, linewidth=1.4, label="source's own target"))
+    if any(cell.colour is None for cell in cells):
+        keys.append(Patch(facecolor="#f6f8fa", edgecolor="#c4cad1", hatch="////", label="no pair"))
+    if any(MARK in cell.text for cell in cells):
+        keys.append(Patch(facecolor="none", edgecolor="none", label=f"{MARK} q < 0.05"))
+    about = f"rows: {_short(transfer.paths.source)}   columns: {_short(transfer.paths.target)}"
+    axes.legend(
+        handles=keys,
+        title=about,
+        alignment="left",
+        loc="upper left",
+        bbox_to_anchor=(0, below),
+        bbox_transform=axes.transAxes,
+        borderaxespad=0.8,
+        borderpad=0,
+        ncols=3,
+        fontsize=9,
+        title_fontsize=9,
+        labelcolor=SOFT,
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"

@@ -1,0 +1,71 @@
+"""The compatibility matrix as a LaTeX table (package booktabs)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from graft.report.compatibility import Transfer, caption
+from graft.report.shading import MARK, Cell
+from graft.report.words import plain
+from search.analysis.affinity import best_sources
+
+_SPECIAL: Mapping[str, str] = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "−": "$-$",
+    "–": "--",
+    "→": r"$\rightarrow$",
+}
+
+
+def write(transfer: Transfer, path: Path) -> None:
+    """Write a `table` environment; the best source of each target is bold."""
+    path.write_text("\n".join(_lines(transfer)) + "\n", encoding="utf-8")
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX sets as it is, on one line."""
+    return re.sub("|".join(map(re.escape, _SPECIAL)), lambda found: _SPECIAL[found[0]], " ".join(plain(text).split()))
+
+
+def _lines(transfer: Transfer) -> Iterable[str]:
+    matrix = transfer.matrix
+    best = dict(best_sources(matrix).select("target", "best").iter_rows())
+    yield r"% \usepackage{booktabs}"
+    yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape(caption(transfer))}{_key(transfer)}}}")
+    yield rf"\begin{{tabular}}{{l{'r' * len(matrix.targets)}}}"
+    yield r"\toprule"
+    yield _row(["", *map(escape, matrix.targets)])
+    yield r"\midrule"
+    for source in matrix.sources:
+        cells = [transfer.cells[source, target] for target in matrix.targets]
+        yield _row([escape(source), *(_cell(cell, best.get(cell.target) == source) for cell in cells)])
+    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
+
+
+def _key(transfer: Transfer) -> str:
+    marked = any(MARK in cell.text for cell in transfer.cells.values())
+    return " Bold: the best of a column." + (r" $^{*}$: $q < 0.05$." if marked else "")
+
+
+def _cell(cell: Cell, is_best: bool) -> str:
+    text = escape(cell.text.removesuffix(MARK))
+    shown = rf"\textbf{{{text}}}" if is_best else text
+    return shown + ("$^{*}$" if MARK in cell.text else "")
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"

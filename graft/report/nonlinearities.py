@@ -1,0 +1,143 @@
+"""Learned non-linearities as small pictures side by side, one for each task, and as a report of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from graft.files import OutputError, writing
+from graft.files import write as write_frame
+from graft.report import html
+from graft.report.document import Document, Picture
+from graft.report.drawing import SOFT, legend, styled, to_svg
+from graft.report.learned import Learned, Nonlinearity, Panel, caption, frame, gelu, table, title
+from graft.report.words import number
+from spaces.messages import shortened
+
+_PANEL = (2.7, 2.1)
+"""Inches; a page has room for four side by side."""
+_MOST_COLUMNS = 4
+_LEAST_WIDTH = 5.6
+"""Inches: the legend's."""
+_MARGIN = 0.08
+_SAMPLES = 201
+_MOST_LETTERS = 26
+_OWN, _OTHER = "#0072B2", "#D55E00"
+"""Colours of a learned curve, and of a version that stands in for it."""
+
+
+def render(learned: Learned, path: Path) -> None:
+    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one."""
+    if path.suffix not in ENDINGS:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(ENDINGS)}")
+    with writing(path):
+        _WRITERS[path.suffix](learned, path)
+
+
+def svg(learned: Learned) -> str:
+    """The picture as an <svg> element."""
+    with styled():
+        return to_svg(figure(learned), "nonlinearities")
+
+
+def figure(learned: Learned) -> Figure:
+    """The picture: a panel for each task and component, each with axes of its own."""
+    panels = learned.panels
+    columns = min(len(panels), _MOST_COLUMNS)
+    rows = math.ceil(len(panels) / columns)
+    size = (max(columns * _PANEL[0], _LEAST_WIDTH), rows * _PANEL[1] + 0.5)
+    drawn = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.1))
+    for place, panel in enumerate(panels, 1):
+        _draw(drawn.add_subplot(rows, columns, place), panel)
+    legend(drawn, _keys(learned))
+    return drawn
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    low, high = _view(panel)
+    for one in panel.members:
+        width, strength = (1.8, 1.0) if one is panel.leader else (0.7, 0.4)
+        for values, colour in _curves(one):
+            axes.plot(*_path(one, values), color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
+    places = np.linspace(low, high, _SAMPLES).tolist()
+    axes.plot(places, list(map(gelu, places)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
+    axes.set(xlim=(low, high), ylim=_heights(panel))
+    axes.set_title(shortened(panel.title, _MOST_LETTERS))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    if panel.leader and panel.leader.version:
+        axes.set_xlabel(f"off by at most {number(panel.leader.version.error)}", color=_OTHER, fontsize=9)
+
+
+def _curves(one: Nonlinearity) -> list[tuple[Sequence[float], str]]:
+    """Values over the spline's range and their colour: its own, then those of the version that stands in for it."""
+    return [(one.knots, _OWN), *([(one.version.values, _OTHER)] if one.version else [])]
+
+
+def _path(one: Nonlinearity, values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Places and heights of evenly spaced values over the spline's range, with a piece of the constants beyond."""
+    room = one.high - one.low
+    inside = np.linspace(one.low, one.high, len(values)).tolist()
+    return [one.low - room, *inside, one.high + room], [values[0], *values, values[-1]]
+
+
+def _view(panel: Panel) -> tuple[float, float]:
+    """From where to where the panel goes: over all that moves."""
+    low, high = (edge(one.moving[side] for one in panel.members) for side, edge in enumerate((min, max)))
+    return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
+
+
+def _heights(panel: Panel) -> tuple[float, float]:
+    """The least and the greatest height of the panel: all of its curves fit, GELU need not."""
+    seen = [height for one in panel.members for values, _ in _curves(one) for height in values]
+    room = _MARGIN * (max(seen) - min(seen)) or 1.0
+    return min(seen) - room, max(seen) + room
+
+
+def _keys(learned: Learned) -> list[Line2D]:
+    several = any(len(panel.members) > 1 for panel in learned.panels)
+    keys = [Line2D([], [], color=_OWN, linewidth=1.8, label=f"best by {learned.objective}" if several else "learned")]
+    if several:
+        keys.append(Line2D([], [], color=_OWN, linewidth=0.7, alpha=0.6, label="other trials"))
+    keys.append(Line2D([], [], color=SOFT, linewidth=1.1, linestyle="--", label="GELU"))
+    if learned.version:
+        keys.append(Line2D([], [], color=_OTHER, linewidth=1.8, label=learned.version.label))
+    return keys
+
+
+def _write_picture(learned: Learned, path: Path) -> None:
+    if path.suffix == ".svg":
+        path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(learned)}\n', encoding="utf-8")
+        return
+    with styled():
+        figure(learned).savefig(path, dpi=200)
+
+
+def _write_page(learned: Learned, path: Path) -> None:
+    blocks = [Picture(number=1, caption=caption(learned), svg=svg(learned)), table(learned)]
+    html.write(Document(title=title(learned), blocks=blocks), path)
+
+
+def _write_rows(learned: Learned, path: Path) -> None:
+    with path.open("wb") as file:
+        write_frame(frame(learned), path.suffix.removeprefix("."), file)
+
+
+_WRITERS: Mapping[str, Callable[[Learned, Path], object]] = {
+    ".svg": _write_picture,
+    ".png": _write_picture,
+    ".html": _write_page,
+    ".csv": _write_rows,
+    ".parquet": _write_rows,
+    ".json": _write_rows,
+}
+ENDINGS = tuple(_WRITERS)
+"""The endings of files that non-linearities can be written to."""

@@ -1,0 +1,53 @@
+"""What of a summary a figure shows, and in which words."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from search.analysis.summary import StudySummary
+
+Series = tuple[str, str]
+"""Name and condition of a metric."""
+
+_MOST_SERIES = 3
+
+
+def shown(summary: StudySummary) -> list[Series]:
+    """The metrics that figures show: the objective's first, then plain ones, without those that are always 0."""
+    known = summary.statistics.filter(pl.col("kept") == "best")
+    series = known.group_by("name", "condition", maintain_order=True).agg(alive=(pl.col("value") != 0).any())
+    wanted = series.with_row_index("place").filter((pl.col("place") == 0) | (pl.col("condition") == ""))
+    return wanted.filter("alive").select("name", "condition").head(_MOST_SERIES).rows()
+
+
+def series_label(series: Series) -> str:
+    """A metric as an axis names it."""
+    name, condition = series
+    return f"{name}, {condition}" if condition else name
+
+
+def is_series(series: Series) -> pl.Expr:
+    """Rows of one metric."""
+    return (pl.col("name") == series[0]) & (pl.col("condition") == series[1])
+
+
+def portions_of(frame: pl.DataFrame) -> dict[str, int]:
+    """Portion -> the most trials counted in it, for those that differ from smaller ones: of 50, 1 % is the best."""
+    counted = frame.group_by("portion").agg(pl.col("counted").max()).sort("portion")
+    return dict(counted.unique("counted", keep="first", maintain_order=True).cast({"portion": pl.String}).iter_rows())
+
+
+def variants_of(frame: pl.DataFrame) -> list[str]:
+    """Raw first."""
+    found = frame["variant"].unique().to_list()
+    return sorted(found, key=lambda variant: (variant != "raw", variant))
+
+
+def portion_title(portion: str, most: int) -> str:
+    """The heading of a panel; `most`: as in portions_of."""
+    return f"mean of the {portion}" if most > 1 else "best trial"
+
+
+def portion_name(portion: str, most: int) -> str:
+    """The label of a tick; `most`: as in portions_of."""
+    return f"{portion}\n({most:,} trials)" if most > 1 else "best trial"

@@ -1,0 +1,120 @@
+"""How a cell of a compatibility matrix looks: its text, its colour, its details."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import matplotlib
+import polars as pl
+from matplotlib.colors import Colormap, to_hex
+
+from graft.report.drawing import INK
+from graft.report.words import MISSING, number
+
+MARK = "*"
+"""Stands after a change that is surely not 0: q < SURE."""
+SURE = 0.05
+
+COLOURS: Colormap = matplotlib.colormaps["RdBu"]
+"""Red is worse than the baseline and blue better, with any colour vision."""
+
+_SUFFIX = {"points": " points", "percent": " %", "difference": ""}
+
+
+def change(value: float | None, decimals: int) -> str:
+    """A change with its sign: +43, −10, 0."""
+    if value is None:
+        return MISSING
+    text = f"{value:+,.{decimals}f}"
+    return "0" if not text.strip("+-0.,") else text.replace("-", "−")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shading:
+    """Which change has the strongest colour, and how many decimals are worth printing, by unit."""
+
+    limits: Mapping[str, float]
+
+    @classmethod
+    def of(cls, cells: pl.DataFrame) -> Self:
+        """The limits of a matrix's cells: the largest change, or 4 x the upper quartile where that is less."""
+        size = pl.col("mean").abs()
+        known = cells.drop_nulls("mean").group_by("unit", maintain_order=True)
+        found = known.agg(largest=size.max(), quartile=size.quantile(0.75, "linear"))
+        return cls(limits={unit: min(most, 4 * some or most) or 1.0 for unit, most, some in found.iter_rows()})
+
+    def decimals(self, unit: str) -> int:
+        """Enough for two digits of the largest changes."""
+        return max(0, 1 - math.floor(math.log10(self.limits[unit])))
+
+    def place(self, gain: float, unit: str) -> float:
+        """Where on the scale of colours a gain stands: 0 (worst) to 1 (best), 0.5 for no change."""
+        return 0.5 + 0.5 * max(-1.0, min(1.0, gain / self.limits[unit]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What one cell shows; a missing one has no gain and no colour."""
+
+    source: str
+    target: str
+    text: str
+    """Its mean with its sign and, if it is sure, its mark."""
+    told: str
+    """All that is known of it, in a sentence."""
+    gain: float | None
+    colour: str | None
+    ink: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], shading: Shading) -> Self:
+        """The cell of a row of Matrix.cells."""
+        mean, unit = row["mean"], row["unit"]
+        if mean is None:
+            return cls(
+                source=row["source"],
+                target=row["target"],
+                text=MISSING,
+                told=f"{row['source']} → {row['target']}: no pair{_dropped(row)}",
+                gain=None,
+                colour=None,
+                ink=INK,
+            )
+        gain = mean if row["direction"] == "maximize" else -mean
+        place = shading.place(gain, unit)
+        mark = MARK if row["q"] is not None and row["q"] < SURE else ""
+        return cls(
+            source=row["source"],
+            target=row["target"],
+            text=change(mean, shading.decimals(unit)) + mark,
+            told=_told(row, shading.decimals(unit) + 1),
+            gain=gain,
+            colour=to_hex(cast(Any, COLOURS(place))),
+            ink="#ffffff" if abs(place - 0.5) > 0.3 else INK,
+        )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is on the diagonal."""
+        return self.source == self.target
+
+
+def _told(row: Mapping[str, Any], decimals: int) -> str:
+    parts = [f"{row['source']} → {row['target']}: {change(row['mean'], decimals)}{_SUFFIX[row['unit']]}"]
+    if row["low"] is not None:
+        parts.append(f"interval {change(row['low'], decimals)} to {change(row['high'], decimals)}")
+    parts.append("1 pair" if row["pairs"] == 1 else f"{number(row['pairs'])} pairs")
+    if row["p"] is not None:
+        parts.append(f"p {_probability(row['p'])}, q {_probability(row['q'])}")
+    return ", ".join(parts) + _dropped(row)
+
+
+def _dropped(row: Mapping[str, Any]) -> str:
+    return f", {number(row['dropped'])} dropped" if row["dropped"] else ""
+
+
+def _probability(value: float) -> str:
+    return "< 0.0001" if value < 1e-4 else f"= {value:.2g}"

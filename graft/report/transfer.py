@@ -1,0 +1,69 @@
+"""The report of a compatibility matrix: which architecture helps or hurts on which task, in every format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from graft.files import OutputError, writing
+from graft.report import heatmap, latex, markdown, transfer_html
+from graft.report.compatibility import Transfer, caption, conclusions, opening, title
+from graft.report.document import Block, Document, Heading, Picture, Table
+from graft.report.learned import HEADING, Learned, table
+
+
+def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> None:
+    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one.
+
+    `learned`: the non-linearities that trials of the study learned, for html, md and tex.
+    """
+    if path.suffix not in ENDINGS:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(ENDINGS)}")
+    with writing(path):
+        _WRITERS[path.suffix](transfer, learned, path)
+
+
+def _markdown(transfer: Transfer, learned: Learned | None, path: Path) -> None:
+    matrix = transfer.matrix
+    rows = [[source, *(transfer.cells[source, target].text for target in matrix.targets)] for source in matrix.sources]
+    sources: list[Block] = [Heading(text=HEADING), table(learned)] if learned else []
+    blocks = [
+        *opening(transfer),
+        Table(caption=caption(transfer), header=["Source", *matrix.targets], rows=rows),
+        Picture(number=1, caption=caption(transfer), svg=heatmap.svg(transfer)),
+        *sources,
+        *conclusions(transfer),
+    ]
+    markdown.write(Document(title=title(transfer), blocks=blocks), path)
+
+
+def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:
+    latex.write(transfer, path)
+    if learned:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in _latex_table(table(learned)))
+
+
+def _latex_table(shown: Table) -> Iterable[str]:
+    """A `table` environment (package booktabs)."""
+    yield from ("", r"\begin{table}", r"\centering", rf"\caption{{{latex.escape(shown.caption)}}}")
+    yield rf"\begin{{tabular}}{{{'l' * shown.labels}{'r' * (len(shown.header) - shown.labels)}}}"
+    yield from (r"\toprule", _latex_row(shown.header), r"\midrule", *map(_latex_row, shown.rows))
+    yield from (r"\bottomrule", r"\end{tabular}", r"\end{table}")
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return rf"{' & '.join(map(latex.escape, cells))} \\"
+
+
+_WRITERS: Mapping[str, Callable[[Transfer, Learned | None, Path], object]] = {
+    ".html": transfer_html.write,
+    ".md": _markdown,
+    ".tex": _latex,
+    ".csv": lambda transfer, _, path: transfer.matrix.cells.write_csv(path),
+    ".parquet": lambda transfer, _, path: transfer.matrix.cells.write_parquet(path),
+    ".png": lambda transfer, _, path: heatmap.write(transfer, path),
+    ".svg": lambda transfer, _, path: heatmap.write(transfer, path),
+}
+ENDINGS = tuple(_WRITERS)
+"""The endings of files that a matrix can be written to."""

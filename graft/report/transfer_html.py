@@ -1,0 +1,201 @@
+"""The report of a compatibility matrix as one HTML file: rows and columns sort, and a cell leads to its trials."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+import polars as pl
+from matplotlib.colors import to_hex
+
+from graft.report import html
+from graft.report.compatibility import Transfer, conclusions, opening, title
+from graft.report.document import Block, Paragraph, Picture, Table
+from graft.report.learned import HEADING, Learned, Nonlinearity, caption, listed, table
+from graft.report.nonlinearities import svg
+from graft.report.shading import COLOURS, MARK, Cell, change
+from graft.report.words import MISSING, number
+
+_STYLE, _SCRIPT = (Path(__file__).with_name(f"transfer.{ending}") for ending in ("css", "js"))
+
+_MOST_TRIALS = 200
+"""Trials of a cell that its command names."""
+_MOST_NAMED = 8
+"""Trials of one side of a pair that are listed."""
+_MOST_PAIRS = 50
+"""Pairs of a cell that are listed."""
+
+
+def write(transfer: Transfer, learned: Learned | None, path: Path) -> None:
+    """Write the report to one file that opens without a network."""
+    body = [
+        *map(html.element, opening(transfer)),
+        "<h2>The matrix</h2>",
+        "<p>A click on a name sorts by its row or column, one on a cell shows its trials.</p>",
+        _matrix(transfer),
+        _scale(transfer),
+        *_details(transfer),
+        *(_learned(learned) if learned else ()),
+        *map(html.element, conclusions(transfer)),
+    ]
+    style, script = (file.read_text(encoding="utf-8") for file in (_STYLE, _SCRIPT))
+    path.write_text(html.page(title(transfer), "\n".join(body), style, script), encoding="utf-8")
+
+
+def _matrix(transfer: Transfer) -> str:
+    matrix = transfer.matrix
+    head = "".join(_header("col", place, name) for place, name in enumerate(matrix.targets))
+    rows = [
+        _header("row", row, source)
+        + "".join(
+            _cell(transfer.cells[source, target], _anchor(row, column)) for column, target in enumerate(matrix.targets)
+        )
+        for row, source in enumerate(matrix.sources)
+    ]
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table class="matrix" id="matrix">\n<thead>\n<tr><td></td>{head}</tr>\n</thead>\n'
+        f"<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _header(scope: str, place: int, name: str) -> str:
+    return f'<th scope="{scope}" data-place="{place}"><button type="button">{escape(name)}</button></th>'
+
+
+def _cell(cell: Cell, anchor: str) -> str:
+    classes = " ".join(name for name, holds in (("own", cell.is_own), ("none", cell.gain is None)) if holds)
+    marks = f' class="{classes}"' if classes else ""
+    if cell.gain is not None:
+        marks += f' data-gain="{cell.gain!r}" style="background:{cell.colour};color:{cell.ink}"'
+    return f'<td{marks}><a href="#{anchor}" title="{escape(cell.told)}">{escape(cell.text)}</a></td>'
+
+
+def _anchor(row: int, column: int) -> str:
+    return f"cell-{row}-{column}"
+
+
+def _scale(transfer: Transfer) -> str:
+    stops = ", ".join(to_hex(COLOURS(place / 10)) for place in range(11))  # pyright: ignore[reportArgumentType]
+    ends = ["worse", "better"]
+    if len(transfer.shading.limits) == 1:
+        ((unit, limit),) = transfer.shading.limits.items()
+        sign = 1 if transfer.direction == "maximize" else -1
+        decimals = transfer.shading.decimals(unit)
+        ends = [
+            f"{word} ({change(end, decimals)})" for word, end in zip(ends, (-sign * limit, sign * limit), strict=True)
+        ]
+    bar = f'<i style="background:linear-gradient(90deg, {stops})"></i>'
+    notes = f"framed: a source’s own target; hatched: no pair; {MARK} q &lt; 0.05"
+    return f'<div class="scale">{ends[0]}{bar}{ends[1]}</div>\n<div class="scale">{notes}</div>'
+
+
+def _details(transfer: Transfer) -> Iterable[str]:
+    """A section for each cell, of which the page shows the one that its address names."""
+    matrix = transfer.matrix
+    numbers = {
+        (str(source), str(target)): rows["number"].to_list()
+        for (source, target), rows in transfer.results.sort("number").group_by("source", "target")
+    }
+    pairs = {
+        (str(source), str(target)): rows.sort("seed")
+        for (source, target), rows in _pairs(transfer).group_by("source", "target")
+    }
+    for row, source in enumerate(matrix.sources):
+        for column, target in enumerate(matrix.targets):
+            blocks: list[Block] = [Paragraph(text=transfer.cells[source, target].told)]
+            if (source, target) in pairs:
+                blocks.append(_pairs_table(transfer, source, pairs[source, target]))
+            told = "\n".join(map(html.element, blocks))
+            wanted = numbers.get((source, target), []) + numbers.get((matrix.baseline, target), [])
+            yield _SECTION.format(anchor=_anchor(row, column), told=told, command=_command(transfer.study, wanted))
+
+
+_SECTION = """<section class="cell" id="{anchor}">
+{told}
+{command}
+<p><a href="#matrix">Back to the matrix</a></p>
+</section>"""
+
+
+def _pairs(transfer: Transfer) -> pl.DataFrame:
+    """Matrix.pairs with the numbers of the trials on both sides, as text."""
+    named = pl.col("number").sort().head(_MOST_NAMED).cast(pl.String).str.join(", ")
+    cut = pl.when(pl.len() > _MOST_NAMED).then(pl.lit(", …")).otherwise(pl.lit(""))
+    numbers = transfer.results.group_by("source", "target", "seed").agg(trials=named + cut)
+    is_baseline = pl.col("source") == transfer.matrix.baseline
+    others = numbers.filter(is_baseline).select("target", "seed", others="trials")
+    pairs = transfer.matrix.pairs.join(numbers, on=["source", "target", "seed"], how="left")
+    return pairs.join(others, on=["target", "seed"], how="left")
+
+
+def _pairs_table(transfer: Transfer, source: str, pairs: pl.DataFrame) -> Table:
+    rows = [
+        [
+            str(row["seed"]),
+            number(row["value"]),
+            number(row["against"]),
+            change(row["change"], 2),
+            row["trials"],
+            row["others"] or MISSING,
+        ]
+        for row in pairs.head(_MOST_PAIRS).iter_rows(named=True)
+    ]
+    baseline = transfer.matrix.baseline
+    header = [transfer.paths.pair, source, baseline, "change", f"trials of {source}", f"trials of {baseline}"]
+    cut = f", the first {_MOST_PAIRS} of {number(pairs.height)}" if pairs.height > _MOST_PAIRS else ""
+    return Table(caption=f"{transfer.objective} by {transfer.paths.pair}{cut}", header=header, rows=rows)
+
+
+def _command(study: str, numbers: Sequence[int]) -> str:
+    """The command that lists the trials with all that is known of them."""
+    if not numbers:
+        return "<p>It has no trials.</p>"
+    listed = ", ".join(map(str, sorted(numbers[:_MOST_TRIALS])))
+    cut = f" (the first {_MOST_TRIALS} of {number(len(numbers))})" if len(numbers) > _MOST_TRIALS else ""
+    command = f'search trials {shlex.quote(study)} --where "number IN ({listed})"'
+    return f"<p>Its trials and the baseline’s{cut}; a click selects the line:</p>\n<code>{escape(command)}</code>"
+
+
+def _learned(learned: Learned) -> Iterable[str]:
+    """The figure and the table of the non-linearities; a trial there leads to a section, as the matrix's cells do."""
+    yield f'<h2 id="learned">{escape(HEADING)}</h2>'
+    yield html.element(Picture(number=1, caption=caption(learned), svg=svg(learned)))
+    yield _linked(table(learned), listed(learned))
+    yield from (_origin(learned.study, one) for one in listed(learned))
+
+
+def _linked(shown: Table, found: Sequence[Nonlinearity]) -> str:
+    """The table as HTML; in each row the first cell that is no label, the trial's number, leads to its section."""
+    before, header, *rows = html.element(shown).split("<tr>")
+    linked = [
+        row.replace(f"<td>{one.number}</td>", f'<td><a href="#{_place(one)}">{one.number}</a></td>', 1)
+        for row, one in zip(rows, found, strict=True)
+    ]
+    return "<tr>".join([before, header, *linked])
+
+
+def _place(one: Nonlinearity) -> str:
+    return f"architecture-{one.id}"
+
+
+def _origin(study: str, one: Nonlinearity) -> str:
+    """The section of one non-linearity: where it comes from, and where it was used."""
+    name = shlex.quote(study)
+    return _ORIGIN.format(
+        anchor=_place(one),
+        told=escape(f"Trial {one.number} learned this non-linearity ({one.component}) on {one.task}."),
+        show=escape(f"search show {name} {one.number}"),
+        used=escape(f'search trials {name} --where "architecture_id = {one.id}"'),
+    )
+
+
+_ORIGIN = """<section class="cell" id="{anchor}">
+<p>{told} A click selects the line:</p>
+<code>{show}</code>
+<p>The trials that were trained with it:</p>
+<code>{used}</code>
+<p><a href="#learned">Back to the figure</a></p>
+</section>"""

@@ -1,0 +1,38 @@
+"""One set of weights evaluated in two ways: as the model is validated, and with the scorer that it was trained with."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from search.analysis.intervals import Student, paired_p
+from spaces.records import TRAINED
+
+_KEYS = ("name", "condition", "variant")
+
+
+def both_ways(scores: pl.DataFrame) -> pl.DataFrame:
+    """name, condition, variant, pairs, trained, value, mean, low, high and p, a row for each metric with both.
+
+    `scores` has number, name, condition, variant, sign and `last`, a cost, sign * metric. Trained and value are means
+    over trials of their last validations, mean is value - trained, paired by trial, low and high its 95 % t-interval, p
+    of the two-sided paired t-test; NaN for a trial alone.
+    """
+    values = scores.with_columns(value=pl.col("sign") * pl.col("last")).drop_nulls("value")
+    words = pl.col("condition").str.split(" ")
+    trained = values.filter(words.list.contains(TRAINED)).with_columns(
+        condition=words.list.set_difference([TRAINED]).list.join(" ")
+    )
+    pairs = values.join(
+        trained.select("number", *_KEYS, trained="value"), on=["number", *_KEYS], maintain_order="left"
+    ).with_columns(change=pl.col("value") - pl.col("trained"))
+    cells = pairs.group_by(*_KEYS, maintain_order=True).agg(
+        pl.col("trained").mean(),
+        pl.col("value").mean(),
+        pairs=pl.len(),
+        mean=pl.col("change").mean(),
+        deviation=pl.col("change").std(),
+        changes=pl.col("change"),
+    )
+    low, high = Student().bounds(cells)
+    told = cells.with_columns(low=pl.Series(low), high=pl.Series(high), p=pl.Series(paired_p(cells)))
+    return told.select(*_KEYS, "pairs", "trained", "value", "mean", "low", "high", "p")

@@ -1,0 +1,190 @@
+"""The compatibility matrix: what an architecture found on one task changes on another, against the baseline.
+
+Legend: a *source* is what a model was made for (a row), a *target* the task it is trained on anew (a column), a *pair*
+the results of a source and of the baseline on one target with one seed. Source: paper 002, sections 3.2 and 4.2,
+Figures 5, 9 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from search.analysis.intervals import Interval, Student, adjusted, paired_p
+from spaces.errors import GraftError
+
+BASELINE = "baseline"
+"""The source of the models that all others are compared with."""
+
+GAIN = pl.when(pl.col("direction") == "maximize").then(pl.col("mean")).otherwise(-pl.col("mean")).alias("gain")
+"""A cell's mean, turned so that more is better."""
+
+_CELL = ("source", "target")
+
+
+class TransferError(GraftError):
+    """The results cannot be made into a matrix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """Changes against the baseline, paired by seed."""
+
+    baseline: str
+    interval: Interval
+    sources: tuple[str, ...]
+    """Rows, in order."""
+    targets: tuple[str, ...]
+    """Columns, in order."""
+    cells: pl.DataFrame
+    """One row per source and target, in their order.
+
+    source, target, direction, unit, mean, low, high, pairs, dropped, p, q. `unit` of mean, low and high, one for each
+    target: `points` (100 x the difference) of a metric that is maximised and within [0, 1], `percent` of the baseline's
+    |value| where less is better, `difference` of any other. `dropped`: seeds that gave no pair, as one side has no
+    finite result; 0 where the source was not tried. `p`: two-sided paired t-test; `q`: p adjusted for the number of
+    cells. Nulls: mean without a pair, low, high, p and q with fewer than two.
+    """
+    pairs: pl.DataFrame
+    """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried
+    with, in no order; change is null where that gave no pair."""
+
+    def arranged(self, sources: Sequence[str], targets: Sequence[str]) -> Matrix:
+        """The same matrix with its rows and columns in another order."""
+        cells = _in_order(self.cells, sources, targets)
+        return replace(self, sources=tuple(sources), targets=tuple(targets), cells=cells)
+
+
+def compare(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval | None = None) -> Matrix:
+    """The matrix of stage-two results, rows and columns by name; intervals are Student's unless told otherwise.
+
+    `results` has source, target, seed, value and direction (`minimize` or `maximize`, one for each target). Several
+    results of one source, target and seed count by their mean; values that are null or not finite do not count. Raises
+    TransferError if there is no result of the baseline, none of anything else, or no pair.
+    """
+    interval = interval or Student()
+    targets = _targets(results)
+    scores = _scores(results)
+    sources = _checked(scores, baseline)
+    pairs = _matched(scores, targets, baseline)
+    cells = _cells(pairs, scores, baseline)
+    if not cells["pairs"].sum():
+        raise TransferError(f"no seed has results of both {baseline!r}, the baseline, and another source on one target")
+    every = pl.DataFrame({"source": sources}, schema={"source": pl.String}).join(targets, how="cross")
+    judged = every.join(_judged(cells, interval), on=_CELL, how="left")
+    columns: list[str] = targets["target"].to_list()
+    return Matrix(
+        baseline=baseline,
+        interval=interval,
+        sources=tuple(sources),
+        targets=tuple(columns),
+        cells=_in_order(judged.with_columns(pl.col("pairs", "dropped").fill_null(0)), sources, columns),
+        pairs=pairs.select(*_CELL, "seed", "value", "against", "change"),
+    )
+
+
+def _targets(results: pl.DataFrame) -> pl.DataFrame:
+    """target, direction, unit, by target; raises TransferError where a target has two directions."""
+    value, direction = pl.col("value").filter(pl.col("value").is_finite()), pl.col("direction")
+    share = (pl.col("least") >= 0) & (pl.col("most") <= 1)
+    found = (
+        results.lazy()
+        .group_by("target", "direction")
+        .agg(least=value.min(), most=value.max())
+        .with_columns(
+            unit=pl.when(direction == "minimize")
+            .then(pl.lit("percent"))
+            .otherwise(pl.when(share).then(pl.lit("points")).otherwise(pl.lit("difference")))
+        )
+        .select("target", "direction", "unit")
+        .sort("target")
+        .collect()
+    )
+    torn = found.filter(pl.col("target").is_duplicated())["target"]
+    if len(torn):
+        raise TransferError(f"results on {torn[0]!r} are both minimised and maximised; a target has one direction")
+    return found
+
+
+def _scores(results: pl.DataFrame) -> pl.DataFrame:
+    """source, target, seed, value: one row per seed that was tried, null where it has no result."""
+    value = pl.col("value")
+    finite = results.with_columns(value=pl.when(value.is_finite()).then(value))
+    return finite.group_by(*_CELL, "seed").agg(value.mean())
+
+
+def _checked(scores: pl.DataFrame, baseline: str) -> list[str]:
+    """The sources but the baseline, by name."""
+    found: list[str] = scores["source"].unique().sort().to_list()
+    if baseline not in found:
+        choices = ", ".join(found) or "none"
+        raise TransferError(f"no result has the source {baseline!r}, the baseline; the sources are {choices}")
+    if len(found) == 1:
+        raise TransferError(f"all results have the source {baseline!r}, the baseline; there is nothing to compare")
+    return [source for source in found if source != baseline]
+
+
+def _matched(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.DataFrame:
+    """Each seed of each cell with the baseline's value beside it; `met`: whether the baseline was tried with it."""
+    is_baseline, value, against = pl.col("source") == baseline, pl.col("value"), pl.col("against")
+    known = scores.filter(is_baseline).select("target", "seed", against="value", met=pl.lit(True))
+    difference, unit = value - against, pl.col("unit")
+    change = (
+        pl.when(unit == "points")
+        .then(100 * difference)
+        .when(unit == "percent")
+        .then(100 * difference / against.abs())
+        .otherwise(difference)
+    )
+    return (
+        scores.lazy()
+        .filter(~is_baseline)
+        .join(known.lazy(), on=["target", "seed"], how="left")
+        .join(targets.lazy(), on="target")
+        .with_columns(change=pl.when(change.is_finite()).then(change))
+        .collect()
+    )
+
+
+def _cells(pairs: pl.DataFrame, scores: pl.DataFrame, baseline: str) -> pl.DataFrame:
+    """pairs, dropped, mean, deviation and changes of each cell that was tried."""
+    change = pl.col("change")
+    tried = scores.filter(pl.col("source") == baseline).group_by("target").agg(tried=pl.len())
+    return (
+        pairs.group_by(*_CELL)
+        .agg(
+            pairs=change.count().cast(pl.Int64),
+            seeds=pl.len(),
+            met=pl.col("met").sum(),
+            mean=change.mean(),
+            deviation=change.std(),
+            changes=change.drop_nulls(),
+        )
+        .join(tried, on="target", how="left")
+        .with_columns(
+            dropped=(pl.col("seeds") + pl.col("tried").fill_null(0)).cast(pl.Int64)
+            - pl.col("met").fill_null(0).cast(pl.Int64)
+            - pl.col("pairs")
+        )
+    )
+
+
+def _judged(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
+    """Cells with the ends of their intervals and p values."""
+    known = cells.filter(pl.col("pairs") > 0)
+    low, high = interval.bounds(known)
+    columns = {"low": low, "high": high, "p": paired_p(known)}
+    judged = known.with_columns(pl.Series(name, values).fill_nan(None) for name, values in columns.items())
+    judged = judged.with_columns(q=adjusted(pl.col("p")))
+    found = pl.concat([judged, cells.filter(pl.col("pairs") == 0)], how="diagonal")
+    return found.select(*_CELL, "mean", "low", "high", "pairs", "dropped", "p", "q")
+
+
+def _in_order(cells: pl.DataFrame, sources: Sequence[str], targets: Sequence[str]) -> pl.DataFrame:
+    place = {
+        name: pl.col(name).replace_strict(list(order), range(len(order)), return_dtype=pl.Int64)
+        for name, order in (("source", sources), ("target", targets))
+    }
+    return cells.sort(place["source"], place["target"])

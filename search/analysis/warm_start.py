@@ -1,0 +1,228 @@
+"""What earlier studies say about a new one: points to try first, and where good trials lie.
+
+Legend: a *winner* is one of an earlier study's best trials; a *source* is the winners of one task of one study; `u` is
+a coordinate of a draw, in [0, 1).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+import polars as pl
+
+from search.analysis.transfer import GAIN, Matrix
+from search.samplers.warm import own_draws
+from spaces.grammar.distributions import RANGES
+from spaces.grammar.terms import Draw, DrawKind
+from spaces.space import Space
+
+READ = ("task", "draws")
+"""What is read of a winner."""
+
+MOST_CANDIDATES = 8
+FEWEST_WINNERS = 5
+MOST_WINNERS = 50
+_WIDEST = 0.8
+"""A range that leaves out less than the rest of [0, 1] is no narrowing."""
+_NEAR = 0.05
+"""Candidates closer than this in every draw count as one."""
+
+Point = Mapping[str, float]
+Carry = Callable[[float], float | None]
+"""u of a source -> the same value's u in the target; None where the target cannot draw it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """A study that may be learnt from."""
+
+    name: str
+    space: Space
+    winners: pl.DataFrame
+    """Columns READ, the best trial first; `draws` is JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Where a search starts."""
+
+    candidates: tuple[Point, ...]
+    """Coordinates to try first, the most promising first; a draw may be missing."""
+    box: Mapping[str, tuple[float, float]]
+    """Draw -> the range in which winners lie; a draw on which they do not agree is missing."""
+    studies: tuple[str, ...]
+    """Whose winners these are, the most promising study first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    study: str
+    weight: float
+    points: Sequence[Point]
+
+
+def winners_of(finished: int) -> int:
+    """How many of a study's finished trials count as winners: a tenth, but at least 5 and at most 50."""
+    return min(max(math.ceil(finished / 10), FEWEST_WINNERS), MOST_WINNERS)
+
+
+def gains(matrices: Iterable[Matrix], task: str | None) -> Mapping[str, float]:
+    """Source task -> what its architecture gains on `task`, the mean over matrices; empty for a task that is drawn."""
+    cells = [matrix.cells.select("source", "target", GAIN) for matrix in matrices]
+    if not cells or task is None:
+        return {}
+    known = pl.concat(cells).filter(pl.col("target") == task).drop_nulls("gain")
+    return dict(known.group_by("source").agg(pl.col("gain").mean()).iter_rows())
+
+
+def task_of(space: Space) -> str | None:
+    """The task's name; None if it is drawn."""
+    texts = [row.text for row in space.rows if row.path == "task"]
+    return texts[0] if len(texts) == 1 else None
+
+
+def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, float]) -> Prior:
+    """The prior for `target`; without candidates if no winner has a draw that the target has too.
+
+    Sources count in the order of their weight: the target's own task first, then the tasks with the largest gains
+    (search.analysis.transfer), where one without a gain counts as 0. Those of negative weight are left out.
+    """
+    task = task_of(target)
+    sources = [source for one in earlier for source in _sources(target, one, task, gains) if source.weight >= 0]
+    sources.sort(key=lambda source: -source.weight)
+    most = min(MOST_CANDIDATES, max(1, target.search.trials // 4))
+    return Prior(
+        candidates=tuple(_candidates(target, sources)[:most]),
+        box=_box(target, [point for source in sources for point in source.points]),
+        studies=tuple(dict.fromkeys(source.study for source in sources)),
+    )
+
+
+def _sources(target: Space, earlier: Earlier, own: str | None, gains: Mapping[str, float]) -> Iterator[_Source]:
+    carries = shared(earlier.space, target)
+    for (task,), rows in earlier.winners.group_by("task", maintain_order=True):
+        carried = [_carried(json.loads(draws), carries) for draws in rows["draws"]]
+        points = [point for point in carried if point]
+        if points:
+            weight = math.inf if task == own else gains.get(str(task), 0.0)
+            yield _Source(study=earlier.name, weight=weight, points=points)
+
+
+def _carried(draws: Point, carries: Mapping[str, Carry]) -> Point:
+    found = {name: carry(draws[name]) for name, carry in carries.items() if name in draws}
+    return {name: u for name, u in found.items() if u is not None}
+
+
+def _candidates(target: Space, sources: Sequence[_Source]) -> list[Point]:
+    """The best point of each source, then each one's second best and so on; of near ones the first."""
+    options = {draw.name: draw.choices or 0 for draw in own_draws(target)}
+    found: list[Point] = []
+    for rank in zip_longest(*(source.points for source in sources)):
+        for point in filter(None, rank):
+            if not any(_near(point, other, options) for other in found):
+                found.append(point)
+    return found
+
+
+def _near(one: Point, other: Point, options: Mapping[str, int]) -> bool:
+    def close(name: str) -> bool:
+        count = options[name]
+        u, v = one[name], other[name]
+        return int(u * count) == int(v * count) if count else abs(u - v) < _NEAR
+
+    return one.keys() == other.keys() and all(map(close, one))
+
+
+def _box(target: Space, points: Sequence[Point]) -> Mapping[str, tuple[float, float]]:
+    box: dict[str, tuple[float, float]] = {}
+    for draw in own_draws(target):
+        values = [point[draw.name] for point in points if draw.name in point]
+        if len(values) >= FEWEST_WINNERS:
+            low, high = _range(draw, values)
+            if high - low <= _WIDEST:
+                box[draw.name] = low, high
+    return box
+
+
+def _range(draw: Draw, values: Sequence[float]) -> tuple[float, float]:
+    """From the 10 % to the 90 % quantile: of a choice with whole options, else wider the fewer values there are."""
+    low, high = map(float, np.quantile(values, [0.1, 0.9]))
+    if draw.choices:
+        return int(low * draw.choices) / draw.choices, (int(high * draw.choices) + 1) / draw.choices
+    margin = 0.5 / math.sqrt(len(values))
+    return max(0.0, low - margin), min(1.0, high + margin)
+
+
+# ------------------------------------------------------------------------------------------- a draw in two spaces
+
+
+def shared(source: Space, target: Space) -> Mapping[str, Carry]:
+    """The draws of the target's trials that the source has too, by name, kind and condition.
+
+    Draws of the task itself are left out: they say what is asked, not how it is learnt. So are ranges that differ, if a
+    bound is not a plain number.
+    """
+    known = {draw.name: draw for draw in (*source.group_draws, *source.trial_draws)}
+    found: dict[str, Carry] = {}
+    for draw in own_draws(target):
+        twin = known.get(draw.name)
+        if twin is None or (twin.kind, twin.condition) != (draw.kind, draw.condition) or _is_of_task(draw):
+            continue
+        carry = _carry(twin, draw)
+        if carry:
+            found[draw.name] = carry
+    return found
+
+
+def _is_of_task(draw: Draw) -> bool:
+    return draw.name.partition("#")[0].split(".")[0] == "task"
+
+
+def _carry(source: Draw, target: Draw) -> Carry | None:
+    if source.bounds == target.bounds:
+        return lambda u: u
+    if source.kind == "choice":
+        return _between_options(source.bounds.split(" | "), target.bounds.split(" | "))
+    ends, others = _ends(source), _ends(target)
+    return _between_ranges(source.kind, ends, others) if ends and others else None
+
+
+def _between_options(source: Sequence[str], target: Sequence[str]) -> Carry:
+    def carry(u: float) -> float | None:
+        option = source[int(u * len(source))]
+        return (target.index(option) + 0.5) / len(target) if option in target else None
+
+    return carry
+
+
+def _between_ranges(kind: DrawKind, source: tuple[float, float], target: tuple[float, float]) -> Carry:
+    def carry(u: float) -> float | None:
+        v = _coordinate(kind, *target, RANGES[kind].value(*source, u))
+        return v if 0 <= v < 1 else None
+
+    return carry
+
+
+def _ends(draw: Draw) -> tuple[float, float] | None:
+    """The bounds of a range, `[1e-4, 0.1)`; None if they are not two numbers."""
+    try:
+        low, high = map(float, draw.bounds[1:-1].split(", "))
+    except ValueError:
+        return None
+    return low, high
+
+
+def _coordinate(kind: DrawKind, low: float, high: float, value: float) -> float:
+    """The u that gives this value; of an integer's the middle."""
+    if kind == "uniform":
+        return (value - low) / (high - low)
+    if kind == "int":
+        return (value - low + 0.5) / (high - low + 1)
+    if kind == "log_uniform":
+        return math.log(value / low) / math.log(high / low)
+    return math.log((value + 0.5) / low) / math.log((high + 1) / low)

@@ -1,0 +1,101 @@
+"""What a space declares while it is read: named values, draws, and the rows that describe it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spaces.grammar.distributions import bounds_text
+from spaces.grammar.terms import Block, Draw, DrawKind, LanguageError, Level, Term
+from spaces.messages import unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a space's description: a leaf as the file writes it."""
+
+    path: str
+    text: str
+    level: Level
+    condition: str | None
+    bounds: str
+    """Bounds of the draws of the leaf, in order, separated by `; `; empty for none."""
+
+
+class Declarations:
+    """The register of one space that is being read."""
+
+    def __init__(self, blocks: Mapping[str, Block]) -> None:
+        self.blocks = blocks
+        """Every named value of the file and the block that it stands in."""
+        self.values: dict[str, Term] = {}
+        """The named values read so far, in the order of their evaluation."""
+        self.draws: list[Draw] = []
+        self.rows: list[Row] = []
+        self.drawn_sizes: dict[str, Level] = {}
+        """Path -> level of every size that is drawn and may be padded."""
+        self._in_leaf: Counter[str] = Counter()
+
+    def draw(self, site: Site, kind: DrawKind, arguments: Sequence[str]) -> Draw:
+        """Register a draw at `site`; raises LanguageError where only constants may stand."""
+        if site.block is None:
+            raise LanguageError(f"{kind} draws a random value, but this must be a constant")
+        self._in_leaf[site.path] += 1
+        place = self._in_leaf[site.path]
+        draw = Draw(
+            name=site.path if place == 1 else f"{site.path}#{place}",
+            kind=kind,
+            scope=site.block,
+            choices=len(arguments) if kind == "choice" else None,
+            condition=site.condition,
+            bounds=bounds_text(kind, arguments),
+        )
+        self.draws.append(draw)
+        return draw
+
+    def describe(self, site: Site, text: str, level: Level, first: int) -> None:
+        """Add the row of a leaf whose draws are those registered from position `first` on."""
+        bounds = "; ".join(draw.bounds for draw in self.draws[first:])
+        self.rows.append(Row(path=site.path, text=text, level=level, condition=site.condition, bounds=bounds))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where a value stands: its path, what it may refer to, and under which choices it is alive."""
+
+    declarations: Declarations
+    path: str
+    block: Block | None
+    """Scope of the draws made here; None where only constants may stand."""
+    condition: str | None = None
+
+    def at(self, key: str) -> Site:
+        """The site of the entry `key` below this one."""
+        return dataclasses.replace(self, path=f"{self.path}.{key}")
+
+    def within(self, draw: Draw, option: str) -> Site:
+        """The same site when the choice `draw` takes `option`."""
+        here = f"{draw.name}={option}"
+        return dataclasses.replace(self, condition=f"{self.condition} and {here}" if self.condition else here)
+
+    def draw(self, kind: DrawKind, arguments: Sequence[str]) -> Draw:
+        """Register a draw that stands here."""
+        return self.declarations.draw(self, kind, arguments)
+
+    def value(self, name: str) -> Term:
+        """The term that reads the named value; raises LanguageError if there is none or it may not be used here."""
+        blocks = self.declarations.blocks
+        if name not in blocks:
+            raise LanguageError(unknown("named value", f"${name}", (f"${known}" for known in blocks)))
+        if self.block is None:
+            raise LanguageError(f"${name} stands here, but this must be a constant")
+        if self.block == "group" and blocks[name] == "trial":
+            raise LanguageError(f"${name} differs from trial to trial, so a value of the group cannot depend on it")
+        declared = self.declarations.values[name]
+        if declared.level is Level.CONSTANT:
+            return declared
+        # A value of the block `trial` is computed with the trial, even if only the group's draws are in it.
+        level = Level.TRIAL if blocks[name] == "trial" else declared.level
+        return Term(evaluate=lambda scope: scope.values[name], level=level)

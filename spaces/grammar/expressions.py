@@ -1,0 +1,196 @@
+"""Expressions: `1 + floor(2 ** uniform(0, 4))`, `$vocabulary - 1`.
+
+Python's grammar is used for syntax alone (`ast.parse`); a walker with a white list turns the tree into closures, and
+nothing of the file is ever evaluated by Python. All arithmetic is on finite 64-bit floats, so no expression hangs or
+grows; the field that takes the value decides whether it must be a whole number.
+
+    numbers     1  0.5  1e-5  10_000         constants  pi  e         named values  $width
+    operators   + - * / // % ** and parentheses
+    functions   floor ceil round(half to even) abs min max relu sqrt exp log log2 log10
+    draws       uniform(a, b)  log_uniform(a, b)  int(a, b)  log_int(a, b)  choice(x, y, ...)
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+
+from spaces.grammar.declarations import Site
+from spaces.grammar.distributions import KINDS, chosen, ranged
+from spaces.grammar.terms import DrawKind, LanguageError, Scope, Term, constant, folded
+from spaces.messages import shortened, unknown
+
+LONGEST = 500
+"""Characters of an expression."""
+DEEPEST = 64
+"""Operators and calls around a number."""
+
+_REFERENCE = "ð"  # stands for `$` in what Python parses: a letter, and none that the allowed characters hold
+_FOREIGN = re.compile(r"[^\w$.+\-*/%(), ]", re.ASCII)
+
+_CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e}
+_OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: math.pow,
+}
+_FUNCTIONS: Mapping[str, Callable[[float], float]] = {
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "round": round,
+    "abs": abs,
+    "relu": lambda x: max(x, 0.0),
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+    "log2": math.log2,
+    "log10": math.log10,
+}
+_EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"min": min, "max": max}
+_CALLS = (*_FUNCTIONS, *_EXTREMES, *KINDS)
+
+
+def compiled(text: str, site: Site) -> Term:
+    """The term of an expression that stands at `site`; its draws are registered there, outer before inner.
+
+    Raises LanguageError for anything that is not in the language, for impossible constant ranges and constant results.
+    """
+    try:
+        return _Walker(" ".join(text.split()), site).term
+    except (ArithmeticError, ValueError) as error:
+        raise LanguageError(reason(error)) from error
+
+
+def reason(error: Exception) -> str:
+    """Why a computation has no finite result, in words."""
+    if isinstance(error, LanguageError):
+        return str(error)
+    if isinstance(error, ZeroDivisionError):
+        return "division by zero"
+    if isinstance(error, OverflowError):
+        return "the result is too large"
+    return "the result is not a real number"
+
+
+def finite(value: float) -> float:
+    """`value` as a float; raises OverflowError unless it is finite."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise OverflowError
+    return number
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > LONGEST:
+        raise LanguageError(f"an expression may have {LONGEST} characters, but this one has {len(text)}")
+    foreign = _FOREIGN.search(text)
+    if foreign:
+        raise LanguageError(f"{foreign.group()!r} cannot stand in an expression")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # `1if` and the like only warn today
+            return ast.parse(text.replace("$", _REFERENCE), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError, Warning) as error:
+        raise LanguageError("this is not an expression") from error
+
+
+class _Walker:
+    """Turns one parsed expression into a term."""
+
+    def __init__(self, text: str, site: Site) -> None:
+        self._text = text
+        self.term = self._walk(_parsed(text), site, 0)
+
+    def _walk(self, node: ast.expr, site: Site, depth: int) -> Term:
+        if depth > DEEPEST:
+            raise LanguageError(f"an expression may be nested {DEEPEST} deep")
+        match node:
+            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+                return constant(finite(value))
+            case ast.Name(id=name):
+                return _named(name, site)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return _applied(operator.neg, self._walk(operand, site, depth + 1))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                first, second = self._walk(left, site, depth + 1), self._walk(right, site, depth + 1)
+                return _combined(_OPERATORS[type(op)], first, second)
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+                return self._call(name, arguments, site, depth + 1)
+            case _:
+                raise LanguageError(f"{self._source(node)!r} is not part of the language of expressions")
+
+    def _source(self, node: ast.expr) -> str:
+        segment = ast.get_source_segment(self._text.replace("$", _REFERENCE), node) or self._text
+        return shortened(segment.replace(_REFERENCE, "$"))
+
+    def _call(self, name: str, arguments: list[ast.expr], site: Site, depth: int) -> Term:
+        if name in _FUNCTIONS:
+            _count(name, arguments, 1)
+            return _applied(_FUNCTIONS[name], self._walk(arguments[0], site, depth))
+        if name in _EXTREMES:
+            _at_least_two(name, arguments)
+            return _reduced(_EXTREMES[name], [self._walk(argument, site, depth) for argument in arguments])
+        for kind in KINDS:
+            if name == kind:
+                return self._draw(kind, arguments, site, depth)
+        raise LanguageError(unknown("function", name.replace(_REFERENCE, "$"), _CALLS))
+
+    def _draw(self, kind: DrawKind, arguments: list[ast.expr], site: Site, depth: int) -> Term:
+        texts = [self._source(argument) for argument in arguments]
+        if kind == "choice":
+            _at_least_two(kind, arguments)
+            draw = site.draw(kind, texts)
+            sites = [site.within(draw, text) for text in texts]
+            return chosen(draw, [self._walk(node, here, depth) for node, here in zip(arguments, sites, strict=True)])
+        _count(kind, arguments, 2)
+        draw = site.draw(kind, texts)
+        return ranged(draw, [self._walk(argument, site, depth) for argument in arguments])
+
+
+def _count(name: str, arguments: Sequence[object], expected: int) -> None:
+    if len(arguments) != expected:
+        raise LanguageError(f"{name} takes {expected} argument{'s' * (expected > 1)}, but got {len(arguments)}")
+
+
+def _at_least_two(name: str, arguments: Sequence[object]) -> None:
+    if len(arguments) < 2:
+        raise LanguageError(f"{name} takes at least 2 arguments, but got {len(arguments)}")
+
+
+def _named(name: str, site: Site) -> Term:
+    if name.startswith(_REFERENCE):
+        return site.value(name.removeprefix(_REFERENCE))
+    if name in _CONSTANTS:
+        return constant(_CONSTANTS[name])
+    shown = name.replace(_REFERENCE, "$")
+    if shown in site.declarations.blocks:
+        raise LanguageError(f"{shown!r} is a named value, write ${shown}")
+    raise LanguageError(f"{shown!r} is no number; a named value is written $name, and a function needs its parentheses")
+
+
+def _applied(function: Callable[[float], float], operand: Term) -> Term:
+    inner = operand.evaluate
+    return folded(Term(evaluate=lambda scope: finite(function(inner(scope))), level=operand.level))
+
+
+def _combined(operate: Callable[[float, float], float], left: Term, right: Term) -> Term:
+    first, second = left.evaluate, right.evaluate
+    level = max(left.level, right.level)
+    return folded(Term(evaluate=lambda scope: finite(operate(first(scope), second(scope))), level=level))
+
+
+def _reduced(extreme: Callable[[Sequence[float]], float], operands: Sequence[Term]) -> Term:
+    inner = [operand.evaluate for operand in operands]
+
+    def evaluate(scope: Scope) -> float:
+        return extreme([part(scope) for part in inner])
+
+    return folded(Term(evaluate=evaluate, level=max(operand.level for operand in operands)))

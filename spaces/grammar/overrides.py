@@ -1,0 +1,120 @@
+"""`--set path=value`: values of the command line put into a space's syntax tree before it is read.
+
+The tree is changed, not the text, so that the result can be written out again as YAML that needs no overrides. Inside
+the sections of plug-ins a path names fields, whichever way the file writes the plug-in: `softmax`, `{ssa: {n: 1.5}}` or
+`{name: ssa, n: 1.5}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+import yaml
+
+from spaces.errors import SpaceError
+from spaces.grammar.source import SETTING, composed, mark_place
+from spaces.messages import shortened
+
+_SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
+_PLUGINS = (*((section,) for section in _SECTIONS), ("search", "sampler"), ("search", "stopping"))
+_OF_PATHS = ("set", "learn", "architecture")
+"""Sections of a transfer whose keys are paths."""
+_PATH = re.compile(r"\w+(\.\w+)*", re.ASCII)
+_MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
+
+
+def overridden(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
+    """A copy of the tree with the value at each dotted path replaced or added; `root` is left as it is.
+
+    Raises SpaceError that names the override for broken YAML and for a path through something that is not a section.
+    """
+    for path, value in overrides.items():
+        name = SETTING + shortened(f"{path}={value}")
+        if not _PATH.fullmatch(path):
+            raise SpaceError(f"{name}: a path is names joined by dots, as in training.steps")
+        root = _Setting(name, composed(value, name)).put(root, (), tuple(path.split(".")))
+    return root
+
+
+def replaced(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
+    """A copy of the tree with this node at a dotted path; raises SpaceError as `overridden` does."""
+    if not _PATH.fullmatch(path):
+        raise SpaceError(f"{mark_place(value.start_mark)}: {shortened(path)}: a path is names joined by dots")
+    return _Setting(mark_place(value.start_mark), value).put(root, (), tuple(path.split(".")))
+
+
+def written(root: yaml.Node) -> str:
+    """The tree as YAML text, each scalar as it was written."""
+    return yaml.serialize(root, Dumper=yaml.BaseDumper, width=120, allow_unicode=True)
+
+
+class _Setting:
+    """One override on its way to its place."""
+
+    def __init__(self, name: str, value: yaml.Node) -> None:
+        self._name = name
+        self._value = value
+
+    def put(self, node: yaml.Node, at: tuple[str, ...], steps: tuple[str, ...]) -> yaml.Node:
+        """A copy of `node`, which stands at the path `at`, with the value at `steps` below it."""
+        if not steps:
+            return self._value
+        if not _is_plugin(at):
+            return self._entry(node, at, steps)
+        if isinstance(node, yaml.ScalarNode) and node.value:
+            node = self._mapping([(self._word("name"), node)])
+        nested = _nested(node)
+        if nested is None:
+            return self._entry(node, at, steps)
+        name, fields = nested
+        inner = steps[1:] if steps[0] == name.value else steps
+        return self._mapping([(name, self._entry(fields, at, inner) if inner else self._value)], node)
+
+    def _entry(self, node: yaml.Node, at: tuple[str, ...], steps: tuple[str, ...]) -> yaml.Node:
+        if isinstance(node, yaml.ScalarNode) and not node.value:
+            node = self._mapping([])
+        if not isinstance(node, yaml.MappingNode):
+            raise SpaceError(f"{self._name}: {'.'.join(at) or 'the space'} is no section, set it as a whole")
+        key, rest = steps[0], steps[1:]
+        if at[:1] == ("transfer",) and at[-1] in _OF_PATHS:
+            key, rest = _longest(steps, {word.value for word, _ in node.value})
+        entries = list(node.value)
+        for position, (word, value) in enumerate(entries):
+            if word.value == key:
+                entries[position] = (word, self.put(value, (*at, key), rest))
+                return self._mapping(entries, node)
+        if rest and _is_plugin((*at, key)):
+            whole = ".".join((*at, key))
+            raise SpaceError(f"{self._name}: the file has no {whole}, set {whole}=NAME before its fields")
+        added = self.put(self._mapping([]), (*at, key), rest)
+        return self._mapping([*entries, (self._word(key), added)], node)
+
+    def _mapping(self, entries: list[tuple[yaml.Node, yaml.Node]], like: yaml.Node | None = None) -> yaml.MappingNode:
+        mark = like.start_mark if like else self._value.start_mark
+        flow = like.flow_style if isinstance(like, yaml.MappingNode) else True
+        return yaml.MappingNode(tag=_MAP, value=entries, start_mark=mark, flow_style=flow)
+
+    def _word(self, text: str) -> yaml.ScalarNode:
+        return yaml.ScalarNode(tag=_STR, value=text, start_mark=self._value.start_mark)
+
+
+def _longest(steps: tuple[str, ...], keys: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """The steps as the longest of the keys, which are paths, and the rest; all of them where there is none."""
+    for count in range(len(steps), 0, -1):
+        if ".".join(steps[:count]) in keys:
+            return ".".join(steps[:count]), steps[count:]
+    return ".".join(steps), ()
+
+
+def _is_plugin(at: tuple[str, ...]) -> bool:
+    return any(at[: len(start)] == start for start in _PLUGINS)
+
+
+def _nested(node: yaml.Node) -> tuple[yaml.Node, yaml.Node] | None:
+    """Name and fields of a plug-in written `{name: {field: value}}`; None for the other ways."""
+    if not isinstance(node, yaml.MappingNode) or len(node.value) != 1:
+        return None
+    name, fields = node.value[0]
+    is_empty = isinstance(fields, yaml.ScalarNode) and not fields.value
+    return (name, fields) if is_empty or isinstance(fields, yaml.MappingNode) else None

@@ -1,0 +1,223 @@
+"""Plug-in families: one folder per family, one file per member, the file's name is the member's name.
+
+A family is an abstract class defined in the `__init__` of its package (`workers.networks.scorers.Scorer`). Its
+members are the modules beside it; adding a file adds a member, and no list is edited anywhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import json
+import pkgutil
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from spaces.errors import PluginError
+from spaces.plugins.rules import REQUIRED, Rule, padded_size
+
+Family = TypeVar("Family")
+
+
+@runtime_checkable
+class HasFacts(Protocol):
+    """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """Name -> value."""
+        ...
+
+
+@runtime_checkable
+class HasKin(Protocol):
+    """A plug-in whose trials may train in one pack with those of others, as tasks that differ in their data alone."""
+
+    def kin(self) -> Mapping[str, Any] | None:
+        """What these have in common; None: there are no others."""
+        ...
+
+
+@runtime_checkable
+class MayPad(Protocol):
+    """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether padding of tensors with zeros leaves what it does as it is."""
+        ...
+
+
+@cache
+def names(family: type) -> tuple[str, ...]:
+    """The members of a family, sorted: the modules of the folder that defines it."""
+    folder = sys.modules[family.__module__].__path__
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(folder) if not m.name.startswith("_")))
+
+
+def title(family: type) -> str:
+    """The family's word for a person: `scorer`."""
+    return family.__name__.lower()
+
+
+@cache
+def _member(family: type, name: str) -> type:
+    if name not in names(family):
+        raise PluginError(f"{title(family)} {name!r} is unknown; choose one of {', '.join(names(family))}")
+    module = importlib.import_module(f"{family.__module__}.{name}")
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, family) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise PluginError(f"{module.__name__} must define exactly one {title(family)}, but defines {len(found)}")
+    return found[0]
+
+
+def load(family: type[Family], name: str) -> type[Family]:
+    """The class of the member `name`; raises PluginError with the choices if there is none."""
+    return _member(family, name)
+
+
+def name_of(plugin: object) -> str:
+    """The member's name: the last part of its module."""
+    return type(plugin).__module__.rpartition(".")[2]
+
+
+@cache
+def rules(member: type) -> Mapping[str, Rule]:
+    """Field name -> rule, in the order of definition."""
+    return {f.name: f.metadata["rule"] for f in dataclasses.fields(member) if "rule" in f.metadata}
+
+
+@cache
+def required(member: type) -> frozenset[str]:
+    """The fields without a default."""
+    return frozenset(
+        f.name
+        for f in dataclasses.fields(member)
+        if "rule" in f.metadata and f.default is REQUIRED and f.default_factory is dataclasses.MISSING
+    )
+
+
+def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Family:
+    """The member that `config` describes: {"name": ..., field: value}; fields left out take their defaults.
+
+    Raises PluginError that names the dotted path, the value, the rule and the choices.
+    """
+    member = load(family, config["name"])
+    known, here = rules(member), path or title(family)
+    values: dict[str, Any] = {}
+    for key, value in config.items():
+        if key == "name":
+            continue
+        if key not in known:
+            choices = ", ".join(known) or "none"
+            raise PluginError(f"{here}.{key}: {config['name']} has no such field; it has {choices}")
+        rule, inner = known[key], f"{here}.{key}"
+        values[key] = build(rule.family, value, inner) if rule.family else rule.check(inner, value)
+    missing = required(member) - values.keys()
+    if missing:
+        raise PluginError(f"{here}: {config['name']} needs {', '.join(sorted(missing))}")
+    return member(**values)
+
+
+def config_of(plugin: object) -> dict[str, Any]:
+    """The canonical configuration: `build` of it gives an equal plug-in."""
+    config: dict[str, Any] = {"name": name_of(plugin)}
+    for field, rule in rules(type(plugin)).items():
+        value = getattr(plugin, field)
+        config[field] = config_of(value) if rule.family else value
+    return config
+
+
+def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
+    """Dotted path and value of every knob, nested parts included."""
+    for field, rule in rules(type(plugin)).items():
+        here = f"{path}.{field}" if path else field
+        if rule.family:
+            yield from knobs(getattr(plugin, field), here)
+        elif rule.kind == "knob":
+            yield here, getattr(plugin, field)
+
+
+def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:
+    """The same plug-in with its knobs replaced by `values[path]`, for example by per-lane tensors; unchecked.
+
+    A switch that is off stays the plain number 0, so that a plug-in can tell. A padded size stays the plain padded
+    number, which sets shapes; `actual` then gives the value that was bound.
+    """
+    bound = object.__new__(type(plugin))
+    for field, rule in rules(type(plugin)).items():
+        here, value = f"{path}.{field}" if path else field, getattr(plugin, field)
+        if rule.family:
+            value = bind(value, values, here)
+        elif rule.kind == "knob" and (value or not rule.switch):
+            value = values[here]
+        elif rule.padded and here in values:
+            object.__setattr__(bound, _ACTUAL + field, values[here])
+        object.__setattr__(bound, field, value)
+    return bound
+
+
+_ACTUAL = "_actual_"
+
+
+def actual(plugin: object, field: str) -> Any:
+    """A size without padding: the plain number, or of a bound plug-in with padding the trial's own as a tensor."""
+    return vars(plugin).get(_ACTUAL + field, getattr(plugin, field))
+
+
+def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
+    """Dotted path and value of every size that may be padded, nested parts included."""
+    for field, rule in rules(type(plugin)).items():
+        here = f"{path}.{field}" if path else field
+        if rule.family:
+            yield from paddable_sizes(getattr(plugin, field), here)
+        elif rule.padded:
+            yield here, getattr(plugin, field)
+
+
+def padded(plugin: Family) -> Family:
+    """The same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
+    fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
+    parts = {field: padded(part) for field, (rule, part) in fields.items() if rule.family}
+    sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
+    return replaced(plugin, {**parts, **sizes})
+
+
+def replaced(plugin: Family, values: Mapping[str, Any]) -> Family:
+    """The same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
+    changed = copy.copy(plugin)
+    for field, value in values.items():
+        object.__setattr__(changed, field, value)
+    return changed
+
+
+def structure_of(plugin: object) -> dict[str, Any]:
+    """What trials must share to train in one pack: names, sizes, options, flags, which switches are on; or its kin."""
+    if isinstance(plugin, HasKin) and (kin := plugin.kin()) is not None:
+        return {"kin": dict(kin)}
+    shared: dict[str, Any] = {"name": name_of(plugin)}
+    for field, rule in rules(type(plugin)).items():
+        value = getattr(plugin, field)
+        if rule.family:
+            shared[field] = structure_of(value)
+        elif rule.structural:
+            shared[field] = value
+        elif rule.switch:
+            shared[field] = "on" if value else "off"
+    return shared
+
+
+def facts(plugin: object) -> Mapping[str, Any]:
+    """What follows from a plug-in's fields and is worth a column, if its family has such facts."""
+    return plugin.facts() if isinstance(plugin, HasFacts) else {}
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

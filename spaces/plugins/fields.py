@@ -1,0 +1,71 @@
+"""Fields of a plug-in's dataclass, with the rule that its values keep.
+
+A plug-in is a frozen keyword-only dataclass. Each field says what kind of thing it is:
+
+    size    an integer that sets tensor shapes or loops; structural: equal for all lanes of a pack
+    option  a string out of a few, or a flag; structural
+    text    any string, for example a path; structural, unless it only says how parameters start
+    part    another plug-in; its name is structural
+    knob    a number that may differ from lane to lane; inside the engine it is a per-lane tensor
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from spaces import plugins
+from spaces.plugins.rules import REQUIRED, Rule
+
+
+def _field(rule: Rule, default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"rule": rule})
+
+
+def size(default: Any = REQUIRED, *, low: float = 1, high: float = math.inf, padded: int = 0) -> Any:
+    """A structural integer in [low, high]; one that may be padded says from which size on (`padded_size`)."""
+    return _field(Rule(kind="size", low=low, high=high, integer=True, padded=padded), default)
+
+
+def knob(
+    default: Any = REQUIRED,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    open_low: bool = False,
+    open_high: bool = False,
+    integer: bool = False,
+    switch: bool = False,
+) -> Any:
+    """A number that may differ from lane to lane; with `switch`, whether it is zero is structural.
+
+    A switch lets the engine leave out what a zero turns off (a dropout mask), for all lanes of a pack alike.
+    """
+    rule = Rule(kind="knob", low=low, high=high, open_low=open_low, open_high=open_high, integer=integer, switch=switch)
+    return _field(rule, default)
+
+
+def option(default: Any, choices: Sequence[str]) -> Any:
+    """A structural string out of `choices`."""
+    return _field(Rule(kind="option", choices=tuple(choices)), default)
+
+
+def flag(default: Any) -> Any:
+    """A structural truth value."""
+    return _field(Rule(kind="flag"), default)
+
+
+def text(default: Any = REQUIRED, *, start: bool = False) -> Any:
+    """Any string, for example a path; structural, but for one that says no more than how parameters `start`."""
+    return _field(Rule(kind="text", start=start), default)
+
+
+def part(family: type, default: str) -> Any:
+    """Another plug-in of `family`; `default` names the member used when the field is left out."""
+
+    def build_default() -> Any:
+        return plugins.build(family, {"name": default})
+
+    return dataclasses.field(default_factory=build_default, metadata={"rule": Rule(kind="part", family=family)})

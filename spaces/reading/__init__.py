@@ -1,0 +1,192 @@
+"""From the text of a space to the Space: its sections, each read in the part of the language that it is written in."""
+
+from __future__ import annotations
+
+import graphlib
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, get_args
+
+import yaml
+
+from spaces.grammar.declarations import Declarations, Site
+from spaces.grammar.leaves import value
+from spaces.grammar.overrides import overridden, written
+from spaces.grammar.parts import Families, mapping, plugin, record
+from spaces.grammar.source import Node, composed, read
+from spaces.grammar.terms import Block, Term
+from spaces.messages import shortened, unknown
+from spaces.plugins import canonical_json
+from spaces.plugins.rules import Rule
+from spaces.program import Program
+from spaces.reading import catalogue
+from spaces.reading.padding import as_written, rule_of
+from spaces.reading.search_section import search_settings
+from spaces.reading.transfer_section import is_transfer, self_contained, transfer_space
+from spaces.settings import Training
+from spaces.space import DrawnSpace, Space
+
+_BLOCKS: tuple[Block, ...] = get_args(Block)
+_DEFAULTS = {"averaging": "none", "learning": "weights"}
+"""Plug-ins of a trial that a space may leave out."""
+_PLUGINS = ("task", "model", "optimizer", *_DEFAULTS)
+_SECTIONS = ("study", *_BLOCKS, *_PLUGINS, "training", "search")
+_REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
+_STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_REFERENCE = re.compile(r"\$(\w+)", re.ASCII)
+
+
+def load(origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
+    """The space in a file, or the packaged one of that name (`set_complement`, `quick/set_complement`).
+
+    `overrides` maps dotted paths to YAML values, as `--set training.steps=2000` gives them. Raises SpaceError that
+    names the file, the line, the path, the value, the rule and the choices.
+    """
+    return parse(catalogue.text(origin), origin, families, overrides)
+
+
+def parse(text: str, origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
+    """The space in a YAML text, which errors call `origin`; otherwise as `load`."""
+    root = composed(text, origin)
+    if overrides:
+        root = overridden(root, overrides)
+        text = written(root)
+    if is_transfer(root):
+        whole = self_contained(root)
+        reading = read(whole)
+        name = _study(mapping(reading, "").get("study") or reading)
+        return transfer_space(whole, name, families, partial(_drawn_space, families), _hash(reading))
+    return _Reading(read(root), families).space(text)
+
+
+def _drawn_space(families: Families, root: yaml.Node) -> DrawnSpace:
+    return _Reading(read(root), families).space(written(root))
+
+
+def _hash(root: Node) -> str:
+    return hashlib.sha256(canonical_json(_plain(root)).encode()).hexdigest()
+
+
+class _Reading:
+    """One space on its way from nodes to terms."""
+
+    def __init__(self, root: Node, families: Families) -> None:
+        self._root = root
+        self._families = families
+        self._sections = _sections(root)
+        self._named: Mapping[Block, Mapping[str, Node]] = {
+            block: _named(self._sections.get(block), block) for block in _BLOCKS
+        }
+        self._declarations = Declarations(_blocks(self._named))
+
+    def space(self, text: str) -> DrawnSpace:
+        """The whole space; `text` is what it was read from."""
+        name = _study(self._sections["study"])
+        group, trial = (self._values(block) for block in _BLOCKS)
+        sections = {key: self._section(key) for key in self._order()}
+        site = Site(declarations=self._declarations, path="search", block=None)
+        search = search_settings(self._sections["search"], self._families, site)
+        written = "pad_shapes" in mapping(self._sections["training"], "training")
+        sizes, draws = self._declarations.drawn_sizes, self._declarations.draws
+        pads = as_written if written else rule_of(sizes.values(), search)
+        return DrawnSpace(
+            name=name,
+            text=text,
+            hash=_hash(self._root),
+            search=search,
+            group_draws=tuple(draw for draw in draws if draw.scope == "group"),
+            trial_draws=tuple(draw for draw in draws if draw.scope == "trial"),
+            rows=tuple(self._declarations.rows),
+            drawn_sizes=tuple(sizes),
+            program=Program(group, trial, sections, pads),
+        )
+
+    def _values(self, block: Block) -> Mapping[str, Term]:
+        """The terms of a block's named values, each after those it depends on."""
+        known, nodes = self._declarations.values, self._named[block]
+        terms: dict[str, Term] = {}
+        for name in _ordered(nodes, block):
+            site = Site(declarations=self._declarations, path=f"{block}.{name}", block=block)
+            terms[name] = value(nodes[name], Rule(kind="knob"), site)
+            known[name] = terms[name]
+        return terms
+
+    def _order(self) -> list[str]:
+        """The sections of a trial's configuration, in the order of the file."""
+        present = [key for key in self._sections if key in (*_PLUGINS, "training")]
+        return [*present, *(key for key in _DEFAULTS if key not in present)]
+
+    def _section(self, key: str) -> Term:
+        site = Site(declarations=self._declarations, path=key, block="trial")
+        if key == "training":
+            return record(self._sections[key], mapping(self._sections[key], key), Training, key, site)
+        default = _DEFAULTS.get(key, "")
+        node = self._sections.get(key) or Node(place=self._root.place, content=default, text=default)
+        return plugin(node, self._families[key], site)
+
+
+def _sections(root: Node) -> Mapping[str, Node]:
+    sections = mapping(root, "")
+    for key, node in sections.items():
+        if key not in _SECTIONS:
+            raise node.error("", unknown("section", key, _SECTIONS))
+    missing = [key for key in _REQUIRED if key not in sections]
+    if missing:
+        raise root.error("", f"a space needs the section{'s' * (len(missing) > 1)} {', '.join(missing)}")
+    return sections
+
+
+def _study(node: Node) -> str:
+    if isinstance(node.content, tuple | Mapping) or not _STUDY.fullmatch(node.text):
+        raise node.error("study", f"{shortened(repr(node.text))} must be a word of letters, digits, '.', '_' and '-'")
+    return node.text
+
+
+def _named(node: Node | None, block: Block) -> Mapping[str, Node]:
+    if node is None or node.content is None:
+        return {}
+    entries = mapping(node, block)
+    for name, child in entries.items():
+        if not _NAME.fullmatch(name):
+            raise child.error(block, f"{shortened(repr(name))} must be a name of a-z, 0-9 and _")
+    return entries
+
+
+def _blocks(named: Mapping[Block, Mapping[str, Node]]) -> Mapping[str, Block]:
+    blocks: dict[str, Block] = {}
+    for block, entries in named.items():
+        for name, node in entries.items():
+            if name in blocks:
+                raise node.error(f"{block}.{name}", f"{name!r} is a value of the {blocks[name]} already")
+            blocks[name] = block
+    return blocks
+
+
+def _ordered(nodes: Mapping[str, Node], block: Block) -> list[str]:
+    uses = {name: [used for used in _references(node) if used in nodes] for name, node in nodes.items()}
+    try:
+        return list(graphlib.TopologicalSorter(uses).static_order())
+    except graphlib.CycleError as error:
+        cycle: list[str] = error.args[1][::-1]
+        path = f"{block}.{cycle[0]}"
+        raise nodes[cycle[0]].error(path, f"the value depends on itself: {' -> '.join(cycle)}") from error
+
+
+def _references(node: Node) -> Iterator[str]:
+    if isinstance(node.content, str):
+        yield from _REFERENCE.findall(node.content)
+    elif isinstance(node.content, tuple | Mapping):
+        children = node.content.values() if isinstance(node.content, Mapping) else node.content
+        for child in children:
+            yield from _references(child)
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node.content, Mapping):
+        return {key: _plain(child) for key, child in node.content.items()}
+    if isinstance(node.content, tuple):
+        return [_plain(child) for child in node.content]
+    return node.content

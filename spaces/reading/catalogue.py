@@ -1,0 +1,56 @@
+"""Where the text of a space comes from: a file, or the spaces that are part of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from spaces.errors import SpaceError
+from spaces.messages import unknown
+
+_SUFFIX = ".yaml"
+
+
+def packaged() -> list[str]:
+    """The names of the packaged spaces, sorted: `quick/set_complement`, `set_complement`."""
+    return sorted(_names(resources.files("spaces"), ""))
+
+
+def text(origin: str) -> str:
+    """The text of the file `origin` or, if there is none, of the packaged space of that name.
+
+    Raises SpaceError for a name that is neither, a directory, a file that cannot be read or that is not UTF-8.
+    """
+    path = Path(origin)
+    if path.is_dir():
+        raise SpaceError(f"{origin}: this is a directory; name the space file in it")
+    if path.exists():
+        return _decoded(_bytes(path), origin)
+    if origin in packaged():
+        return _decoded((resources.files("spaces") / (origin + _SUFFIX)).read_bytes(), origin)
+    raise SpaceError(f"{origin}: no such file, and {unknown('packaged space', origin, packaged())}")
+
+
+def _names(folder: Traversable, prefix: str) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _names(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(_SUFFIX):
+            yield prefix + entry.name.removesuffix(_SUFFIX)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SpaceError(f"{path}: it cannot be read: {error.strerror}") from error
+
+
+def _decoded(content: bytes, origin: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SpaceError(f"{origin}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from error

@@ -1,0 +1,53 @@
+"""Whether trials of different sizes share packs by exact zero padding, where a space leaves it open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from spaces.grammar.terms import Level
+from spaces.plugins import MayPad
+from spaces.settings import Search
+
+FEW_STEPS = 10_000
+"""Model-steps of one shape that do not pay for its own recording.
+
+Of Table 1 of paper 003 a group's recordings take 0.4 s with the native step and 1.8 s with the traced one on a core
+(`python -m benchmarks.shapes`), at 4,000 and 1,500 model-steps/s; padding makes a step 1.1 and 2.7 times as long. So
+recordings pay off after about 20,000 and 1,600 model-steps.
+"""
+FEW_TRIALS = 8
+"""Trials of one shape that leave most of a pack's time to what it costs however few its lanes are."""
+
+
+def rule_of(levels: Collection[Level], search: Search) -> Callable[[Mapping[str, Any]], bool]:
+    """Decides from the sections of a trial whether its sizes are padded; `levels`: of the drawn sizes.
+
+    Padded are trials whose model allows it and whose shape has few trials (FEW_TRIALS) or few model-steps (FEW_STEPS).
+    Those counted are sure to have the same sizes: a group where all sizes are drawn for the group, the trial alone
+    where one is drawn for the trial. Where no size is drawn, and where one group is the study, nothing is padded. It is
+    a function of the space alone, never of time measured or of other trials, so that a replay decides alike. Nor is
+    anything padded under a stopping policy that compares the trials of a pack, which would then be of many sizes.
+    """
+    if any(isinstance(policy, MayPad) and not policy.may_pad for policy in search.stopping):
+        return _never
+    if not levels or (max(levels) is Level.GROUP and search.trials <= search.group):
+        return _never
+    sharing = search.group if max(levels) is Level.GROUP else 1
+
+    def few(sections: Mapping[str, Any]) -> bool:
+        parts, training = (sections["model"], sections["optimizer"]), sections["training"]
+        steps = training.steps
+        able = all(isinstance(part, MayPad) and part.may_pad for part in parts) and not training.diagnostics
+        return able and (sharing < FEW_TRIALS or sharing * steps < FEW_STEPS)
+
+    return few
+
+
+def as_written(sections: Mapping[str, Any]) -> bool:
+    """Decides as the space says itself."""
+    return sections["training"].pad_shapes
+
+
+def _never(_: Mapping[str, Any]) -> bool:
+    return False

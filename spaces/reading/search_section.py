@@ -1,0 +1,72 @@
+"""The section `search:` of a space. Nothing in it is drawn."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from spaces.grammar.declarations import Site
+from spaces.grammar.leaves import value
+from spaces.grammar.parts import Families, mapping, plugin
+from spaces.grammar.source import Node
+from spaces.grammar.terms import constant_value
+from spaces.messages import shortened, unknown
+from spaces.plugins import rules
+from spaces.settings import Direction, Objective, Search
+
+_KEYS = ("sampler", "stopping", "trials", "group", "seed", "objective", "history")
+_DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+_VARIANTS = ("raw", "ema", "bema")
+
+
+def search_settings(node: Node, families: Families, site: Site) -> Search:
+    """The settings of the search; the sampler is `random` unless the section names another."""
+    entries = mapping(node, site.path)
+    for key, child in entries.items():
+        if key not in _KEYS:
+            raise child.error(site.path, unknown("field of search", key, _KEYS))
+    missing = [key for key in ("trials", "objective") if key not in entries]
+    if missing:
+        raise node.error(site.path, f"search needs {', '.join(missing)}")
+    ruled = {key: rule for key, rule in rules(Search).items() if key in entries}
+    sampler = entries.get("sampler", Node(place=node.place, content="random", text="random"))
+    stopping = entries.get("stopping", Node(place=node.place, content=(), text="[]"))
+    return Search(
+        sampler=_plugin(sampler, families["sampler"], site.at("sampler")),
+        stopping=_policies(stopping, families["stopping"], site.at("stopping")),
+        objective=_objective(entries["objective"], "search.objective"),
+        **{key: constant_value(value(entries[key], rule, site.at(key))) for key, rule in ruled.items()},
+    )
+
+
+def _plugin(node: Node, family: type, site: Site) -> Any:
+    return constant_value(plugin(node, family, site))
+
+
+def _policies(node: Node, family: type, site: Site) -> tuple[Any, ...]:
+    listed = node.content if isinstance(node.content, tuple) else (node,)
+    return tuple(_plugin(policy, family, site) for policy in listed)
+
+
+def _objective(node: Node, path: str) -> Objective:
+    """`{minimize: tvd/bema}` or `{maximize: accuracy/raw/length=64, at: last}`."""
+    entries = mapping(node, path)
+    directions: list[Direction] = [direction for direction in _DIRECTIONS if direction in entries]
+    strange = [key for key in entries if key not in (*_DIRECTIONS, "at")]
+    if strange:
+        raise entries[strange[0]].error(path, unknown("field of objective", strange[0], (*_DIRECTIONS, "at")))
+    if len(directions) != 1:
+        raise node.error(path, f"{shortened(node.text)} must have exactly one of minimize, maximize")
+    at = entries["at"].text if "at" in entries else "best"
+    if at not in ("best", "last"):
+        raise entries["at"].error(f"{path}.at", f"{shortened(repr(at))} must be one of best, last")
+    number = entries[directions[0]]
+    metric, variant, condition = _metric(number, f"{path}.{directions[0]}")
+    return Objective(direction=directions[0], metric=metric, variant=variant, condition=condition, at=at)
+
+
+def _metric(node: Node, path: str) -> tuple[str, str, str]:
+    parts = node.text.split("/") if isinstance(node.content, str) else []
+    if len(parts) not in (2, 3) or not all(parts) or parts[1] not in _VARIANTS:
+        shown = shortened(repr(node.text))
+        raise node.error(path, f"{shown} must be metric/variant or metric/variant/condition, variant raw, ema or bema")
+    return parts[0], parts[1], parts[2] if len(parts) == 3 else ""

@@ -1,0 +1,1 @@
+"""On what models are trained: tasks, and the corpora and tokenizers that language tasks read."""

@@ -1,0 +1,34 @@
+"""Which part of a corpus is trained on, and which parts are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from workers.data.tasks._draws import SHARE, Split
+
+LONGEST = 20_000
+"""Characters of the longest piece: of text that is trained on without a gap, or held out without one."""
+LEAST_PIECES = 20 * SHARE
+"""Pieces that a corpus is cut into at least, so that each part has some however short it is."""
+
+
+def pieces(documents: Sequence[str]) -> Iterator[str]:
+    """The documents, long ones in stretches of equal length; put together they are the documents."""
+    longest = max(1, min(LONGEST, sum(map(len, documents)) // LEAST_PIECES))
+    for document in documents:
+        for start in range(0, len(document), longest):
+            yield document[start : start + longest]
+
+
+def parts(documents: Sequence[str]) -> Mapping[Split, Sequence[str]]:
+    """The pieces of each part: one in 16 is for validation and one for test, spread evenly over the corpus."""
+    found: dict[Split, list[str]] = {split: [] for split in Split}
+    for number, piece in enumerate(pieces(documents)):
+        found[split_of(number)].append(piece)
+    return found
+
+
+def split_of(number: int) -> Split:
+    """The part that the piece with this number, from 0 on, belongs to."""
+    place = number % SHARE
+    return {SHARE // 2: Split.VALIDATION, SHARE - 1: Split.TEST}.get(place, Split.TRAINING)

@@ -1,0 +1,172 @@
+"""A corpus as tokens: what a language task draws its windows from.
+
+Legend: v tokens that are kept, n tokens of a part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.plugins import canonical_json
+from workers.data.cached_arrays import Numbers, Stored, read, write
+from workers.data.corpora import Corpus, hash_of
+from workers.data.corpora._parts import LEAST_PIECES, LONGEST, parts
+from workers.data.tasks._draws import Split
+from workers.data.tokenizers import Encoder, Tokenizer
+from workers.numerics.native import cache_folder
+
+_VERSION = 1
+"""Goes up when other tokens come out of the same corpus and settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What tokens are made from."""
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    rare: int
+    """Tokens with fewer occurrences in the training part are dropped."""
+    lower_case: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tokens:
+    """The parts of a corpus as arrays of tokens: 0 .. v - 1, and v after each piece (`workers.data.corpora._parts`)."""
+
+    source: Source
+    content: str
+    """A hash of the corpus and of the settings."""
+    stored: Stored
+
+    @property
+    def end(self) -> int:
+        """The token v, which follows each piece; it is never dropped."""
+        return len(self.kept)
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """[v + 1] occurrences in the training part."""
+        return self.stored.notes["counts"]
+
+    @property
+    def sizes(self) -> Mapping[Split, int]:
+        """Tokens of each part."""
+        return {split: len(numbers) for split, numbers in zip(Split, self.stored.arrays, strict=True)}
+
+    def part(self, split: Split, device: torch.device) -> Tensor:
+        """[n] the tokens of a part, of an integer type; on a CPU they are read from disk when they are met."""
+        numbers = dict(zip(Split, self.stored.arrays, strict=True))[split]
+        return torch.from_numpy(numbers) if device.type == "cpu" else _on(device, self, split)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, dropped ones left out."""
+        text = text.lower() if self.source.lower_case else text
+        return [place for token in self.encoder.encode(text) if (place := self._places.get(token)) is not None]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens below v."""
+        return self.encoder.decode([self.kept[token] for token in tokens])
+
+    @cached_property
+    def dropped(self) -> float:
+        """The share of the training part's tokens that were too rare."""
+        dropped = self.stored.notes["dropped"]
+        return dropped / (dropped + sum(self.counts))
+
+    @cached_property
+    def most_frequent(self) -> float:
+        """The share of the most frequent token in the training part."""
+        return max(self.counts) / sum(self.counts)
+
+    @cached_property
+    def unigram_perplexity(self) -> float:
+        """The perplexity of the training part for one who knows how frequent each token is, and nothing else."""
+        total = sum(self.counts)
+        return math.exp(-sum(count / total * math.log(count / total) for count in self.counts if count))
+
+    @property
+    def kept(self) -> Sequence[int]:
+        """[v] what the encoder calls each token."""
+        return self.stored.notes["kept"]
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The tokenizer that has seen the training part; it knows dropped tokens too."""
+        return self.source.tokenizer.encoder(self.stored.notes["learned"])
+
+    @cached_property
+    def _places(self) -> Mapping[int, int]:
+        return {token: place for place, token in enumerate(self.kept)}
+
+
+@cache
+def tokens_of(source: Source) -> Tokens:
+    """The tokens of a source, from the disk if they were made before (`$XDG_CACHE_HOME/graft`, `~/.cache/graft`).
+
+    Raises PluginError, one line, if the corpus is not to be had, has no text, or no token that is frequent enough.
+    """
+    settings = [_VERSION, LONGEST, LEAST_PIECES, source.tokenizer.content(), source.rare, source.lower_case]
+    content = hash_of([source.corpus.content().encode(), canonical_json(settings).encode()])
+    path = cache_folder() / "corpora" / f"{content[:32]}.tokens"
+    stored = read(path)
+    if stored is None:
+        stored = _made(source)
+        with suppress(OSError):  # a home that cannot be written: it is made anew next time
+            write(path, stored)
+            stored = read(path) or stored
+    return Tokens(source=source, content=content, stored=stored)
+
+
+@cache
+def _on(device: torch.device, tokens: Tokens, split: Split) -> Tensor:
+    """A part as int32, which every device can index."""
+    return torch.from_numpy(tokens.part(split, torch.device("cpu")).numpy().astype(np.int32)).to(device)
+
+
+def _made(source: Source) -> Stored:
+    documents = [document.lower() if source.lower_case else document for document in source.corpus.documents()]
+    pieces = parts([document for document in documents if document])
+    if not pieces[Split.TEST]:
+        raise PluginError("task.corpus: it has too little text to be cut into training, validation and test")
+    learned = source.tokenizer.learned(pieces[Split.TRAINING])
+    encoder = source.tokenizer.encoder(learned)
+    end = encoder.size
+    raw = {split: _encoded(encoder, found) for split, found in pieces.items()}
+    counts = np.bincount(raw[Split.TRAINING], minlength=end + 1)
+    kept = np.flatnonzero(counts[:end] >= source.rare)
+    if not len(kept):
+        most = counts[:end].max()
+        raise PluginError(f"task.rare: {source.rare} leaves no token, the most frequent one occurs {most} times")
+    known = np.append(kept, end)
+    places = np.full(end + 1, -1)
+    places[known] = np.arange(len(known))
+    notes = {
+        "learned": learned,
+        "kept": kept.tolist(),
+        "counts": counts[known].tolist(),
+        "dropped": int(counts.sum() - counts[known].sum()),
+    }
+    return Stored(notes, [_renumbered(numbers, places) for numbers in raw.values()])
+
+
+def _encoded(encoder: Encoder, pieces: Sequence[str]) -> Numbers:
+    """The tokens of all pieces, each followed by the encoder's `size`."""
+    end = encoder.size
+    return np.concatenate([np.array([*encoder.encode(piece), end], dtype=np.uint32) for piece in pieces])
+
+
+def _renumbered(numbers: Numbers, places: NDArray[np.int64]) -> Numbers:
+    """The places of tokens, those with none left out."""
+    found = places[numbers]
+    return found[found >= 0].astype(np.uint16 if places.max() < 1 << 16 else np.uint32)

@@ -1,0 +1,108 @@
+"""Text files of the machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spaces.errors import PluginError
+from spaces.plugins.fields import option, text
+from workers.data.corpora import Corpus, hash_of
+from workers.data.corpora._code import STRIPPERS, VERSION
+
+_SUFFIXES = (".jsonl", ".parquet", ".txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class File(Corpus):
+    """A file, or all files of a folder and the folders in it that end in .txt, .jsonl or .parquet.
+
+    A document is a line's or a row's `column`, or a whole file of any other kind. `comments` of a programming language
+    are taken out.
+    """
+
+    path: str = text()
+    column: str = text("text")
+    comments: str = option("none", tuple(STRIPPERS))
+
+    def documents(self) -> Iterator[str]:
+        for path in self._files():
+            for document in _documents(path, self.column):
+                yield self._stripped(document, path)
+
+    def _stripped(self, document: str, path: Path) -> str:
+        try:
+            return STRIPPERS[self.comments](document)
+        except SyntaxError as error:
+            raise PluginError(f"task.corpus.comments: {path} is not {self.comments}: {error.msg}") from error
+
+    def content(self) -> str:
+        settings = [VERSION, self.column, self.comments]
+        return hash_of([*map(str.encode, settings), *map(_bytes, self._files())])
+
+    def _files(self) -> list[Path]:
+        path = Path(self.path).expanduser()
+        if path.is_file():
+            return [path]
+        found = sorted(inner for inner in path.rglob("*") if inner.suffix in _SUFFIXES and inner.is_file())
+        if not found:
+            kinds = ", ".join(_SUFFIXES)
+            raise PluginError(
+                f"task.corpus.path: {self.path!r} must be a file, or a folder of files that end in {kinds}"
+            )
+        return found
+
+
+def _documents(path: Path, column: str) -> Iterator[str]:
+    if path.suffix == ".parquet":
+        yield from _column(path, column)
+        return
+    whole = _decoded(path)
+    if path.suffix != ".jsonl":
+        yield whole
+        return
+    for number, line in enumerate(whole.split("\n"), 1):
+        if line.strip():
+            yield _entry(line, column, f"{path}:{number}")
+
+
+def _entry(line: str, column: str, place: str) -> str:
+    try:
+        record: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise PluginError(f"{place}: this line is not JSON") from error
+    if not isinstance(record, dict) or not isinstance(record.get(column), str):
+        names = ", ".join(map(str, record)) if isinstance(record, dict) else "no fields at all"
+        raise PluginError(f"{place}: the line has no text {column!r}, it has {names}")
+    return record[column]
+
+
+def _column(path: Path, column: str) -> Iterator[str]:
+    try:
+        import polars
+    except ImportError as error:
+        raise PluginError(f"{path}: to read parquet needs the package polars; pip install polars") from error
+    try:
+        frame = polars.read_parquet(path)
+    except (OSError, polars.exceptions.PolarsError) as error:
+        raise PluginError(f"{path}: this is not a parquet file that can be read") from error
+    if column not in frame.columns or frame[column].dtype != polars.String:
+        raise PluginError(f"{path}: the table has no text {column!r}, it has {', '.join(frame.columns)}")
+    yield from frame[column].drop_nulls()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PluginError(f"{path}: it cannot be read: {error.strerror}") from error
+
+
+def _decoded(path: Path) -> str:
+    try:
+        return _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PluginError(f"{path}: byte {error.start} is not UTF-8") from error

@@ -1,0 +1,37 @@
+"""Children's stories, made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from spaces.plugins.fields import size
+from workers.data.corpora import Corpus, _stories, hash_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stories(Corpus):
+    """Stories for children out of a grammar of templates, of `words` words or a few more.
+
+    In the manner of TinyStories (Eldan and Li 2023): few words, simple sentences, a hero, a friend, a thing and a place
+    that stay the same throughout a story, something that happens and ends well. The same `seed` gives the same stories;
+    more words add stories to its end. Needs no network.
+    """
+
+    words: int = size(500_000)
+    seed: int = size(0, low=0)
+
+    def documents(self) -> Iterator[str]:
+        made = 0
+        for number in count():
+            text = _stories.story(Random(f"{self.seed} {number}"))
+            yield text
+            made += len(text.split())
+            if made >= self.words:
+                return
+
+    def content(self) -> str:
+        return hash_of([repr(self).encode(), Path(_stories.__file__).read_bytes(), Path(__file__).read_bytes()])

@@ -1,0 +1,176 @@
+"""Tasks: what a trial learns, on which data, and how it is judged.
+
+Data is drawn for all lanes of a pack at once, [L, N, ...], from each lane's own stream; losses and metrics are written
+for ONE trial, and the engine stacks them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor
+
+from spaces.records import Scalar
+from workers.numerics.randomness import Streams
+from workers.numerics.tensors import IMPOSSIBLE, cross_entropy, cut, mean_of
+
+Batch = dict[str, Tensor]
+"""Named tensors. The model reads `inputs`, and where they are there `lengths` (how many of a sequence's positions, or
+of a set's items, are given; the rest is padding) and `query` (of a set); the others are the task's own."""
+
+
+def is_given(batch: Batch) -> Tensor:
+    """[N, s] bool: which positions of `inputs` [N, s, ...] are given, at least the first one."""
+    inputs, lengths = batch["inputs"], batch.get("lengths")
+    place = torch.arange(inputs.shape[1], device=inputs.device)
+    if lengths is None:
+        return (place >= 0).expand(len(inputs), -1)
+    return place < lengths[:, None].clamp(min=1)
+
+
+class Task(ABC):
+    """A task's configuration, a frozen dataclass; its sizes are structural.
+
+    A model reads one kind of task: over tokens, over vectors, or over sets.
+    """
+
+    @property
+    @abstractmethod
+    def context(self) -> int:
+        """Length of the longest training input, in positions."""
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest input that the task is trained or judged on, in positions."""
+        return self.context
+
+    @property
+    def actual_context(self) -> int | Tensor:
+        """`context` without padding (`spaces.plugins.actual`): what follows in a batch belongs to no sequence."""
+        return self.context
+
+    @abstractmethod
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """A training minibatch per lane: `inputs` [L, N, s, ...] and whatever `loss` reads.
+
+        `step` [L] int64: how many steps each lane has made, for a curriculum.
+        """
+
+    def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """Like `training`, what an architecture is learned on (`workers.training.learning`): the same data, of which it
+        gets a share that the weights never see, or wider inputs, where it should learn to generalise to them.
+        """
+        return self.training(streams, batch, step)
+
+    @property
+    def has_identities(self) -> bool:
+        """Whether sequences are apart from one another; windows of one text are not, nor any share of them."""
+        return True
+
+    def identity(self, batch: Batch) -> Tensor:
+        """[L, N, n] int64: what tells sequences apart, however far they are padded; zeros at its end tell nothing."""
+        inputs = batch["inputs"]
+        if inputs.is_floating_point():
+            inputs = inputs.contiguous().view(torch.int64 if inputs.dtype == torch.float64 else torch.int32)
+        return inputs.flatten(2).long()
+
+    @abstractmethod
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        """The validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is fixed."""
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        """Further evaluations: condition (`test`, `length=16`) -> a set like the validation set, from other streams."""
+        return {}
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Training loss of one trial, a scalar; `outputs` [N, ...] of the model, `batch` without its lane axis."""
+
+    @abstractmethod
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Validation metrics of one trial, one value [N] per sequence, of which the mean over the set is taken."""
+
+    def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """What is reported of a set, from the means of `metrics` over it: the means themselves, unless said here."""
+        return means
+
+    @property
+    def judged_together(self) -> int:
+        """Sequences of a set that are only judged together, as the two of a pair: sets hold whole groups of so many."""
+        return 1
+
+    def kin(self) -> Mapping[str, Scalar] | None:
+        """Equal for tasks without knobs that differ in nothing but their data: shapes, conditions, loss and metrics are
+        the same, so that their trials train in one pack. None: there are none.
+        """
+        return None
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """What follows from the sizes and is worth a column: recorded with the trial's params."""
+        return {}
+
+
+class TokenTask(Task):
+    """A task over tokens: `inputs` [L, N, s] int64, and a model's outputs are logits [N, s, v]."""
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """Number v of distinct token ids the model reads and writes."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a model may see only the tokens up to the one that it answers for: others stand in its input."""
+        return True
+
+    @property
+    def actual_tokens(self) -> int | Tensor:
+        """`tokens` without padding."""
+        return self.tokens
+
+
+class NextToken(TokenTask):
+    """A task whose loss is the mean negative log likelihood of `targets` [N, s] over all positions."""
+
+    @final
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Cross entropy, averaged over positions and sequences."""
+        losses = cross_entropy(cut(outputs, self.actual_tokens, IMPOSSIBLE), batch["targets"])
+        context = self.actual_context
+        return losses.mean() if isinstance(context, int) else mean_of(losses, context).mean()
+
+
+class VectorTask(Task):
+    """A task over sequences of vectors: `inputs` [L, N, s, f] floating point; outputs are numbers [N, s, o]."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Number f of features of a position."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """Number o of numbers that the model writes at a position."""
+
+
+class SetTask(Task):
+    """A task over sets with a question: `inputs` [L, N, n, f], `lengths` [L, N], `query` [L, N, q]; logits [N, c]."""
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Number f of features of an item."""
+
+    @property
+    @abstractmethod
+    def query_features(self) -> int:
+        """Number q of features of the question."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """Number c of answers to choose from."""

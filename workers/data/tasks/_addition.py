@@ -1,0 +1,89 @@
+"""Decimal addition, whatever the order of the digits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import size
+from spaces.records import Scalar
+from workers.data.tasks._completion import Completion, Examples
+from workers.data.tasks._draws import Split, below, fractions, held_apart
+from workers.numerics.randomness import Streams
+
+PLUS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addition(Completion):
+    """Two numbers of `digits` digits, the first never 0, and their sum (paper 002, Table 1; Zhong and Andreas 2024).
+
+    Digits are tokens 0 .. 9, plus is token 10. The sum is written without leading zeros, as in the example of Table 1,
+    so that it has `digits` tokens or one more; no token says that it ends. All of them count, the first after the
+    separator too, which the code of Zhong and Andreas leaves out. A pair of numbers belongs to a split in one order;
+    the same numbers the other way round may belong to another. Leading digits are often 1: always answering 1 is right
+    for 22 % of the tokens.
+    """
+
+    digits: int = size(4, low=2, high=6)
+
+    @final
+    @property
+    def symbols(self) -> int:
+        return 11
+
+    @final
+    @property
+    def context(self) -> int:
+        return 3 * self.digits + 2
+
+    @abstractmethod
+    def written(self, numerals: Tensor) -> Tensor:
+        """Numerals [..., n], the least significant digit first, in the order of the task."""
+
+    def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
+        drawn = fractions(streams, batch, 2)
+        smallest = 10 ** (self.digits - 1)
+        first = below(drawn[..., :1], 9 * smallest)
+        second = held_apart(drawn[..., 1], first, 9 * smallest, split)[..., None]
+        total = first + second + 2 * smallest
+        plus = torch.full_like(first, PLUS)
+        left, right = self._numerals(first + smallest), self._numerals(second + smallest)
+        carried = (total >= 10 * smallest).long()  # [L, N, 1]: the sum has one digit more
+        output = self._sum(total, carried)
+        length = self.digits + carried
+        return Examples(
+            input=torch.cat([left, plus, right], -1),
+            output=output,
+            input_length=2 * self.digits + 1,
+            output_length=length,
+            asking=self.separator,
+        )
+
+    @final
+    def kin(self) -> Mapping[str, Scalar]:
+        """In either order."""
+        return {"addition": self.digits}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        return {"chance": 1 / 10}
+
+    def _numerals(self, numbers: Tensor) -> Tensor:
+        """[..., digits] of numbers [..., 1]."""
+        return self.written(_digits(numbers, self.digits))
+
+    def _sum(self, total: Tensor, carried: Tensor) -> Tensor:
+        """[..., digits + 1]: the sum's digits; the last one is not read where nothing was carried."""
+        short = torch.nn.functional.pad(self.written(_digits(total, self.digits)), (0, 1))
+        return torch.where(carried.bool(), self.written(_digits(total, self.digits + 1)), short)
+
+
+def _digits(numbers: Tensor, count: int) -> Tensor:
+    """[..., count] the last digits of numbers [..., 1], the least significant first."""
+    powers = 10 ** torch.arange(count, device=numbers.device)
+    return numbers // powers % 10

@@ -1,0 +1,119 @@
+"""Sequence completion: the algorithmic tasks of paper 002 (section 3, Table 1, Appendix B).
+
+A sequence is an input, a token that asks, mostly a separator, and an output; models are trained and judged on the
+output alone. Which examples there are, which of them are held out, and the fixed tables are the task's: the same for
+all trials. In which order a trial sees them comes from its own seed.
+
+Legend: L lanes, N sequences, T tokens of a whole sequence, s = T - 1.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from workers.data.tasks import Batch, TokenTask
+from workers.data.tasks._draws import Split
+from workers.numerics.randomness import Streams
+from workers.numerics.tensors import cross_entropy, unknown
+
+
+class Examples(NamedTuple):
+    """Inputs and their outputs; both start at position 0, and what lies beyond a length is not read."""
+
+    input: Tensor  # [L, N, a] int64
+    output: Tensor  # [L, N, b] int64
+    input_length: Tensor | int  # [L, N, 1], or one for all
+    output_length: Tensor | int
+    asking: Tensor | int  # [L, N, 1], or one for all: the token after the input, which asks for the output
+    answer: Tensor | None = None  # [L, N, 1]: the place in the input where the output stands, if it stands in one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion(TokenTask):
+    """Tokens are the task's symbols, then the separator, then what fills up short sequences on the right."""
+
+    @property
+    @abstractmethod
+    def symbols(self) -> int:
+        """Number of tokens that inputs and outputs are made of."""
+
+    @abstractmethod
+    def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
+        """Fresh examples of a split."""
+
+    @final
+    @property
+    def separator(self) -> int:
+        """The token between input and output, in the tasks that have one."""
+        return self.symbols
+
+    @final
+    @property
+    def padding(self) -> int:
+        """The token after the output; no model sees it before it has answered."""
+        return self.symbols + 1
+
+    @final
+    @property
+    def tokens(self) -> int:
+        return self.symbols + 2
+
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        return self._batch(self.examples(streams, batch, Split.TRAINING), self.context)
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        return self.judged_on(self.examples(streams, batch, Split.VALIDATION))
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        return {"test": self.judged_on(self.examples(streams, batch, Split.TEST))}
+
+    @final
+    def judged_on(self, examples: Examples) -> Batch:
+        """A set to be judged on; all of them have the longest input's length, so that one recording serves them.
+
+        Where the answer stands in the input, `relevant` [L, N, s] is true there.
+        """
+        batch = self._batch(examples, self.longest)
+        if examples.answer is not None:
+            batch["relevant"] = examples.answer == torch.arange(self.longest, device=examples.answer.device)
+        return batch
+
+    @final
+    def identity(self, batch: Batch) -> Tensor:
+        """The input and the token that asks; outputs follow from them."""
+        inputs, before = batch["inputs"], batch["wanted"].cumsum(-1) == 0
+        asked = torch.nn.functional.pad(before[..., :-1], (1, 0), value=True)
+        return (inputs + 1) * asked
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Cross entropy of the next token, averaged over the tokens of all outputs."""
+        wanted = batch["wanted"].to(outputs.dtype)
+        return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`accuracy`: the share of an output's tokens that are the most likely ones, given the tokens before them.
+
+        "Token-wise accuracy of the output part" (paper 002, Appendix B), averaged within a sequence first.
+        """
+        wanted = batch["wanted"].to(outputs.dtype)
+        right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + unknown(outputs)
+        return {"accuracy": (right * wanted).sum(-1) / wanted.sum(-1)}
+
+    def _batch(self, examples: Examples, length: int) -> Batch:
+        """`inputs` and `targets` [L, N, s], and `wanted` [L, N, s]: true where a target is a token of the output."""
+        first, last = examples.input, examples.output.shape[-1] - 1
+        start = torch.as_tensor(examples.input_length, device=first.device) + 1
+        place = torch.arange(length + 1, device=first.device)  # [T]
+        in_output = (place - start).expand(*first.shape[:-1], -1)
+        wanted = (in_output >= 0) & (in_output < examples.output_length)
+        output = examples.output.gather(-1, in_output.clamp(0, last))
+        before = torch.nn.functional.pad(first, (0, length + 1 - first.shape[-1]))
+        sequence = torch.where(wanted, output, torch.where(place < start - 1, before, self.padding))
+        sequence = torch.where(place == start - 1, examples.asking, sequence)
+        return {"inputs": sequence[..., :-1], "targets": sequence[..., 1:], "wanted": wanted[..., 1:]}

@@ -1,0 +1,95 @@
+"""Learning in context: sequences x_1 y_1 x_2 y_2 ... x_n of numbers, and at each x the y that follows is predicted.
+
+Source: Garg et al. 2022, "What can transformers learn in-context?", section 2, and paper 000, section 3.
+Legend: L lanes, N sequences, n points, s = 2 n - 1 positions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import knob, size
+from workers.data.tasks import Batch, VectorTask
+from workers.numerics.randomness import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class InContext(VectorTask):
+    """Trained on prompts that grow: loss at the first 11 points, two more every 2,000 steps, up to all `points`.
+
+    These are the steps of the public code, which goes on to 41 points; paper 000 has 40 and starts at 3 (Appendix A.1)
+    or 11 (Figure 4). A start of `points` trains without a curriculum. The prediction of y_i sees x_1 y_1 ... x_i.
+    """
+
+    points: int = size(40, low=3)
+    """Number n of points of the longest prompt in training, and of the validation set's."""
+    curriculum_start: int = knob(11, low=1, integer=True)
+    curriculum_growth: int = knob(2, low=0, integer=True)
+    curriculum_every: int = knob(2000, low=1, integer=True)
+    deviants: int = size(2, low=0, high=18)
+    """Judged on sequences with one number of the order of 10, of 100, ..., this many powers of ten; or, with a step of
+    10, of 10, 20, ..., this many of them."""
+    deviant_step: int = size(0, low=0, high=10**9)
+
+    @final
+    @property
+    def features(self) -> int:
+        return 1
+
+    @final
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    @final
+    @property
+    def context(self) -> int:
+        return 2 * self.points - 1
+
+    @final
+    @property
+    def extremes(self) -> list[int]:
+        places = range(1, self.deviants + 1)
+        return [self.deviant_step * place if self.deviant_step else 10**place for place in places]
+
+    @abstractmethod
+    def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
+        """Fresh x and y [L, N, n] of training, n = `points`."""
+
+    @abstractmethod
+    def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Training loss [N, n] of each prediction."""
+
+    @final
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        x, y = self.examples(streams, batch)
+        grown = self.curriculum_start + self.curriculum_growth * (step // self.curriculum_every)  # [L]
+        return sequences(x, y, torch.arange(self.points, device=x.device) < grown[:, None, None])
+
+    @final
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The mean over the points that are trained on."""
+        wanted = batch["wanted"].to(outputs.dtype)
+        losses = self.losses(predictions(outputs), batch["targets"].to(outputs.dtype))
+        return ((losses * wanted).sum(-1) / wanted.sum(-1)).mean()
+
+
+def sequences(x: Tensor, y: Tensor, wanted: Tensor) -> Batch:
+    """`inputs` [L, N, s, 1], `targets` [L, N, n], and `wanted` [L, N, n]: at which points a prediction counts."""
+    inputs = torch.stack([x, y], -1).flatten(-2)[..., :-1, None]
+    return {"inputs": inputs.float().contiguous(), "targets": y.float(), "wanted": wanted.expand(y.shape)}
+
+
+def predictions(outputs: Tensor) -> Tensor:
+    """[N, n]: the outputs [N, s, 1] at the positions of x."""
+    return outputs[:, ::2, 0]
+
+
+def every_step(first: int, last: int, step: int) -> range:
+    """First, first + step, ... up to `last`."""
+    return range(first, last + 1, step)

@@ -1,0 +1,157 @@
+"""What the language tasks share: windows of a corpus' tokens, the parts of a corpus, and grammar probes.
+
+Legend: L lanes, N sequences, s positions of a window, v tokens that are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.plugins.fields import flag, option, part, size, text
+from spaces.records import Scalar
+from workers.data.corpora import Corpus
+from workers.data.corpora._tokens import Source, Tokens, tokens_of
+from workers.data.tasks import Batch, TokenTask
+from workers.data.tasks._draws import Split, below, fractions
+from workers.data.tasks._probes import Ask, Probes, probes_of, told_right
+from workers.data.tokenizers import Tokenizer
+from workers.numerics.randomness import Streams, mix
+from workers.numerics.tensors import cross_entropy, unknown
+
+_LARGEST = 700.0
+"""A mean negative log likelihood whose perplexity is still a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageTask(TokenTask):
+    """Windows of a corpus, which is cut into training, validation and test once for all trials.
+
+    Tokens are 0 .. v - 1, and v after each document and each stretch of a long one (`workers.data.corpora._parts`).
+    """
+
+    corpus: Corpus = part(Corpus, "stories")
+    tokenizer: Tokenizer = part(Tokenizer, "character")
+    length: int = size(128, low=2)
+    """Positions of a window."""
+    rare: int = size(200)
+    """Tokens with fewer occurrences in the training part are dropped, as in paper 002 (Appendix B)."""
+    lower_case: bool = flag(False)
+    probes: str = text("")
+    """A folder of minimal pairs in the format of Zorro: each file is a condition, `probe=<file>`; empty: none."""
+    good_first: bool = flag(False)
+    """Whether the grammatical sentence of a pair comes first, as in UnMasked's files; in Zorro's it comes second."""
+    probe_score: str = option("sum", ("sum", "mean"))
+    """A sentence's score is the sum of its tokens' log-probabilities, as in BLiMP, or their mean."""
+
+    @property
+    @abstractmethod
+    def ask(self) -> Ask:
+        """How a sentence of a probe is put to the model."""
+
+    @abstractmethod
+    def examples(self, windows: Tensor, streams: Streams) -> Batch:
+        """What is asked about windows [L, N, s + 1] of tokens; what else is random comes from `streams`."""
+
+    @abstractmethod
+    def counted(self, batch: Batch) -> Tensor:
+        """[N, s] bool: the positions that `metrics` are taken over, at least one of each sequence."""
+
+    @property
+    def context(self) -> int:
+        return self.length
+
+    @property
+    def longest(self) -> int:
+        return max(self.length, self._probes.longest) if self.probes else self.length
+
+    @property
+    def tokenised(self) -> Tokens:
+        """The corpus as tokens; the first use on a machine may take a while."""
+        source = Source(corpus=self.corpus, tokenizer=self.tokenizer, rare=self.rare, lower_case=self.lower_case)
+        return tokens_of(source)
+
+    @property
+    def has_identities(self) -> bool:
+        return False
+
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """Windows that start anywhere in the training part, at each place as likely."""
+        starts = below(fractions(streams, batch), self._places(Split.TRAINING))
+        return self._examples(Split.TRAINING, starts, streams)
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        return self._held_out(Split.VALIDATION, streams, batch)
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        """The test part, and each probe."""
+        found = {"test": self._held_out(Split.TEST, streams, batch)}
+        for name, rows in self._probes.sets.items() if self.probes else ():
+            here = {key: tensor.to(streams.state.device) for key, tensor in rows.items()}
+            found[f"probe={name}"] = {key: tensor.expand(streams.lanes, *tensor.shape) for key, tensor in here.items()}
+        return found
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`nll` and `accuracy` over the positions that count; of a probe `accuracy`, the share of pairs told right."""
+        losses = cross_entropy(outputs, batch["targets"])
+        if "scored" in batch:
+            return {"accuracy": told_right(losses, batch["scored"], self._probes.rows, self.probe_score)}
+        counts = self.counted(batch).to(losses.dtype)
+        right = (outputs.argmax(-1) == batch["targets"]).to(losses.dtype) + unknown(outputs)
+        means = (torch.stack([losses, right]) * counts).sum(-1) / counts.sum(-1)
+        return {"nll": means[0], "accuracy": means[1]}
+
+    @property
+    def judged_together(self) -> int:
+        return self._probes.rows if self.probes else 1
+
+    def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """The means, and `perplexity`, exp(nll)."""
+        if "nll" not in means:
+            return means
+        return {**means, "perplexity": math.inf if means["nll"] > _LARGEST else math.exp(means["nll"])}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """What the frequencies of tokens alone give (`chance` is an accuracy), and which text it is.
+
+        `dropped` is the share of the training part's tokens that were too rare. Raises PluginError, one line, if the
+        corpus or the probes are not to be had, or a part is shorter than a window.
+        """
+        known, places = self.tokenised, {split: self._places(split) for split in Split}
+        return {
+            "tokens": self.tokens,
+            "windows": places[Split.TRAINING],
+            "chance": known.most_frequent,
+            "unigram_perplexity": known.unigram_perplexity,
+            "dropped": known.dropped,
+            "content": known.content[:12],
+            **({"probe_pairs": self._probes.pairs} if self.probes else {}),
+        }
+
+    @property
+    def _probes(self) -> Probes:
+        return probes_of(self.tokenised, self.probes, self.good_first, self.ask)
+
+    def _held_out(self, split: Split, streams: Streams, batch: int) -> Batch:
+        """Windows spread evenly over a part, the same for every trial."""
+        last = self._places(split) - 1
+        starts = torch.arange(batch, device=streams.state.device) * last // max(batch - 1, 1)
+        return self._examples(split, starts.expand(streams.lanes, -1), streams)
+
+    def _examples(self, split: Split, starts: Tensor, streams: Streams) -> Batch:
+        places = starts[..., None] + torch.arange(self.length + 1, device=starts.device)
+        windows = self.tokenised.part(split, starts.device)[places].long()
+        return self.examples(windows, Streams(state=mix(streams.state + 1)))
+
+    def _places(self, split: Split) -> int:
+        """Places in a part where a window can start."""
+        tokens = self.tokenised.sizes[split]
+        if tokens <= self.length:
+            raise PluginError(f"task.length: {self.length} must be below the {tokens} tokens of the {split.value} part")
+        return tokens - self.length

@@ -1,0 +1,156 @@
+"""Grammar probes: minimal pairs of sentences, of which a model should find the grammatical one more likely.
+
+Files are in the format of Zorro (Huebner et al. 2021) and BLiMP's kind of test (Warstadt et al. 2020): one paradigm a
+file, two lines a pair. A pair is a run of rows side by side, first those of the good sentence, then as many of the bad
+one; each row puts a question to the model, and a sentence's score comes from the answers to all of its rows.
+
+Legend: R rows, s positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from workers.data.corpora._tokens import Tokens
+from workers.data.tasks import Batch
+from workers.numerics.tensors import unknown
+
+
+class Row(NamedTuple):
+    """One question about a sentence: what is read, what was there, and which of it counts."""
+
+    inputs: Sequence[int]
+    targets: Sequence[int]
+    scored: Sequence[bool]
+
+
+Ask = Callable[[Sequence[int], int], Sequence[Row]]
+"""How a sentence of tokens is put to a model; the second argument is the token after each document."""
+
+
+class Pair(NamedTuple):
+    """Two sentences that differ in grammar."""
+
+    good: str
+    bad: str
+
+
+class Probes(NamedTuple):
+    """The probes of a folder, put to a model in one way."""
+
+    sets: Mapping[str, Batch]
+    """Name -> `inputs`, `targets`, `scored` and `lengths`, [R, s] and [R]."""
+    rows: int
+    """Rows of a pair, a power of two."""
+    pairs: int
+    """Pairs of all sets together."""
+    longest: int
+    """Positions s, the same in all sets."""
+
+
+def next_token(sentence: Sequence[int], end: int) -> Sequence[Row]:
+    """Each token from those before it, the first one from the end of a document."""
+    return [Row([end, *sentence[:-1]], sentence, [True] * len(sentence))]
+
+
+def whole(sentence: Sequence[int], end: int) -> Sequence[Row]:
+    """Each token from the whole sentence, itself included: the "holistic" score of BabyBERTa."""
+    framed = [end, *sentence, end]
+    return [Row(framed, framed, _inside(framed))]
+
+
+def one_masked(sentence: Sequence[int], end: int) -> Sequence[Row]:
+    """Each token from the others, the mask end + 1 in its place: pseudo-log-likelihood (Salazar et al. 2020)."""
+    framed = [end, *sentence, end]
+    hidden = [[*framed[:place], end + 1, *framed[place + 1 :]] for place in range(1, len(framed) - 1)]
+    return [Row(inputs, framed, [token == end + 1 for token in inputs]) for inputs in hidden]
+
+
+def _inside(framed: Sequence[int]) -> Sequence[bool]:
+    return [False, *[True] * (len(framed) - 2), False]
+
+
+def pairs_of(folder: str, *, good_first: bool) -> Mapping[str, Sequence[Pair]]:
+    """File stem -> the pairs of each .txt file, sorted; empty lines are skipped.
+
+    Raises PluginError, one line, for a folder without such files and for a file whose lines are not pairs.
+    """
+    files = sorted(Path(folder).expanduser().glob("*.txt"))
+    if not files:
+        raise PluginError(f"task.probes: {folder!r} must be a folder with .txt files, two lines a pair")
+    return {file.stem: _pairs(file, good_first) for file in files}
+
+
+def _pairs(file: Path, good_first: bool) -> Sequence[Pair]:
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise PluginError(f"{file}: this is not a text that can be read") from error
+    if not lines or len(lines) % 2:
+        raise PluginError(f"{file}: {len(lines)} lines must be pairs, two lines each")
+    first, second = lines[::2], lines[1::2]
+    return [
+        Pair(*both) for both in (zip(first, second, strict=True) if good_first else zip(second, first, strict=True))
+    ]
+
+
+@cache
+def probes_of(text: Tokens, folder: str, good_first: bool, ask: Ask) -> Probes:
+    """The probes of a folder as questions about the tokens of this text.
+
+    Raises PluginError as `pairs_of` does, and for a sentence that has no token of this text.
+    """
+    asked = {
+        name: [[ask(_known(text, sentence, name), text.end) for sentence in pair] for pair in pairs]
+        for name, pairs in pairs_of(folder, good_first=good_first).items()
+    }
+    questions = [rows for pairs in asked.values() for pair in pairs for rows in pair]
+    rows = 1 << (max(map(len, questions)) - 1).bit_length()
+    longest = max(len(row.inputs) for rows_of_one in questions for row in rows_of_one)
+    sets = {name: _batch(pairs, rows, longest) for name, pairs in asked.items()}
+    return Probes(sets, rows=2 * rows, pairs=len(questions) // 2, longest=longest)
+
+
+def _known(text: Tokens, sentence: str, name: str) -> Sequence[int]:
+    tokens = text.encode(sentence)
+    if not tokens:
+        raise PluginError(f"task.probes: {name}: no token of {sentence!r} is in the vocabulary")
+    return tokens
+
+
+def _batch(pairs: Sequence[Sequence[Sequence[Row]]], rows: int, longest: int) -> Batch:
+    """Questions that a sentence lacks are its first one over again, with nothing that counts."""
+    flat: list[Row] = []
+    for questions in (questions for pair in pairs for questions in pair):
+        blank = questions[0]._replace(scored=[False] * len(questions[0].scored))
+        flat += [*questions, *[blank] * (rows - len(questions))]
+    return {
+        "inputs": torch.tensor([_filled(row.inputs, longest) for row in flat]),
+        "targets": torch.tensor([_filled(row.targets, longest) for row in flat]),
+        "scored": torch.tensor([_filled(row.scored, longest) for row in flat]).bool(),
+        "lengths": torch.tensor([len(row.inputs) for row in flat]),
+    }
+
+
+def _filled(values: Sequence[int], length: int) -> list[int]:
+    return [*values, *[0] * (length - len(values))]
+
+
+def told_right(losses: Tensor, scored: Tensor, rows: int, score: str) -> Tensor:
+    """[R] 1 for the rows of the pairs whose good sentence has the higher score, 0 for the others; a tie is wrong.
+
+    `losses` [R, s] negative log-probabilities, of which `scored` [R, s] bool count; a pair has `rows` rows, all given.
+    """
+    assert len(losses) % rows == 0, "sets are judged in whole pairs"
+    counts = scored.to(losses.dtype)
+    sides = torch.stack([(losses * counts).sum(-1), counts.sum(-1)]).unflatten(-1, (-1, 2, rows // 2)).sum(-1)
+    losses = sides[0] / sides[1] if score == "mean" else sides[0]  # [pairs, 2]
+    right = (losses[:, 0] < losses[:, 1]).to(losses.dtype) + unknown(losses)
+    return right[:, None].expand(-1, rows).flatten()

@@ -1,0 +1,138 @@
+"""Quantifiers over numbers: whether every number, or some number, of a sequence is positive.
+
+Legend: L lanes, N sequences, n numbers.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import size
+from spaces.records import Scalar
+from workers.data.tasks import Batch
+from workers.data.tasks._in_context import InContext, every_step, predictions, sequences
+from workers.numerics.randomness import Streams
+from workers.numerics.tensors import unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantifier(InContext):
+    """At each number, is it true (1) or false (-1) of the numbers up to it; the earlier answers stand in the context.
+
+    Trained on numbers of N(0, 1) by the cross entropy of the sign. Judged on sequences of N(0, sigma^2), conditions
+    `length=50 sigma=3` for lengths 10, 20, ... and sigma 1, 2, ...; and on training lengths with one number of an
+    extreme size in a random place, condition `deviant=100`, of which the answers from that place on count. The sizes
+    say how long, how wide and how finely, by default as in Figures 4 and 5 of paper 000. A set has the same signs at
+    all sigma and extremes, and shorter ones begin as the longest do. Which number is extreme the paper leaves open.
+
+    Nearly all answers are the same: a constant has the accuracy that the fact `chance` says, and a balanced
+    accuracy of 1/2.
+    """
+
+    test_length: int = size(200)
+    test_length_step: int = size(10)
+    test_sigma: int = size(30)
+    test_sigma_step: int = size(1)
+
+    @abstractmethod
+    def truth(self, positive: Tensor) -> Tensor:
+        """[..., n] bool: of the numbers up to each one; `positive` [..., n] bool."""
+
+    @final
+    @property
+    def longest(self) -> int:
+        return 2 * max(self.points, *self._lengths) - 1
+
+    @final
+    def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
+        x = streams.normal(batch, self.points)
+        return x, self._answers(x)
+
+    @final
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        x, y = self.examples(streams, batch)
+        return sequences(x, y, torch.ones_like(y, dtype=torch.bool))
+
+    @final
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        longest = max(self.points, *self._lengths)
+        x, place = streams.normal(batch, longest + 1).split([longest, 1], -1)
+        sets: dict[str, Batch] = {}
+        for length in self._lengths:
+            first = x[..., :length]
+            plain = sequences(first, self._answers(first), torch.ones_like(first, dtype=torch.bool))
+            for sigma in every_step(1, self.test_sigma, self.test_sigma_step):
+                wider = sequences(sigma * first, plain["targets"], plain["wanted"])
+                sets[f"length={length} sigma={sigma}"] = plain | {"inputs": wider["inputs"]}
+        place = (torch.special.ndtr(place) * self.points).floor()
+        first = x[..., : self.points]
+        return sets | {f"deviant={size}": self._deviant(first, place, size) for size in self.extremes}
+
+    @final
+    def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Log(1 + e^-m) of the margin m; spelled out, as torch's softplus rounds the last entries differently."""
+        margin = predictions * targets
+        positive = margin >= 0
+        small = torch.where(positive, -margin, margin).exp()
+        return torch.where(positive, 0, -margin) + small.log1p()
+
+    @final
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Counts of answers and of right ones by what is true, for `summary`, and the two metrics that are means.
+
+        `cross_entropy` in nats; `last_accuracy`: whether the answer on the whole sequence is right.
+        """
+        answers = predictions(outputs)
+        true, wanted = batch["targets"] > 0, batch["wanted"]
+        right, broken = (answers > 0) == true, unknown(answers)
+        losses = self.losses(answers, batch["targets"].to(answers.dtype)) * wanted
+        return {
+            "true": _count(true & wanted, broken),
+            "right_true": _count(right & true & wanted, broken),
+            "false": _count(~true & wanted, broken),
+            "right_false": _count(right & ~true & wanted, broken),
+            "cross_entropy": losses.sum(-1) / _count(wanted, broken),
+            "last_accuracy": right[:, -1].to(broken.dtype) + broken,
+        }
+
+    @final
+    def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """`accuracy` over all answers of all sequences; `balanced_accuracy`, its mean over true and false ones."""
+        true, false = means["true"], means["false"]
+        right_true, right_false = means["right_true"], means["right_false"]
+        rates = [right / count for right, count in ((right_true, true), (right_false, false)) if count]
+        return {
+            "accuracy": (right_true + right_false) / (true + false),
+            "balanced_accuracy": sum(rates) / len(rates),
+            "cross_entropy": means["cross_entropy"],
+            "last_accuracy": means["last_accuracy"],
+        }
+
+    @final
+    def facts(self) -> Mapping[str, Scalar]:
+        return {"chance": 1 - sum(2.0**-i for i in range(1, self.points + 1)) / self.points}
+
+    @property
+    def _lengths(self) -> range:
+        first = min(self.test_length_step, self.test_length)
+        return every_step(first, self.test_length, self.test_length_step)
+
+    def _answers(self, x: Tensor) -> Tensor:
+        return 2 * self.truth(x > 0).to(x.dtype) - 1
+
+    def _deviant(self, x: Tensor, place: Tensor, size: int) -> Batch:
+        """The sequences x [L, N, n] with the number at `place` [L, N, 1] changed to +-size."""
+        there = torch.arange(self.points, device=x.device)
+        deviant = torch.where(there == place, x.sign() * size, x)
+        return sequences(deviant, self._answers(x), there >= place)
+
+
+def _count(these: Tensor, broken: Tensor) -> Tensor:
+    """[N] how many of [N, n], or NaN."""
+    return these.sum(-1).to(broken.dtype) + broken

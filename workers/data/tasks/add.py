@@ -1,0 +1,17 @@
+"""Decimal addition, written as people do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from workers.data.tasks._addition import Addition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(Addition):
+    """1009+1092 gives 2101: the most significant digit first, so that the first token of a sum needs all carries."""
+
+    def written(self, numerals: Tensor) -> Tensor:
+        return numerals.flip(-1)

@@ -1,0 +1,66 @@
+"""Modular addition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import size
+from spaces.records import Scalar
+from workers.data.tasks import Batch
+from workers.data.tasks._completion import Completion, Examples
+from workers.data.tasks._draws import Split, below, fractions
+from workers.numerics.randomness import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddMod(Completion):
+    """a and b give (a + b) mod n; 95 % of the n^2 pairs are trained on, the others judged on (paper 002, Table 1).
+
+    For n = 97 these are floor(0.95 n^2) = 8,938 and 471 pairs, the same for all trials. A training batch draws pairs
+    with replacement. Paper 002 also says that every test set has 1,000 examples, which 5 % of the pairs are not:
+    validation is all 471, whatever `training.validation_batch` says, and there is no second held-out set.
+    """
+
+    modulus: int = size(97, low=5)
+
+    @property
+    def symbols(self) -> int:
+        return self.modulus
+
+    @property
+    def context(self) -> int:
+        return 3
+
+    def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
+        pairs = _pairs(self.modulus)[: self._trained].to(streams.state.device)
+        return self._examples(pairs[below(fractions(streams, batch), self._trained)])
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        pairs = _pairs(self.modulus)[self._trained :].to(streams.state.device)
+        return self.judged_on(self._examples(pairs.expand(streams.lanes, -1)))
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        return {}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        return {"chance": 1 / self.modulus}
+
+    @property
+    def _trained(self) -> int:
+        return 95 * self.modulus**2 // 100
+
+    def _examples(self, pairs: Tensor) -> Examples:
+        both = torch.stack([pairs // self.modulus, pairs % self.modulus], -1)
+        total = both.sum(-1, keepdim=True) % self.modulus
+        return Examples(input=both, output=total, input_length=2, output_length=1, asking=self.separator)
+
+
+@cache
+def _pairs(modulus: int) -> Tensor:
+    """[n^2] all pairs a n + b in a fixed random order."""
+    return Streams(state=torch.zeros(1, dtype=torch.int64)).permutations(1, modulus**2, modulus**2)[0, 0]

@@ -1,0 +1,111 @@
+"""Affine functions in context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import size
+from spaces.records import Scalar
+from workers.data.tasks import Batch
+from workers.data.tasks._in_context import InContext, every_step, predictions, sequences
+from workers.numerics.randomness import Streams
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Affine(InContext):
+    """Prompts of y = a x + b, trained with x, a, b of N(0, 1) by the squared error (paper 000, section 3).
+
+    Each prompt has a function of its own (the paper: 64 prompts each of 100 functions), and judged sets share one
+    draw. Conditions:
+
+    `functions=3 inputs=2`: a, b of N(0, 3^2), x of N(0, 2^2), all pairs of 1, 2, ... (Figures 3, 11, Tables 1, 6).
+    `deviant=100`: x_1 of N(0, 100^2), all else of N(0, 1) (Table 5).
+    `slope=10 reach=3`: y = 10 x with x evenly spaced on -3 .. 3, shuffled, and `slope=1 reach=30`: there the largest
+    and the smallest output tell boundary values, which a model does not get past (Figures 1 and 9).
+    """
+
+    test_functions: int = size(10)
+    """Largest standard deviation of a and b."""
+    test_functions_step: int = size(1)
+    test_inputs: int = size(10)
+    """Largest standard deviation of x."""
+    test_inputs_step: int = size(1)
+    slope: int = size(10)
+    reach: int = size(3)
+
+    def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
+        x, a, b = self._drawn(streams, batch)
+        return x, a * x + b
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        return judged_on(*self.examples(streams, batch))
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        x, a, b = self._drawn(streams, batch)
+        sets = {
+            f"functions={functions} inputs={inputs}": judged_on(inputs * x, functions * (a * inputs * x + b))
+            for functions in every_step(1, self.test_functions, self.test_functions_step)
+            for inputs in every_step(1, self.test_inputs, self.test_inputs_step)
+        }
+        for deviation in self.extremes:
+            wider = torch.cat([deviation * x[..., :1], x[..., 1:]], -1)
+            sets[f"deviant={deviation}"] = judged_on(wider, a * wider + b)
+        grid = 2 * streams.permutations(batch, self.points, self.points).double() / (self.points - 1) - 1
+        for slope, reach in ((self.slope, self.reach), (1, self.slope * self.reach)):
+            sets[f"slope={slope} reach={reach}"] = judged_on(reach * grid, slope * reach * grid)
+        return sets
+
+    def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).square()
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`mse` by equation 2: squared errors from the third point on, summed and divided by all n points.
+
+        On the same prompts `zero_mse` of the answer 0 and `least_squares_mse` of the line through the points before:
+        rounding alone. `highest_output` and `lowest_output`, of a prompt's predictions from the third point on.
+        """
+        counted = predictions(outputs)[:, 2:]
+        targets = batch["targets"][:, 2:].to(outputs.dtype)
+        return {
+            "mse": (counted - targets).square().sum(-1) / self.points,
+            "zero_mse": targets.square().sum(-1) / self.points,
+            "least_squares_mse": batch["least_squares_mse"].to(outputs.dtype),
+            "highest_output": counted.amax(-1),
+            "lowest_output": counted.amin(-1),
+        }
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """`chance`: the expected `zero_mse`, E[y^2] = 2 on the points that count."""
+        return {"chance": 2 * (self.points - 2) / self.points}
+
+    def _drawn(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Standard normal x [L, N, n], a and b [L, N, 1]."""
+        x, a, b = streams.normal(batch, self.points + 2).split([self.points, 1, 1], -1)
+        return x, a, b
+
+
+def judged_on(x: Tensor, y: Tensor) -> Batch:
+    """A set of prompts x, y [L, N, n] with the error of least squares on them, as the model sees them."""
+    batch = sequences(x, y, torch.ones_like(y, dtype=torch.bool))
+    x, y = x.float().double(), batch["targets"].double()
+    errors = (least_squares(x, y) - y)[..., 2:].square().sum(-1) / y.shape[-1]
+    return batch | {"least_squares_mse": errors}
+
+
+def least_squares(x: Tensor, y: Tensor) -> Tensor:
+    """[..., n]: what the line that fits all points before x best says at x, from the third point on.
+
+    Level where they have one x between them. Sums start at the first point, so that they lose few digits.
+    """
+    u, v = x - x[..., :1], y - y[..., :1]
+    count = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device).clamp(min=1)
+    mean_u, mean_v, mean_uu, mean_uv = ((term.cumsum(-1) - term) / count for term in (u, v, u * u, u * v))
+    spread = mean_uu - mean_u.square()
+    slope = torch.where(spread > 0, (mean_uv - mean_u * mean_v) / spread, 0)
+    return y[..., :1] + mean_v + slope * (u - mean_u)

@@ -1,0 +1,170 @@
+"""CLRS-Text: algorithms of a textbook, their inputs and answers written out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.plugins.fields import flag, option, size
+from spaces.records import Scalar
+from workers.data.tasks import Batch
+from workers.data.tasks._clrs_algorithms import (
+    Algorithm,
+    BinarySearch,
+    MaximumSubarray,
+    Minimum,
+    Parts,
+    Piece,
+    Sorting,
+    Trace,
+    Traced,
+)
+from workers.data.tasks._clrs_tables import LOOPS, BreadthFirst, LongestCommonSubsequence
+from workers.data.tasks._clrs_traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
+from workers.data.tasks._clrs_writing import ALPHABET, compacted, encoded, written
+from workers.data.tasks._completion import Completion, Examples
+from workers.data.tasks._draws import Split, below, fractions
+from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.tensors import unknown
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "insertion_sort": Sorting(states=insertion_sort, most_states=lambda size: size - 1),
+    "bubble_sort": Sorting(states=bubble_sort, most_states=lambda size: size * (size - 1) // 2),
+    "heapsort": Sorting(states=heapsort, most_states=most_of_heapsort),
+    "quicksort": Sorting(states=quicksort, most_states=lambda size: size * (size + 1) // 2 - 2),
+    "minimum": Minimum(),
+    "binary_search": BinarySearch(),
+    "find_maximum_subarray_kadane": MaximumSubarray(),
+    "bfs": BreadthFirst(),
+    "lcs_length": LongestCommonSubsequence(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClrsText(Completion):
+    r"""An algorithm's input and output as text, one token per character; judged on larger inputs than trained on.
+
+    "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for "[0.544 0.548 0.602 0.715]\n\n". After Markeeva
+    et al., "The CLRS-Text Algorithmic Reasoning Language Benchmark" (arXiv 2406.04229), character by character as
+    version 2.0.3 of its generator (dm-clrs) writes inputs cut to three decimals: the last line break of the question
+    asks, and the answer ends with two. Tokens are the 47 characters of `ALPHABET`, whatever the algorithm. All sorts
+    have the same answers; they differ in their names and their `hints`.
+
+    Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the sizes `farthest`,
+    `farthest` - `stride`, ... down to `smallest`, `size=16`. The size is the number of keys, nodes, or letters of both
+    strings. An example belongs to a split by one of its numbers and the rest (`held_apart`), so that training,
+    validation and conditions are disjoint at every size; few examples of `bfs` and `lcs_length` exist at size 4, 4,096
+    and 256. A held-out input may be another one in another order.
+
+    With `hints`, the sorts and `minimum` also write their steps: ", initial_trace: [...]\ntrace | pred:\n" asks for
+    "[...], [...] | [0.544 ...]\n\n". The answer counts as right only with all its steps.
+
+    Not followed: keys are drawn in thousandths (the generator's keys of `find_maximum_subarray_kadane` are 0 twice as
+    often, and sometimes "-0.0"), and sums are exact, where the generator adds floating-point numbers, so that ties of
+    two parts may go the other way.
+    """
+
+    algorithm: str = option("insertion_sort", tuple(ALGORITHMS))
+    smallest: int = size(4, low=LOOPS, high=100)
+    largest: int = size(8, low=LOOPS, high=100)
+    farthest: int = size(16, low=LOOPS, high=100)
+    stride: int = size(4)
+    hints: bool = flag(False)
+
+    def __post_init__(self) -> None:
+        if not self.smallest <= self.largest <= self.farthest:
+            raise PluginError(
+                f"task.largest: {self.largest} must be at least task.smallest {self.smallest} "
+                f"and at most task.farthest {self.farthest}"
+            )
+        if self.hints and not isinstance(self._algorithm, Traced):
+            choices = ", ".join(name for name, one in ALGORITHMS.items() if isinstance(one, Traced))
+            raise PluginError(f"task.hints: true, but {self.algorithm} has none; choose one of {choices}")
+
+    @property
+    def symbols(self) -> int:
+        return len(ALPHABET)
+
+    @property
+    def context(self) -> int:
+        return self._longest(self.largest)
+
+    @property
+    def longest(self) -> int:
+        return self._longest(self.farthest)
+
+    def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
+        return self._examples(streams, batch, split, self.smallest, self.largest)
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        sizes = range(self.farthest, self.smallest - 1, -self.stride)
+        return {f"size={n}": self.judged_on(self._examples(streams, batch, Split.TEST, n, n)) for n in reversed(sizes)}
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`accuracy`: whether the whole answer is right; `token_accuracy`: the share of its characters that are.
+
+        A character is right if it is the most likely one, given the right ones before it: whole answers are right just
+        if the model writes them by itself, always taking the most likely character.
+        """
+        right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
+        whole = right.all(-1).to(outputs.dtype) + unknown(outputs).sum(-1)
+        return {"accuracy": whole, "token_accuracy": super().metrics(outputs, batch)["accuracy"]}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """`chance`: how often the most frequent answer is right."""
+        return {"chance": _most_frequent(self)}
+
+    @property
+    def _algorithm(self) -> Algorithm:
+        return ALGORITHMS[self.algorithm]
+
+    def _examples(self, streams: Streams, batch: int, split: Split, smallest: int, largest: int) -> Examples:
+        drawn = fractions(streams, batch, 1 + self._algorithm.numbers(largest))
+        sizes = smallest + below(drawn[..., :1], largest - smallest + 1)
+        return self._text(self._algorithm.drawn(drawn[..., 1:], sizes, split), sizes)
+
+    def _text(self, numbers: Tensor, sizes: Tensor) -> Examples:
+        """Examples [L, N, m] of an algorithm in words."""
+        parts, trace = self._algorithm.parts(numbers, sizes), None
+        if self.hints and isinstance(self._algorithm, Traced):
+            trace = self._algorithm.trace(numbers, sizes)
+        question, length = compacted(written(self._question(parts, trace), sizes))
+        answer, answer_length = compacted(written(self._answer(parts, trace), sizes))
+        [asking] = encoded("\n")
+        return Examples(
+            input=question, output=answer, input_length=length - 1, output_length=answer_length, asking=asking
+        )
+
+    def _longest(self, size: int) -> int:
+        """Positions of the longest text of examples of this size."""
+        parts, trace = self._algorithm.longest(size), None
+        if self.hints and isinstance(self._algorithm, Traced):
+            trace = self._algorithm.longest_trace(size)
+        return sum(map(len, self._question(parts, trace) + self._answer(parts, trace))) - 1
+
+    def _question(self, parts: Parts[Piece], trace: Trace[Piece] | None) -> list[str | Piece]:
+        name, asked = f"{self.algorithm}:\n", f"{self._algorithm.asked}:\n"
+        if trace is None:
+            return [name, parts.given, "\n", asked]
+        return [name, parts.given, ", initial_trace: ", trace.start, "\ntrace | ", asked]
+
+    def _answer(self, parts: Parts[Piece], trace: Trace[Piece] | None) -> list[str | Piece]:
+        steps: list[str | Piece] = [] if trace is None else [trace.steps, " | "]
+        return [*steps, parts.answer, "\n\n"]
+
+
+@cache
+def _most_frequent(task: ClrsText) -> float:
+    """The share of the most frequent answer among 1,024 fixed examples of the training sizes."""
+    streams = Streams.of(torch.zeros(1, dtype=torch.int64), Purpose.VALIDATION_DATA, 0)
+    batch = task.validation(streams, 1024)
+    answers = batch["targets"][0].masked_fill(~batch["wanted"][0], task.padding)
+    starts = batch["wanted"][0].int().argmax(-1, keepdim=True)
+    place = (torch.arange(answers.shape[-1]) + starts) % answers.shape[-1]
+    _, counts = answers.gather(-1, place).unique(dim=0, return_counts=True)
+    return float(counts.max()) / len(answers)

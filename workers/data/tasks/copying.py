@@ -1,0 +1,95 @@
+"""Copying: repeat the input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.plugins.fields import size
+from spaces.records import Scalar
+from workers.data.tasks import Batch
+from workers.data.tasks._completion import Completion, Examples
+from workers.data.tasks._draws import Split, below, fractions, held_apart
+from workers.numerics.randomness import Streams
+from workers.numerics.tensors import unknown
+
+SHORTEST = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copying(Completion):
+    """The output is the input; judged on longer inputs than trained on (COPY of paper 002, Table 1).
+
+    Lengths are uniform on 2 .. `length` in training, on 2 .. `validation_length` in validation, and each length from
+    there to `test_length` is a condition of its own, `length=16` ...: Table 1 has 2-10, 2-15 and 16-20. An example of
+    length up to `length` belongs to training or to validation by its first two tokens and the rest (`held_apart`).
+    """
+
+    length: int = size(10, low=SHORTEST)
+    validation_length: int = size(15, low=SHORTEST)
+    test_length: int = size(20, low=SHORTEST)
+    integers: int = size(8, low=4)
+    """Inputs are made of the integers 1 .. n; integer i is token i - 1."""
+
+    def __post_init__(self) -> None:
+        if not self.length <= self.validation_length < self.test_length:
+            raise PluginError(
+                f"task.validation_length: {self.validation_length} must be at least task.length {self.length} "
+                f"and below task.test_length {self.test_length}"
+            )
+
+    @property
+    def symbols(self) -> int:
+        return self.integers
+
+    @property
+    def context(self) -> int:
+        return 2 * self.length
+
+    @property
+    def longest(self) -> int:
+        return 2 * self.test_length
+
+    def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
+        longest = self.length if split is Split.TRAINING else self.validation_length
+        return self._drawn(streams, batch, longest, split)
+
+    def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        """Lengths as in validation, "the non-linearities on 2-15" (paper 002, section 3.1); no validation example."""
+        longest = self.validation_length
+        return self._batch(self._drawn(streams, batch, longest, Split.TRAINING), 2 * longest)
+
+    def _drawn(self, streams: Streams, batch: int, longest: int, split: Split) -> Examples:
+        drawn = fractions(streams, batch, 1 + longest)
+        lengths = SHORTEST + below(drawn[..., :1], longest - SHORTEST + 1)
+        rest = below(drawn[..., 3:], self.integers)
+        unread = torch.arange(SHORTEST, longest, device=drawn.device) >= lengths
+        key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros at its end change no hash
+        pair = held_apart(drawn[..., 1], key, self.integers**2, split)
+        copied = torch.cat([(pair // self.integers)[..., None], (pair % self.integers)[..., None], rest], -1)
+        return self._repeated(copied, lengths)
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        drawn = below(fractions(streams, batch, self.test_length), self.integers)
+        lengths = range(self.validation_length + 1, self.test_length + 1)
+        return {f"length={length}": self.judged_on(self._repeated(drawn[..., :length], length)) for length in lengths}
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`accuracy`: whether all tokens of an output are the most likely ones, given the right tokens before them.
+
+        Sequence-wise, since token-wise accuracy stays high on lengths that a model fails at (paper 002, Appendix B).
+        """
+        right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
+        return {"accuracy": right.all(-1).to(outputs.dtype) + unknown(outputs).sum(-1)}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """Chance is that of tokens guessed one by one, over the lengths of validation."""
+        lengths = range(SHORTEST, self.validation_length + 1)
+        return {"chance": sum(self.integers**-length for length in lengths) / len(lengths)}
+
+    def _repeated(self, copied: Tensor, length: Tensor | int) -> Examples:
+        return Examples(input=copied, output=copied, input_length=length, output_length=length, asking=self.separator)

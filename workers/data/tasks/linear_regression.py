@@ -1,0 +1,211 @@
+"""Linear regression in context: each prompt has a weight vector of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.plugins.fields import knob, size, text
+from spaces.records import Scalar
+from workers.data.tasks import Batch, VectorTask
+from workers.numerics.randomness import Streams
+from workers.numerics.temperature import Prompts, error_curve, fitted
+
+VANISHING = 1e-9
+"""The least ridge penalty, as a part of the mean sum of squares of a coordinate over the pairs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRegression(VectorTask):
+    """Labels y = w . x + e; after l pairs (x_i, y_i) the label of one more input is asked (paper 004, section 3.1).
+
+    Inputs are normal with mean (m, ..., m) and a diagonal covariance of mean eigenvalue `input_scale`, a variance;
+    its eigenvalues are `input_condition` apart, spread evenly in their logarithms, in descending order if below 1. The
+    weights w of a prompt are drawn in the same way, the noise e has the variance `noise`.
+
+    A position is a pair, (x_i, y_i), and the last one the question, (x_q, 0), as in equation 3: the outputs there alone
+    are trained and judged, on a label y_q with its noise. (The GPT-2 of the paper's Appendix K is trained on every
+    prefix of the interleaved sequence instead.)
+
+    `shifts`: further distributions to be judged on, `input_scale=3; noise=2 pairs=40`; what is left out is as in
+    training. All are made of the same random numbers.
+    """
+
+    dimension: int = size(8)
+    pairs: int = size(40, low=2)
+    noise: float = knob(0.5, low=0)
+    input_mean: float = knob(0.0)
+    input_scale: float = knob(1.0, low=0, open_low=True)
+    input_condition: float = knob(1.0, low=0, open_low=True)
+    task_mean: float = knob(0.0)
+    task_scale: float = knob(1.0, low=0, open_low=True)
+    task_condition: float = knob(1.0, low=0, open_low=True)
+    shifts: str = text("")
+
+    def __post_init__(self) -> None:
+        self._conditions()
+
+    @property
+    def context(self) -> int:
+        return self.pairs + 1
+
+    @property
+    def longest(self) -> int:
+        return max(task.context for task in (self, *self._conditions().values()))
+
+    @property
+    def features(self) -> int:
+        return self.dimension + 1
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        inputs, labels = self._drawn(streams, batch)
+        return _asked(inputs, labels)
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        """Beside the prompts: what other predictions make of them, `..._error` [L, N] each."""
+        return self._judged(self, streams, batch)
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        return {name: self._judged(other, streams, batch) for name, other in self._conditions().items()}
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Mean squared error of the label that is asked."""
+        return (outputs[:, -1, 0] - batch["targets"].to(outputs.dtype)).square().mean()
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """`error`: squared, of the model; and on the same prompts the references.
+
+        `bayes_error`: of the posterior mean of w under the distribution that the prompts are from, the least there is
+        (equation 9, but with inputs and labels as they are, as no intercept is unknown). `least_squares_error`: of the
+        least squares solution of least norm. `zero_error`: of 0.
+        `closed_form_error`, `closed_form_optimum` and `closed_form_temperature`: of attention linearised and fitted to
+        the training distribution (`workers.numerics.temperature.fitted`), its expected error at temperature 1, the
+        least that another temperature gives, and that temperature.
+        """
+        references = {name: values for name, values in batch.items() if name not in ("inputs", "targets")}
+        return {"error": (outputs[:, -1, 0] - batch["targets"]).square(), **references}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """`chance`: the expected `zero_error`, E[(w . x)^2] + noise."""
+        one = self.prompts()
+        inputs = one.input_covariance + one.input_mean[..., :, None] * one.input_mean[..., None, :]  # E[x x']
+        return {"chance": float((one.tasks * inputs).sum() + one.noise)}
+
+    def prompts(self, device: torch.device | str = "cpu") -> Prompts:
+        """The distribution, of each lane: tensors [L, ...], or [1, ...] outside the engine."""
+
+        def column(value: float | Tensor) -> Tensor:
+            return torch.as_tensor(value, dtype=torch.float64, device=device).reshape(-1, 1)
+
+        return Prompts(
+            pairs=self.pairs,
+            noise=column(self.noise)[:, 0],
+            input_mean=column(self.input_mean).expand(-1, self.dimension),
+            input_covariance=_covariance(column(self.input_scale), column(self.input_condition), self.dimension),
+            task_mean=column(self.task_mean).expand(-1, self.dimension),
+            task_covariance=_covariance(column(self.task_scale), column(self.task_condition), self.dimension),
+        )
+
+    # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def _drawn(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
+        """Inputs [L, N, l + 1, d] and labels [L, N, l + 1], float64."""
+        size, given = self.dimension, self.prompts(streams.state.device)
+        uniform = streams.uniform(batch, size + self.context * self.features)
+        normal = torch.special.ndtri(uniform)
+        weights = _placed(normal[..., None, :size], given.task_mean, given.task_covariance)  # [L, N, 1, d]
+        rows = normal[..., size:].unflatten(-1, (self.context, self.features))
+        inputs = _placed(rows[..., :size], given.input_mean, given.input_covariance)
+        return inputs, (inputs * weights).sum(-1) + given.noise[:, None, None].sqrt() * rows[..., size]
+
+    def _judged(self, other: LinearRegression, streams: Streams, batch: int) -> Batch:
+        """Prompts of `other`, with the references."""
+        inputs, labels = other._drawn(streams, batch)
+        truth, own = (task.prompts(inputs.device) for task in (other, self))
+        found = {
+            name: ((inputs[..., -1, :] * weights).sum(-1) - labels[..., -1]).square()
+            for name, weights in _predictors(truth, inputs, labels).items()
+        }
+        curve = error_curve(*fitted(own), truth)
+        constants = {
+            "closed_form_error": curve.at(1.0),
+            "closed_form_optimum": curve.at(curve.optimum),
+            "closed_form_temperature": curve.optimum,
+        }
+        found |= {name: value[:, None].expand_as(labels[..., -1]) for name, value in constants.items()}
+        return _asked(inputs, labels) | found
+
+    def _conditions(self) -> Mapping[str, LinearRegression]:
+        """Name of each shift -> the task with its distribution."""
+        names = [" ".join(part.split()) for part in self.shifts.split(";") if part.strip()]
+        return {name: plugins.replaced(self, {**_values(name), "shifts": ""}) for name in names}
+
+
+def _values(shift: str) -> dict[str, Any]:
+    """Field -> value of `input_scale=3 noise=2`; raises PluginError for any other text."""
+    rules = plugins.rules(LinearRegression)
+    known = [name for name in rules if name not in ("dimension", "shifts")]
+    values: dict[str, Any] = {}
+    for item in shift.split():
+        name, _, value = item.partition("=")
+        if name not in known:
+            raise PluginError(f"task.shifts: {item!r} must be NAME=NUMBER; NAME is one of {', '.join(known)}")
+        values[name] = rules[name].check(f"task.shifts: {name}", _number(value))
+    return values
+
+
+def _number(value: str) -> float | str:
+    """The number that a text writes, or else the text, which no rule accepts."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _covariance(scale: Tensor, condition: Tensor, size: int) -> Tensor:
+    """[L, d, d], diagonal, of mean eigenvalue `scale` [L, 1], the last one `condition` [L, 1] times the first."""
+    places = torch.linspace(-0.5, 0.5, size, dtype=torch.float64, device=scale.device)
+    powers = (condition.log() * places).exp()
+    return (scale * powers / powers.mean(-1, keepdim=True)).diag_embed()
+
+
+def _placed(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
+    """Standard normal numbers [L, N, n, d] with this mean [L, d] and this diagonal covariance [L, d, d]."""
+    deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+    return mean[:, None, None] + deviation[:, None, None] * normal
+
+
+def _predictors(truth: Prompts, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """The w [L, N, d] by which each reference predicts, from all pairs but the last."""
+    spread = inputs[..., :-1, :].square().sum(-2).mean(-1, keepdim=True)  # [L, N, 1]
+    least = (VANISHING * spread).expand_as(inputs[..., 0, :])
+    prior = truth.noise[:, None] / truth.task_covariance.diagonal(dim1=-2, dim2=-1)  # [L, d]
+    centre = truth.task_mean[:, None]  # [L, 1, d]
+    return {
+        "bayes_error": _ridge(inputs, labels, torch.maximum(prior[:, None], least), centre),
+        "least_squares_error": _ridge(inputs, labels, least, torch.zeros_like(centre)),
+        "zero_error": torch.zeros_like(least),
+    }
+
+
+def _ridge(inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor) -> Tensor:
+    """The w [L, N, d] of least |y - X w|^2 + sum_i penalty_i (w_i - centre_i)^2 over all pairs but the last."""
+    given, residual = inputs[..., :-1, :], (labels - (inputs * centre[..., None, :]).sum(-1))[..., :-1]
+    normal = given.mT @ given + penalty.diag_embed()
+    return centre + torch.linalg.solve(normal, (given.mT @ residual[..., None])[..., 0])
+
+
+def _asked(inputs: Tensor, labels: Tensor) -> Batch:
+    """The prompts, with the last label for a target and 0 in its place."""
+    shown = torch.nn.functional.pad(labels[..., :-1], (0, 1))
+    return {"inputs": torch.cat([inputs, shown[..., None]], -1).float(), "targets": labels[..., -1]}

@@ -1,0 +1,62 @@
+"""Memorize: a random table from pairs of integers to integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import size
+from spaces.records import Scalar
+from workers.data.tasks import Batch
+from workers.data.tasks._completion import Completion, Examples
+from workers.data.tasks._draws import Split, below, fractions
+from workers.numerics.randomness import Streams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memorize(Completion):
+    """Two integers in 1 .. n are a key, a third one its value, drawn once for each of n^2 keys (paper 002, Table 1).
+
+    Integer i is token i - 1 in all three places; Zhong and Andreas 2024 give the two parts of a key tokens of their
+    own. A training batch draws keys with replacement. There is nothing to generalise to: validation is the whole table,
+    so that accuracy is accuracy on the training set, whatever `training.validation_batch` says. All trials have the
+    same table. Of the 1,024 keys the most frequent value is right for 4.3 %.
+    """
+
+    integers: int = size(32, low=2)
+
+    @property
+    def symbols(self) -> int:
+        return self.integers
+
+    @property
+    def context(self) -> int:
+        return 3
+
+    def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
+        return self._examples(below(fractions(streams, batch), self.integers**2))
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        keys = torch.arange(self.integers**2, device=streams.state.device)
+        return self.judged_on(self._examples(keys.expand(streams.lanes, -1)))
+
+    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+        return {}
+
+    def facts(self) -> Mapping[str, Scalar]:
+        return {"chance": 1 / self.integers}
+
+    def _examples(self, keys: Tensor) -> Examples:
+        pair = torch.stack([keys // self.integers, keys % self.integers], -1)
+        values = _table(self.integers).to(keys.device)[keys]
+        return Examples(input=pair, output=values[..., None], input_length=2, output_length=1, asking=self.separator)
+
+
+@cache
+def _table(integers: int) -> Tensor:
+    """[n^2] the value of each key."""
+    return below(fractions(Streams(state=torch.zeros(1, dtype=torch.int64)), integers**2)[0], integers)

@@ -1,0 +1,94 @@
+"""The set complement task: predict the uniform distribution over the tokens that are not in the input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.plugins import actual
+from spaces.plugins.fields import size
+from spaces.records import Scalar
+from workers.data.tasks import Batch, NextToken
+from workers.numerics.randomness import Streams
+from workers.numerics.tensors import IMPOSSIBLE, cut, mean_of, one_hot
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetComplement(NextToken):
+    """Sequences without repetition, trained on short ones, judged on the longest.
+
+    Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each of the prefixes of length
+    1 .. s predicts the token that follows it (paper 003, 4.4; its loss, 5.3, is the mean over all prefixes). Validation
+    sequences have v - 1 tokens; every prefix is compared with the exact answer, 1 / (v - s') on each absent token
+    (5.2, 5.3). The generalisation gap is v - 1 - s (5.5).
+    """
+
+    length: int = size(low=2, padded=8)
+    vocabulary: int = size(low=3, padded=32)
+
+    def __post_init__(self) -> None:
+        if self.length >= self.vocabulary:
+            raise PluginError(
+                f"task.length: {self.length} must be below task.vocabulary {self.vocabulary}: "
+                "training sequences have length + 1 distinct tokens"
+            )
+
+    @property
+    def tokens(self) -> int:
+        return self.vocabulary
+
+    @property
+    def context(self) -> int:
+        return self.length
+
+    @property
+    def actual_tokens(self) -> int | Tensor:
+        return actual(self, "vocabulary")
+
+    @property
+    def actual_context(self) -> int | Tensor:
+        return actual(self, "length")
+
+    @property
+    def longest(self) -> int:
+        return self.vocabulary - 1
+
+    def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        sequences = self._sequences(streams, batch, self.actual_context + 1, self.length + 1).clamp(min=0)
+        return {"inputs": sequences[..., :-1], "targets": sequences[..., 1:]}
+
+    def validation(self, streams: Streams, batch: int) -> Batch:
+        sequences = self._sequences(streams, batch, self.actual_tokens - 1, self.vocabulary - 1)
+        return {"inputs": sequences.clamp(min=0)}
+
+    def _sequences(self, streams: Streams, batch: int, length: int | Tensor, padded_length: int) -> Tensor:
+        """[L, N, padded_length] distinct tokens, of padded sequences -1 from `length` on."""
+        tokens = self.actual_tokens
+        if isinstance(tokens, int) or isinstance(length, int):
+            return streams.permutations(batch, self.vocabulary, padded_length)
+        return streams.padded_permutations(batch, tokens, length, self.vocabulary, padded_length)
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each sequence.
+
+        A tie for the largest logit goes to the lowest token, as numpy's argmax has it.
+        """
+        tokens = self.actual_tokens
+        logits = cut(outputs, tokens, IMPOSSIBLE)
+        seen = one_hot(batch["inputs"], self.vocabulary, logits.dtype).cumsum(-2)  # [N, s, v] 1 where illegal
+        absent = cut(1 - seen, tokens, 0)
+        probabilities = logits.softmax(-1)
+        exact = absent / absent.sum(-1, keepdim=True)
+        best = one_hot(logits.argmax(-1), self.vocabulary, logits.dtype)
+        return {
+            "tvd": mean_of(0.5 * (probabilities - exact).abs().sum(-1), tokens - 1),
+            "itp": mean_of((probabilities * seen).sum(-1), tokens - 1),
+            "itr": mean_of((best * seen).sum(-1), tokens - 1),
+        }
+
+    def facts(self) -> Mapping[str, Scalar]:
+        """`chance`: TVD, ITP and ITR of the uniform guess, the mean of s' / v over the prefixes s' = 1 .. v - 1."""
+        return {"generalisation_gap": self.vocabulary - 1 - self.length, "chance": 0.5}

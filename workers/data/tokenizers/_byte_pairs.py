@@ -1,0 +1,47 @@
+"""The one door to the package tokenizers, which is loaded where a byte-pair encoding is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from spaces.errors import PluginError
+from workers.data.tokenizers import HasFile
+
+_ENDS = ("<|endoftext|>", "<|end|>")
+"""What the token after each text is called: as by GPT-2, unless the vocabulary has that already."""
+
+
+def library() -> Any:
+    """The package tokenizers; raises PluginError that names the extra to install."""
+    try:
+        return import_module("tokenizers")
+    except ImportError as error:
+        raise PluginError(
+            "task.tokenizer: byte pairs need the package tokenizers; pip install 'graft-search[language]', "
+            "or choose character"
+        ) from error
+
+
+class BytePairs(HasFile):
+    """A tokenizer of the package, from its JSON."""
+
+    def __init__(self, learned: str) -> None:
+        self._tokenizer = library().Tokenizer.from_str(learned)
+
+    @property
+    def size(self) -> int:
+        return self._tokenizer.get_vocab_size()
+
+    def encode(self, text: str) -> Sequence[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def file(self) -> tuple[str, str]:
+        longer = library().Tokenizer.from_str(self._tokenizer.to_str())
+        end = next(name for name in _ENDS if longer.token_to_id(name) is None)
+        longer.add_special_tokens([end])
+        return longer.to_str(), end
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(tokens), skip_special_tokens=False)

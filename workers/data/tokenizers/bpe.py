@@ -1,0 +1,36 @@
+"""Byte-pair encoding, learned from the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spaces.plugins.fields import size
+from workers.data.tokenizers import Encoder, Tokenizer
+from workers.data.tokenizers._byte_pairs import BytePairs, library
+
+
+@dataclass(frozen=True, kw_only=True)
+class BytePairEncoding(Tokenizer):
+    """The 256 bytes, then the pair that is most frequent becomes a token, until there are `vocabulary`, as in GPT-2.
+
+    Source: Gage 1994; Sennrich et al. 2016; Radford et al. 2019, section 2.2. Needs the package tokenizers.
+    """
+
+    vocabulary: int = size(4096, low=256)
+
+    def learned(self, documents: Iterable[str]) -> str:
+        package = library()
+        tokenizer = package.Tokenizer(package.models.BPE())
+        tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = package.decoders.ByteLevel()
+        trainer = package.trainers.BpeTrainer(
+            vocab_size=self.vocabulary,
+            initial_alphabet=package.pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(documents, trainer)
+        return tokenizer.to_str()
+
+    def encoder(self, learned: str) -> Encoder:
+        return BytePairs(learned)

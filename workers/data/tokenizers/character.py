@@ -1,0 +1,37 @@
+"""One token for each character."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from workers.data.tokenizers import Encoder, Tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Character(Tokenizer):
+    """Each character of the training part is a token, in the order of their code points."""
+
+    def learned(self, documents: Iterable[str]) -> str:
+        return "".join(sorted(set[str]().union(*documents)))
+
+    def encoder(self, learned: str) -> Encoder:
+        return Characters(learned)
+
+
+class Characters(Encoder):
+    """Character -> its place in `alphabet`."""
+
+    def __init__(self, alphabet: str) -> None:
+        self._alphabet = alphabet
+        self._places = {character: place for place, character in enumerate(alphabet)}
+
+    @property
+    def size(self) -> int:
+        return len(self._alphabet)
+
+    def encode(self, text: str) -> Sequence[int]:
+        return [place for character in text if (place := self._places.get(character)) is not None]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(self._alphabet[token] for token in tokens)

@@ -1,0 +1,1 @@
+"""The pack engine: many trials trained together on one device, with their evaluation, checkpoints, memory and width."""

@@ -1,0 +1,206 @@
+"""A trained trial's weights as files that other programs read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spaces.errors import StudyError
+from spaces.messages import unknown
+from spaces.plugins import name_of
+from workers.data.tasks.language import Language
+from workers.data.tokenizers import HasFile
+from workers.networks.activations import Activation
+from workers.networks.activations.gelu import Gelu
+from workers.networks.activations.identity import Identity
+from workers.networks.activations.relu import Relu
+from workers.networks.activations.relu_squared import ReluSquared
+from workers.networks.activations.tanh import Tanh
+from workers.networks.models.transformer import Transformer
+from workers.networks.scorers.softmax import Softmax
+from workers.numerics.parameters import within
+from workers.training.averaging import RAW
+from workers.training.recipe import Recipe
+
+Arrays = Mapping[str, np.ndarray]
+
+ACTIVATIONS: Mapping[type[Activation], str] = {
+    Gelu: "gelu",  # with `form: tanh` gelu_new
+    Identity: "linear",
+    Relu: "relu",
+    ReluSquared: "relu2",
+    Tanh: "tanh",
+}
+"""Ours -> theirs, of those that are the same function."""
+UNREACHED = 1e4
+"""How far below zero the logit of a token is that a trial never saw."""
+POSITIONS = ("learned", "none", "sinusoidal")
+"""Positions that are added to embeddings, and so are a table."""
+
+
+def write_safetensors(path: Path, weights: Arrays) -> None:
+    """One file with every parameter under its name."""
+    save_file = _saver()
+    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path)
+
+
+def check_package() -> None:
+    """Raise StudyError if the package that writes weights is not there."""
+    _saver()
+
+
+def check_variant(config: Mapping[str, Any], variant: str) -> None:
+    """Raise StudyError with the choices if a trial of this configuration has no such variant of its parameters."""
+    known = [one.label for one in (RAW, *Recipe.of(config).averaging.variants)]
+    if variant not in known:
+        raise StudyError(f"--variant: {unknown('variant of this trial', variant, known)}")
+
+
+def check_gpt2(config: Mapping[str, Any]) -> None:
+    """Raise StudyError that names everything in which the architecture of a trial is not GPT-2's."""
+    if reasons := list(_obstacles(Recipe.of(config))):
+        raise StudyError("the trial is no GPT-2: " + "; ".join(reasons))
+
+
+def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None:
+    """A folder that `transformers.GPT2LMHeadModel.from_pretrained` reads, of a trial that `check_gpt2` lets pass.
+
+    A trial of the language task with byte pairs goes with its tokenizer, as lm-evaluation-harness needs it.
+    """
+    save_file, recipe = _saver(), Recipe.of(config)
+    settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
+        settings |= {"vocab_size": encoder.size + 1, "bos_token_id": encoder.size, "eos_token_id": encoder.size}
+        _widen(tensors, recipe.task.tokenised.kept, encoder.size)
+        text, end = encoder.file()
+        (folder / "tokenizer.json").write_text(text)
+        tokens = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "bos_token": end}
+        (folder / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
+    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _saver() -> Any:
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise StudyError("writing weights needs the package safetensors: pip install safetensors") from error
+    return save_file
+
+
+def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Configuration and tensors, by the names of the transformers package."""
+    model = recipe.model
+    assert isinstance(model, Transformer)
+    length = weights["position.table"].shape[0] if "position.table" in weights else recipe.task.longest
+    positions = model.position.placed(torch.zeros(length, model.width), within("position", weights))
+    tensors = {"transformer.wte.weight": weights["embedding"], "transformer.wpe.weight": positions}
+    for layer in range(model.depth):
+        tensors |= {
+            f"transformer.h.{layer}.{name}": tensor
+            for name, tensor in _layer(model, within(f"layers.{layer}", weights)).items()
+        }
+    tensors |= _with_bias("transformer.ln_f", weights, "norm", model.width)
+    if not model.tied:
+        tensors["lm_head.weight"] = weights["unembedding"].mT
+    return _settings(model, tokens=weights["embedding"].shape[0], length=length), tensors
+
+
+def _widen(tensors: dict[str, Tensor], kept: Sequence[int], size: int) -> None:
+    """Give embedding and unembedding a row for each of `size` tokens of the encoder, then one for the end of a text.
+
+    A token that the trial has dropped gets a logit that nothing else reaches: LayerNorm's output z has the sum 0, so
+    that the product of g z + b with 1 / g is always the sum of b / g; a row is that vector, scaled to -UNREACHED. Where
+    b is 0 there is no such row, and its logit is 0.
+    """
+    gain, bias = tensors["transformer.ln_f.weight"].double(), tensors["transformer.ln_f.bias"].double()
+    level = (bias / gain).sum()
+    never = (-UNREACHED / level / gain if level else torch.zeros_like(gain)).to(bias.dtype)
+    for name in ("transformer.wte.weight", "lm_head.weight"):
+        if name in tensors:
+            rows = tensors[name]
+            tensors[name] = never.to(rows.dtype).expand(size + 1, -1).clone()
+            tensors[name][[*kept, size]] = rows
+
+
+def _layer(model: Transformer, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """One block; its temperature is multiplied into the queries."""
+    assert isinstance(model.scorer, Softmax)
+    packed = _with_bias("attn.c_attn", own, "query_key_value", 3 * model.width)
+    for tensor in packed.values():
+        tensor[..., : model.width] /= model.scorer.temperature
+    return {
+        **_with_bias("ln_1", own, "attention_norm", model.width),
+        **packed,
+        **_with_bias("attn.c_proj", own, "output", model.width),
+        **_with_bias("ln_2", own, "mlp_norm", model.width),
+        **_with_bias("mlp.c_fc", own, "mlp_in", model.mlp_multiple * model.width),
+        **_with_bias("mlp.c_proj", own, "mlp_out", model.width),
+    }
+
+
+def _with_bias(theirs: str, own: Mapping[str, Tensor], ours: str, outputs: int) -> dict[str, Tensor]:
+    """A map or a norm; without a bias it has one of zeros."""
+    bias = own[f"{ours}_bias"] if f"{ours}_bias" in own else torch.zeros(outputs)
+    return {f"{theirs}.weight": own[ours].clone(), f"{theirs}.bias": bias.clone()}
+
+
+def _settings(model: Transformer, *, tokens: int, length: int) -> dict[str, Any]:
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": tokens,
+        "n_positions": length,
+        "n_embd": model.width,
+        "n_layer": model.depth,
+        "n_head": model.heads,
+        "n_inner": model.mlp_multiple * model.width,
+        "activation_function": _activation(model.activation),
+        "layer_norm_epsilon": model.norm_epsilon,
+        "tie_word_embeddings": model.tied,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def _activation(activation: Activation) -> str:
+    approximate = isinstance(activation, Gelu) and activation.form == "tanh"
+    return "gelu_new" if approximate else ACTIVATIONS[type(activation)]
+
+
+def _obstacles(recipe: Recipe) -> Iterator[str]:
+    """In what the trial's architecture is not GPT-2's, each with what it would have to be."""
+    model = recipe.model
+    if not isinstance(model, Transformer):
+        yield f"model.name is {name_of(model)}, must be transformer"
+        return
+    if not model.pre_norm:
+        yield "model.pre_norm is false, must be true"
+    if model.norm != "layer_norm":
+        yield f"model.norm is {model.norm}, must be layer_norm"
+    if model.query_key_norm:
+        yield "model.query_key_norm is true, must be false"
+    if model.canon != "none":
+        yield f"model.canon is {model.canon}, must be none"
+    if model.logit_cap:
+        yield f"model.logit_cap is {model.logit_cap:g}, must be 0"
+    if not model.mlp_multiple:
+        yield "model.mlp_multiple is 0, must be at least 1"
+    if not isinstance(model.scorer, Softmax):
+        yield f"model.scorer is {name_of(model.scorer)}, must be softmax"
+    if type(model.activation) not in ACTIVATIONS:
+        allowed = ", ".join(sorted(member.__module__.rpartition(".")[2] for member in ACTIVATIONS))
+        yield f"model.activation is {name_of(model.activation)}, must be one of {allowed}"
+    if name_of(model.position) not in POSITIONS:
+        yield f"model.position is {name_of(model.position)}, must be one of {', '.join(POSITIONS)}"

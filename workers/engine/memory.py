@@ -1,0 +1,124 @@
+"""Memory: what a device has free, what a lane of a pack needs, and how to tell that there was too little."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from spaces import plugins
+from spaces.messages import shortened
+from workers.networks.models import in_use
+from workers.numerics.layout import Layout
+from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.tracing import tree_leaves
+from workers.training.recipe import Recipe, begin, layout_of
+
+_PHRASES = (
+    "can't allocate memory",
+    "Storage size calculation overflowed",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+"""How torch's plain RuntimeErrors say it; those of its CUDA allocator have a class of their own."""
+HELD = 12
+"""Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
+_CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
+"""Controller -> files of limit and usage: of the one hierarchy of version 2, and of version 1."""
+
+
+Result = TypeVar("Result")
+
+
+class Shortage(NamedTuple):
+    """That memory ran out, in torch's words."""
+
+    reason: str
+
+
+def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
+    """What `act` returns, or how memory ran out in it; other errors go through."""
+    try:
+        return act()
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        reason = shortened(str(error) or type(error).__name__, 200)
+    if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
+        torch.cuda.empty_cache()
+    return Shortage(reason)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
+    )
+
+
+def free_bytes(device: str) -> int:
+    """What this process could still allocate on a device: of a CPU what neither the machine nor a cgroup denies."""
+    if torch.device(device).type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min([_machine_free(Path("/proc/meminfo")), *cgroup_free(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _machine_free(meminfo: Path) -> int:
+    with suppress(OSError):
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
+
+
+def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
+    """Bytes left below the limit of each memory cgroup that this process is in, directly or not.
+
+    `membership` has lines `number:controllers:path` as /proc/self/cgroup has; `mount` holds the hierarchies.
+    """
+    with suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _, controller, path = line.split(":", 2)
+            for folder in (mount / controller / path.lstrip("/"), *(mount / controller / path.lstrip("/")).parents):
+                if controller in _CGROUP_FILES and folder.is_relative_to(mount):
+                    with suppress(OSError, ValueError):  # no such folder in this container; `max`: no limit
+                        limit, usage = (int((folder / name).read_text()) for name in _CGROUP_FILES[controller])
+                        yield max(0, limit - usage)
+
+
+def lane_bytes(recipe: Recipe) -> int:
+    """About what training and validation need for each lane at most: the state before and after a step, activations.
+
+    Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
+    """
+    sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
+    recipe = recipe.padded()
+    layout = layout_of(recipe)
+    flat = torch.zeros(layout.total, dtype=recipe.dtype)
+    state = sum(leaf.nbytes for leaf in tree_leaves(begin(recipe, layout, flat)))
+    zero = torch.zeros(1, dtype=torch.int64)
+    own, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
+    drawn = own.training(streams, recipe.training.batch, zero)
+    batch = {name: tensor[0] for name, tensor in drawn.items()}
+    model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
+    weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
+        del loss  # held until here, so that no two activations had the same address
+    sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
+    masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))
+    return 2 * state + recipe.learning.passes * HELD * sum(kept.values()) + masks

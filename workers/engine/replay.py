@@ -1,0 +1,78 @@
+"""One trial trained again, alone: the numbers that it gives do not depend on where it trained before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from spaces.errors import StudyError
+from spaces.messages import unknown
+from spaces.records import Report, Trial
+from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
+from workers.engine.process import prepare
+from workers.networks.scorers import scaled_logits
+from workers.numerics.temperature import refit
+from workers.training.recipe import Recipe, judged_on
+
+Watch = Callable[[int], None]
+"""Called with the step reached, at least every CHECK_STEPS steps."""
+
+
+def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Report]:
+    """Train a trial from its step 0 for `steps` steps, fewer if it ends before, in a pack that it has for itself.
+
+    Returns its reports in the order of steps; the last one tells of its divergence, if it diverges.
+    """
+    return _trained(trial, steps, device, watch)[1]
+
+
+def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch) -> dict[str, np.ndarray]:
+    """The trial's parameters by name after `steps` steps, trained again from its step 0.
+
+    `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`).
+    """
+    pack, _ = _trained(trial, steps, device, watch)
+    return {name: tensor.cpu().numpy() for name, tensor in pack.weights(0, trial)[variant].items()}
+
+
+def refitted(trial: Trial, *, condition: str, steps: int, device: str, watch: Watch) -> dict[str, float]:
+    """Coefficients a4 .. a0 of adaptive temperature for the trial's last layer, all heads together (paper 001, App. F).
+
+    From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
+    if it does not, if the model shows no attention, or if too few queries miss.
+    """
+    recipe = Recipe.of(trial.config)
+    sets = judged_on(recipe.task, torch.tensor([trial.seed]), recipe.training.validation_batch)
+    if condition not in sets:
+        raise StudyError(f"--condition: {unknown('condition of this task', condition, filter(None, sets))}")
+    batch = {name: tensor[0] for name, tensor in sets[condition].items()}
+    if "relevant" not in batch:
+        raise StudyError("the task does not say which item is to be found; max_retrieval and haystack do")
+    pack, _ = _trained(trial, steps, device, watch)
+    named = {name: tensor.cpu() for name, tensor in pack.weights(0, trial)["raw"].items()}
+    layers = recipe.model.attention(named, batch)
+    if not layers:
+        raise StudyError("the model shows no attention")
+    logits = scaled_logits(layers[-1].query, layers[-1].key)[..., -1, :]  # [N, h, k] of the last query
+    logits = logits.masked_fill(~layers[-1].visible[..., -1, :].expand_as(logits), -torch.inf)
+    target = batch["relevant"].int().argmax(-1)[:, None].expand(logits.shape[:-1])
+    try:
+        return refit(logits.flatten(0, 1), target.flatten())
+    except ValueError as error:
+        raise StudyError(str(error)) from error
+
+
+def _trained(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:
+    """The trial is in lane 0."""
+    prepare()
+    pack = Pack(trial, width=NARROWEST, device=device)
+    pack.place([trial])
+    reports: list[Report] = []
+    made = 0
+    while pack.running and made < steps:
+        reports += pack.train(min(CHECK_STEPS, steps - made))
+        made += pack.take_counts()[0]
+        watch(made)
+    return pack, reports

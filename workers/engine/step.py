@@ -1,0 +1,110 @@
+"""One training step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
+
+`TracedStep` stacks `workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. `FusedStep` takes
+loss and gradient from the model's own rewrite, where it has one for this task and device, and traces the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from workers.data.tasks import Batch
+from workers.networks.models import FusedGradient, Site
+from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
+from workers.numerics.tracing import Traced
+from workers.training.recipe import Recipe, State, advance, layout_of, update_key, updated
+
+Knobs = dict[str, Tensor]
+"""Dotted path -> one value [L] per lane, float64."""
+
+
+class Step(Protocol):
+    """A training step of L lanes, each on its own batch and from its own streams."""
+
+    @property
+    def width_seconds(self) -> float:
+        """What the last new number of lanes cost; 0 while none is known to have cost anything."""
+        ...
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        """The state after the step; the argument is left as it was."""
+        ...
+
+
+def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step:
+    """The fastest step for trials of this structure on this device."""
+    fused = recipe.model.fused(recipe.task, recipe.dtype, device) if recipe.learning.is_plain else None
+    return FusedStep(recipe, device, fused) if fused else TracedStep(recipe, structure, device)
+
+
+class TracedStep:
+    """The step of one trial, stacked over lanes and replayed as a flat list of tensor operations."""
+
+    def __init__(self, recipe: Recipe, structure: str, device: torch.device) -> None:
+        self._recipe = recipe
+        self._layout = layout_of(recipe, device)
+        self._step = Traced(("step", structure, str(device)), vmap(self._one))
+
+    @property
+    def width_seconds(self) -> float:
+        return self._step.seconds
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        return self._step(knobs, state, batch, self._masks(knobs, seeds, state, batch))
+
+    def _one(self, knobs: Knobs, state: State, batch: Batch, keep: Batch) -> State:
+        return advance(self._recipe.bind(knobs), self._layout, state, batch, keep)
+
+    def _masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
+        sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
+        streams = _streams(seeds, state, len(sites))
+        return {
+            name: _mask(stream, stacked[name])
+            for stream, (name, site) in zip(streams, sites.items(), strict=True)
+            if site.rate
+        }
+
+
+class FusedStep:
+    """Loss and gradient by the model's own code, lane by lane; clipping, optimizer and average traced."""
+
+    def __init__(self, recipe: Recipe, device: torch.device, fused: FusedGradient) -> None:
+        self._recipe = recipe
+        self._gradient = fused
+        self._layout = layout_of(recipe, device)
+        self._update = Traced(("update", update_key(recipe), str(device)), vmap(self._one))
+
+    @property
+    def width_seconds(self) -> float:
+        return self._update.seconds
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        recipe = self._recipe.bind(knobs)
+        streams = _streams(seeds, state, len(_sites(self._recipe, batch)))
+        gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters, batch, streams)
+        return self._update(knobs, state, gradient, loss)
+
+    def _one(self, knobs: Knobs, state: State, gradient: Tensor, loss: Tensor) -> State:
+        return updated(self._recipe.bind(knobs), self._layout, state, gradient, loss)
+
+
+def _sites(recipe: Recipe, batch: Batch) -> dict[str, Site]:
+    return dict(recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[2]))
+
+
+def _mask(streams: Streams, site: Site) -> Tensor:
+    """[L, ...] what a site keeps; its rate [L]."""
+    rates = torch.as_tensor(site.rate)
+    if site.actual:
+        return padded_keep_mask(streams, rates, site.shape, site.actual)
+    return keep_mask(streams, rates, *site.shape)
+
+
+def _streams(seeds: Tensor, state: State, sites: int) -> Sequence[Streams]:
+    """The streams of the model's dropout sites, each in its place whether or not the site is in use."""
+    return [Streams.of(seeds, Purpose.DROPOUT, state.step, site) for site in range(sites)]

@@ -1,0 +1,86 @@
+"""How fast this device trains a given trial, by training it for a moment."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable
+
+import torch
+
+from spaces.records import Trial
+from workers.engine.pack import Pack
+from workers.training.recipe import Recipe, judged, judged_on, layout_of
+
+WARM_UP_STEPS = 3
+STEPS_BETWEEN_LOOKS = 10
+BURST_SECONDS = 0.05
+
+
+def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: float = 1.0) -> float:
+    """Training steps of single models per second, validations included, in a pack of `width` lanes of this trial.
+
+    One worker's rate: a CPU has a worker per core.
+    """
+    every = trial.config["training"]["validate_every"]
+    pack = _pack_of_copies(trial, width, device)
+    pack.train(WARM_UP_STEPS)
+    start, steps = time.perf_counter(), 0
+    while ((elapsed := time.perf_counter() - start) < seconds and pack.running) or not steps:
+        pack.train(STEPS_BETWEEN_LOOKS)
+        steps += STEPS_BETWEEN_LOOKS
+    validation = _seconds_to_validate(pack) if pack.running else 0.0  # lanes that diverged are gone
+    return width / (elapsed / steps + validation / every)
+
+
+def metrics_a_validation(trial: Trial) -> int:
+    """How many metrics a trial reports each time, the mean training loss included; from sets of two sequences."""
+    recipe = Recipe.of(trial.config)
+    layout, seeds = layout_of(recipe), torch.tensor([trial.seed])
+    parameters = layout.initial(seeds)[0].to(recipe.dtype)
+    sets, found = judged_on(recipe.task, seeds, 2), 0
+    for model, whole in itertools.product(recipe.model.evaluations().values(), sets.values()):
+        batch = {name: tensor[0, : max(2, recipe.task.judged_together)] for name, tensor in whole.items()}
+        metrics = judged(recipe, layout, model, parameters, batch)
+        found += len(recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}))
+    return found * (1 + len(recipe.averaging.variants)) + 1
+
+
+def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
+    """Training steps of single models per second in the fastest of several bursts: what else runs only slows it.
+
+    On a CPU seconds are those of this thread, which does all of a worker's work there: other programs do not count. No
+    validation, which would have to be recorded for each width.
+    """
+    clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
+    pack = _pack_of_copies(trial, width, device)
+    pack.train(1)  # records the step
+    fastest = _seconds_a_step(pack, 1, clock)
+    burst = max(1, min(50, int(BURST_SECONDS / fastest)))
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        fastest = min(fastest, _seconds_a_step(pack, burst, clock))
+    return width / fastest
+
+
+def _seconds_a_step(pack: Pack, steps: int, clock: Callable[[], float]) -> float:
+    start = clock()
+    pack.train(steps)
+    return (clock() - start) / steps
+
+
+def _seconds_to_validate(pack: Pack) -> float:
+    pack.evaluate(pack.running)  # records the validation
+    start = time.perf_counter()
+    pack.evaluate(pack.running)
+    return time.perf_counter() - start
+
+
+def _pack_of_copies(trial: Trial, width: int, device: str) -> Pack:
+    """A pack that never reports."""
+    config = {**trial.config, "training": {**trial.config["training"], "steps": 10**9, "validate_every": 10**9}}
+    copies = [dataclasses.replace(trial, number=n, seed=n, config=config, lineage=()) for n in range(width)]
+    pack = Pack(copies[0], width=width, device=device)
+    pack.place(copies)
+    return pack

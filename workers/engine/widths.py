@@ -1,0 +1,148 @@
+"""How many lanes a pack should have: tried on the device, and remembered for structures of the same size.
+
+Widths 2, 4, 8, ... are tried with copies of a trial, until doubling twice has gained less than 5 % or memory ends. The
+width is then the narrowest that is within 5 % of the fastest: fewer lanes need less memory, and let a search decide
+sooner. A structure counts as of the same size when a lane of it needs as many bytes, to the next power of two, and is
+computed by the same kind of step on the same kind of device; so a few entries serve a search of hundreds of shapes.
+
+What trying may cost: a worker tries one width at a time, and only when 2 % of the time that it has trained pays for it
+(what the last width cost, twice; at first a second). Until all are tried it takes the device's default width. One that
+turns out dearer is paid off before the next.
+
+A worker widens its packs by portions of that default, and only while the queue is long (`workers.pool.worker`): in
+small studies, and near the end of large ones, workers share what is left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import final
+
+import torch
+
+from spaces.records import Trial
+from workers.engine.devices import default_workers, device_name
+from workers.engine.measurements import Rates, Remembered
+from workers.engine.memory import Shortage, attempt, free_bytes, lane_bytes
+from workers.engine.pack import NARROWEST
+from workers.engine.step import step_of
+from workers.engine.timing import best_rate
+from workers.numerics.native import cache_folder
+from workers.training.recipe import Recipe
+
+TOLERANCE = 0.05
+WIDEST = 4096
+PAID = 0.02
+FIRST_SECONDS = 1.0
+FREE_SHARE = 0.8
+"""Of free memory, how much the lanes of a pack may be predicted to need."""
+KINDS_KEPT = 1024
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Workers of one process that try widths together would measure one another."""
+
+
+def knee(rates: Rates) -> int:
+    """The narrowest width whose rate is within 5 % of the best; of no rates the narrowest there is."""
+    best = max(rates.values(), default=0.0)
+    return min((width for width, rate in rates.items() if rate >= (1 - TOLERANCE) * best), default=NARROWEST)
+
+
+def next_width(rates: Rates, most: int) -> int | None:
+    """The width to try next, at most `most`; None when doubling on would not pay."""
+    if not rates:
+        return NARROWEST if most >= NARROWEST else None
+    widest = max(rates)
+    before = [rate for width, rate in rates.items() if 4 * width <= widest]
+    flat = bool(before) and max(rates.values()) < (1 + TOLERANCE) * max(before)
+    return None if flat or 2 * widest > most else 2 * widest
+
+
+@final
+@dataclass(kw_only=True)
+class FoundWidths:
+    """One worker's knowledge of the widths that suit its device, and what it may still spend on more."""
+
+    device: str
+    remembered: Remembered = field(default_factory=lambda: Remembered(cache_folder() / "widths.json"))
+    rate_of: Callable[[Trial, int, str], float] = best_rate
+    """Model-steps per second of a pack of copies of a trial, of that many lanes, on a device."""
+    clock: Callable[[], float] = time.perf_counter
+    _purse: float = 0.0
+    _kinds: dict[str, str] = field(default_factory=dict[str, str])
+    """Structure -> what is remembered of its like under this key."""
+    _most: dict[str, int] = field(default_factory=dict[str, int])
+    """Key -> the widest that memory has room for."""
+    _known: dict[str, int] = field(default_factory=dict[str, int])
+    """Key -> the width, once all are tried."""
+    _cost: dict[str, float] = field(default_factory=dict[str, float])
+    """Key -> seconds that the last width took to try."""
+
+    def trained(self, seconds: float) -> None:
+        """So long was trained: a fiftieth of it may go into trying widths."""
+        self._purse += PAID * seconds
+
+    def found(self, trial: Trial) -> int | None:
+        """The width for trials of this structure, from 2; None while it is not known. May try one width first."""
+        key = self._key(trial)
+        if key not in self._known:
+            width = next_width(self.rates(trial), self._most[key])
+            if width and self._affords(key) and _ONE_AT_A_TIME.acquire(blocking=False):
+                try:
+                    self._try(trial, key, width)
+                finally:
+                    _ONE_AT_A_TIME.release()
+            rates = self.rates(trial)
+            if next_width(rates, self._most[key]) is None:
+                self._known[key] = knee(rates)
+        return self._known.get(key)
+
+    def explore(self, trial: Trial) -> None:
+        """Try widths for this structure until its own is found, or no more can be paid for."""
+        before = -1
+        while self.found(trial) is None and len(self.rates(trial)) > before:
+            before = len(self.rates(trial))
+
+    def rates(self, trial: Trial) -> Rates:
+        """What is known of this structure's like, for widths that memory has room for."""
+        key = self._key(trial)
+        return {width: rate for width, rate in self.remembered.rates(key).items() if width <= self._most[key]}
+
+    def _affords(self, key: str) -> bool:
+        return self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
+
+    def _try(self, trial: Trial, key: str, width: int) -> None:
+        start = self.clock()
+        rate = attempt(lambda: self.rate_of(trial, width, self.device), self.device)
+        self._cost[key] = self.clock() - start
+        self._purse -= self._cost[key]
+        if isinstance(rate, Shortage):
+            self._most[key] = width // 2
+        else:
+            self.remembered.add(key, width, rate)
+
+    def _key(self, trial: Trial) -> str:
+        key = self._kinds.get(trial.structure)
+        if key is None:
+            recipe = Recipe.of(trial.config)
+            needed = lane_bytes(recipe)
+            step = type(step_of(recipe, trial.structure, torch.device(self.device))).__name__
+            key = f"{_versions()}; {device_name(self.device)}; {step}, 2^{(needed - 1).bit_length()} bytes a lane"
+            if len(self._kinds) >= KINDS_KEPT:
+                self._kinds.clear()
+            self._kinds[trial.structure] = key
+            room = FREE_SHARE * free_bytes(self.device) / default_workers(self.device)
+            self._most.setdefault(key, min(WIDEST, int(room // needed)))
+        return key
+
+
+def _versions() -> str:
+    try:
+        graft = metadata.version("graft-search")
+    except metadata.PackageNotFoundError:
+        graft = "of no version"
+    return f"graft {graft}, torch {torch.__version__}"

@@ -1,0 +1,77 @@
+"""A learned linear spline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.messages import shortened
+from spaces.plugins.fields import flag, knob, option, size, text
+from workers.networks.activations import Activation
+from workers.networks.activations._spline import interpolated, positions, symmetrised
+from workers.numerics.parameters import Constant, Given, Parameter, Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spline(Activation):
+    """Straight lines between learned values at evenly spaced knots, constant beyond the range [low, high].
+
+    The values are learned, from where they start, or `frozen`, as an architecture that was found before. `symmetrised`:
+    the given values are averaged with their own mirror image first, as Appendix D cleans learned splines. Source: paper
+    002, section 2 and Appendices B and D. 121 knots on [-20, 20] are 1/3 apart, 361 are 1/9 apart: the two
+    spacings of its Table 4 (its "122 points for a spacing of 1/3" is one too many).
+    """
+
+    knots: int = size(121, low=2)
+    low: float = knob(-20.0)
+    high: float = knob(20.0)
+    start: str = option("gelu", ("gelu", "zero", "given"))
+    values: str = text("", start=True)
+    """With `start: given`: one number for each knot, with spaces between."""
+    symmetrised: bool = flag(False)
+    frozen: bool = flag(False)
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            raise PluginError(f"model.activation.low: {self.low:g} must be below model.activation.high {self.high:g}")
+        if self.start != "given" and (self.values or self.symmetrised or self.frozen):
+            raise PluginError(
+                f"model.activation.start: {self.start!r} must be 'given' with values, symmetrised or frozen"
+            )
+        if self.start == "given" and len(self._given) != self.knots:
+            raise PluginError(f"model.activation.values: {len(self._given)} numbers must be {self.knots}, one a knot")
+
+    def parameters(self) -> Mapping[str, Parameter]:
+        knots = Parameter(shape=(self.knots,), start=self._start(), decay=False, frozen=self.frozen, architecture=True)
+        return {"knots": knots}
+
+    def apply(self, values: Tensor, learned: Parameters) -> Tensor:
+        return interpolated(values, learned["knots"], self.low, self.high)
+
+    @property
+    def _given(self) -> tuple[float, ...]:
+        """The given values, as they start; raises PluginError for a text that is no list of numbers."""
+        try:
+            numbers = tuple(map(float, self.values.split()))
+        except ValueError as error:
+            raise PluginError(f"model.activation.values: {shortened(self.values)!r} must be numbers") from error
+        if not all(map(math.isfinite, numbers)) or (self.symmetrised and not any(numbers)):
+            raise PluginError(f"model.activation.values: {shortened(self.values)!r} must be finite numbers, not all 0")
+        exact = torch.tensor(numbers, dtype=torch.float64)
+        return tuple(symmetrised(exact).knots.tolist()) if self.symmetrised else numbers
+
+    def _start(self) -> Constant | Given:
+        if self.start == "zero":
+            return Constant(value=0)
+        if self.start == "given":
+            return Given(numbers=self._given)
+        return Given(numbers=tuple(_gelu(x) for x in positions(self.knots, self.low, self.high).tolist()))
+
+
+def _gelu(x: float) -> float:
+    return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))

@@ -1,0 +1,41 @@
+"""Diagnostics: what a model's attention does on a validation set, written for ONE trial; the engine stacks lanes.
+
+A study asks for them with `training.diagnostics: true`; each is reported like a metric, under its own name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from spaces import plugins
+from workers.data.tasks import Batch
+from workers.numerics.parameters import Parameters
+
+if TYPE_CHECKING:
+    from workers.networks.models import Attention, Model
+
+
+class Diagnostic(ABC):
+    """A diagnostic's configuration, a frozen dataclass."""
+
+    @abstractmethod
+    def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
+        """Name within the diagnostic (`layer=0 head=1`; empty: over all) -> one value [N] per sequence.
+
+        `layers`: what each layer's attention did with the batch [N, ...]; `outputs` of the model. Empty where the
+        diagnostic says nothing of such a batch.
+        """
+
+
+def diagnosed(model: Model, parameters: Parameters, batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
+    """All diagnostics of a model on a batch: name -> one value [N] per sequence."""
+    layers = model.attention(parameters, batch)
+    found: dict[str, Tensor] = {}
+    for name in plugins.names(Diagnostic):
+        for part, values in plugins.build(Diagnostic, {"name": name}).values(layers, batch, outputs).items():
+            found[f"{name} {part}".strip()] = values
+    return found

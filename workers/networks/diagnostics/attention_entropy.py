@@ -1,0 +1,38 @@
+"""How widely attention is spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from workers.data.tasks import Batch
+from workers.networks.diagnostics import Diagnostic
+from workers.networks.diagnostics._heads import by_head, present, shares
+
+if TYPE_CHECKING:
+    from workers.networks.models import Attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionEntropy(Diagnostic):
+    """Shannon entropy in nats of the weights that a query gives to the keys, mean over queries; by head and over all.
+
+    Weights that do not sum to 1 are divided by the sum of their absolute values. All weights are held at once, of any
+    scorer; of softmax alone, over very many keys, `workers.networks.entropy` streams them. Source: paper 001,
+    Figure 3 and equation 16.
+    """
+
+    def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
+        if not layers:
+            return {}
+        entropies = [_entropy(shares(layer.weights)) for layer in layers]
+        return by_head(entropies, present(batch, entropies[0].shape[-1]))
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    """[...] of [..., k]; 0 log 0 is 0."""
+    return -(probabilities * probabilities.clamp(min=torch.finfo(probabilities.dtype).tiny).log()).sum(-1)

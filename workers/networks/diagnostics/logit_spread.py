@@ -1,0 +1,39 @@
+"""How far apart attention's logits are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from workers.data.tasks import Batch
+from workers.networks.diagnostics import Diagnostic
+from workers.networks.diagnostics._heads import by_head, present
+from workers.networks.scorers import scaled_logits
+
+if TYPE_CHECKING:
+    from workers.networks.models import Attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitSpread(Diagnostic):
+    """Largest minus smallest of the scaled logits that a query sees, mean over queries; by head and over all.
+
+    Of the products with keys over sqrt(c), without what positions add to them. Softmax of n logits with spread delta
+    gives no key more than e^delta / n. Source: paper 001, Lemma 2.1 and Figure 9.
+    """
+
+    def values(self, layers: Sequence[Attention], batch: Batch, outputs: Tensor) -> dict[str, Tensor]:
+        if not layers:
+            return {}
+        spreads = [_spread(layer) for layer in layers]
+        return by_head(spreads, present(batch, spreads[0].shape[-1]))
+
+
+def _spread(layer: Attention) -> Tensor:
+    """[N, h, q]."""
+    logits = scaled_logits(layer.query, layer.key)
+    highest = logits.masked_fill(~layer.visible, float("-inf")).amax(-1)
+    return highest - logits.masked_fill(~layer.visible, float("inf")).amin(-1)

@@ -1,0 +1,47 @@
+"""Entropy of softmax attention over very many keys, with memory that grows with their number, not with its square."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from workers.networks.scorers import wide
+
+BLOCK = 4096
+"""Keys looked at together."""
+
+
+def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = BLOCK) -> Tensor:
+    """Entropy [..., q] in nats of softmax(query . key / sqrt(c)), from `query` [..., q, c] and `key` [..., k, c].
+
+    One pass over blocks of keys. Kept per query: the largest logit m so far, s = sum of e^(z - m) and
+    u = sum of (z - m) e^(z - m); the entropy is log s - u / s. A new m rescales both. With `causal` the last query sees
+    all keys, and each one before it a key less. Half precision is computed in float32. Source: paper 001, Appendix G.
+    """
+    query, key = wide(query), wide(key)
+    queries, keys = query.shape[-2], key.shape[-2]
+    last_seen = torch.arange(keys - queries, keys, device=query.device) if causal else None
+    top = query.new_full(query.shape[:-1], -math.inf)
+    total, moment = torch.zeros_like(top), torch.zeros_like(top)
+    for start in range(0, keys, block):
+        logits = query @ key[..., start : start + block, :].mT / math.sqrt(query.shape[-1])
+        if last_seen is not None:
+            place = torch.arange(start, start + logits.shape[-1], device=query.device)
+            logits = logits.masked_fill(place > last_seen[:, None], -math.inf)
+        top, total, moment = _joined(top, total, moment, logits)
+    return total.log() - moment / total
+
+
+def _joined(top: Tensor, total: Tensor, moment: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three sums [..., q] with a block of logits [..., q, b] added."""
+    higher = torch.maximum(top, logits.amax(-1))
+    safe = higher.clamp(min=torch.finfo(higher.dtype).min)  # no key seen yet: -inf minus itself would be no number
+    lowered = (top - safe).clamp(min=torch.finfo(higher.dtype).min)
+    shrink = lowered.exp()
+    centred = logits - safe[..., None]
+    powers = centred.exp()
+    products = torch.where(powers > 0, centred * powers, 0)  # 0 log 0 = 0
+    total_after = total * shrink + powers.sum(-1)
+    return higher, total_after, (moment + lowered * total) * shrink + products.sum(-1)

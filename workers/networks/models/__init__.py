@@ -1,0 +1,144 @@
+"""Models: pure functions of (parameters, batch, dropout masks), written for ONE trial; the engine stacks lanes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from spaces.errors import PluginError
+from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
+from workers.networks.gradients import FusedGradient
+from workers.networks.scorers import Scorer
+from workers.numerics.parameters import Parameter, Parameters
+
+HIGHEST_RATE = 0.99
+"""Dropout rates end here: one byte decides an element, and it can tell rates up to 255/256 apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A place where dropout acts: the shape of its mask for one trial, and the trial's rate."""
+
+    shape: tuple[int, ...]
+    rate: float | Tensor
+    actual: tuple[int | Tensor, ...] = ()
+    """The shape without padding, by which the trial draws its mask; empty where nothing is padded."""
+
+
+class Affine(NamedTuple):
+    """Vectors x that heads map to their queries, or keys, x W + b."""
+
+    vectors: Tensor  # [N, s, d]
+    matrices: Tensor  # [h, d, c]
+    biases: Tensor  # [h, c]
+
+
+class Attention(NamedTuple):
+    """What one layer of attention did with a batch."""
+
+    query: Tensor  # [N, h, q, c]
+    key: Tensor  # [N, h, k, c]
+    weights: Tensor  # [N, h, q, k]
+    visible: Tensor  # [..., q, k] bool, to meet the weights
+    query_from: Affine | None = None
+    """What queries are made of, but for a rotation; None: norms or convolutions stand between."""
+    key_from: Affine | None = None
+
+
+class Model(ABC):
+    """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether zeros may be added to its tensors, and to its task's, without a change of what it computes."""
+        return False
+
+    @abstractmethod
+    def check(self, task: Task) -> None:
+        """Raise PluginError if the model cannot be trained on this task."""
+
+    @abstractmethod
+    def parameters(self, task: Task) -> Mapping[str, Parameter]:
+        """The parameters in a fixed order."""
+
+    @abstractmethod
+    def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
+        """All the model's sites, for inputs [batch, length, ...]; their rates are switches."""
+
+    @abstractmethod
+    def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
+        """What it says of a batch [N, ...]: logits [N, s, v], numbers [N, s, o] or logits [N, c], as the task has it.
+
+        `keep`: a bool mask per site in use (none: evaluate).
+        """
+
+    def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
+        """What each layer's attention does with a batch when the model is evaluated; empty: there is none to show."""
+        return ()
+
+    def evaluations(self) -> Mapping[str, Model]:
+        """Label -> the model that is validated, with the same parameters; under the empty label the one that counts.
+
+        Some scorers are others in validation than in training, and are validated both ways.
+        """
+        for field in plugins.rules(type(self)):
+            scorer = getattr(self, field)
+            if isinstance(scorer, Scorer):
+                return {label: plugins.replaced(self, {field: other}) for label, other in scorer.evaluations().items()}
+        return {"": self}
+
+    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+        """A faster way to the gradient of this model on this task and device; None: torch's own."""
+        return None
+
+
+Kind = TypeVar("Kind", TokenTask, VectorTask, SetTask)
+
+_READS: Mapping[type[Task], str] = {TokenTask: "tokens", VectorTask: "vectors", SetTask: "sets"}
+
+
+def over(kind: type[Kind], task: Task, model: Model) -> Kind:
+    """The task, which is of the kind that the model reads; raises PluginError if it is not."""
+    if isinstance(task, kind):
+        return task
+    given = next(word for other, word in _READS.items() if isinstance(task, other))
+    raise PluginError(
+        f"model.name: {plugins.name_of(model)!r} reads {_READS[kind]}, but the task {plugins.name_of(task)!r} "
+        f"gives {given}"
+    )
+
+
+def check_sight(task: TokenTask, model: Model, *, causal: bool) -> None:
+    """Raise PluginError if the model sees the answer in its input, or not what it needs for it."""
+    if task.causal == causal:
+        return
+    name, own = plugins.name_of(task), plugins.name_of(model)
+    if task.causal:
+        raise PluginError(
+            f"model.name: {own!r} sees the tokens that {name!r} asks for; choose a causal one, transformer"
+        )
+    raise PluginError(f"model.name: {own!r} sees what comes before alone, {name!r} needs both sides; choose encoder")
+
+
+def dropped(values: Tensor, keep: Tensor) -> Tensor:
+    """Values with the dropped ones zero. Inverted dropout (Srivastava et al. 2014) also divides by 1 - rate.
+
+    That factor, `scale_of`, is best multiplied into the small matrix that makes the values.
+    """
+    return values * keep.to(values.dtype)
+
+
+def scale_of(rate: float | Tensor, like: Tensor) -> float | Tensor:
+    """1 / (1 - rate) in the precision of `like`."""
+    return (1 / (1 - rate)).to(like.dtype) if isinstance(rate, Tensor) else 1 / (1 - rate)
+
+
+def in_use(switch: float | Tensor) -> bool:
+    """Whether a switch is on; inside the engine one that is on is a tensor, one that is off the plain number 0."""
+    return isinstance(switch, Tensor) or switch != 0

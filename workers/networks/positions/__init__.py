@@ -1,0 +1,36 @@
+"""Positions: how a model tells where a token stands.
+
+A member overrides the hooks that it needs; each does nothing by default.
+Legend: N sequences, s positions, d width, h heads, q queries, k keys, c channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from workers.numerics.parameters import Parameter, Parameters
+
+
+class Position:
+    """A way to encode positions; its members are frozen dataclasses."""
+
+    def check(self, longest: int, head_width: int) -> None:
+        """Raise PluginError if inputs of `longest` tokens or heads of `head_width` channels cannot be encoded."""
+
+    def parameters(self, width: int, longest: int) -> Mapping[str, Parameter]:
+        """What is learned, for inputs of up to `longest` tokens; the model names it `position.<name>`."""
+        return {}
+
+    def placed(self, stream: Tensor, learned: Parameters) -> Tensor:
+        """The embedded tokens [N, s, d] with their positions."""
+        return stream
+
+    def turned(self, vectors: Tensor) -> Tensor:
+        """Queries or keys [N, h, s, c] with their positions."""
+        return vectors
+
+    def bias(self, heads: int, like: Tensor) -> Tensor | None:
+        """[h, s, s] to add to the scaled logits of `like` [N, s, d]; None: nothing."""
+        return None

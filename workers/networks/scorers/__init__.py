@@ -1,0 +1,104 @@
+"""Scorers say with which weights attention mixes the values.
+
+Legend: h heads, q queries, k keys, c channels of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor
+
+from workers.numerics.parameters import Parameter, Parameters
+
+
+class Scorer(ABC):
+    """A scorer's configuration, a frozen dataclass; inside the engine its knobs are the trial's own tensors.
+
+    Most scorers look at the scaled logits alone and derive from LogitScorer; the others at queries and keys.
+    """
+
+    def parameters(self, heads: int) -> Mapping[str, Parameter]:
+        """What the scorer learns in one layer, shapes (heads, ...); most learn nothing.
+
+        The model names them `scorer.<name>`. A knob may set where they start.
+        """
+        return {}
+
+    @property
+    def one_for_all(self) -> bool:
+        """Whether the layers of a model share what the scorer learns; most layers have their own."""
+        return False
+
+    @abstractmethod
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """Weights [..., h, q, k] from `query` [..., h, q, c] and `key` [..., h, k, c], both unscaled.
+
+        `visible` [q, k] or [..., 1, q, k] bool says which keys a query sees; invisible keys get weight exactly 0, and
+        every query sees at least one key. `learned`: the values of `parameters`, [h, ...] each.
+        """
+
+    def evaluations(self) -> Mapping[str, Scorer]:
+        """Label -> the scorer that validation uses, with the same learned parameters; most are the same there.
+
+        Under the empty label the one that counts; others have a label, `scorer=trained` the one of training.
+        """
+        return {"": self}
+
+
+class LogitScorer(Scorer):
+    """A scorer that depends on the scaled logits alone; positions may add to these and a model may cap them."""
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        return self.of_logits(scaled_logits(wide(query), wide(key)), visible, learned).to(query.dtype)
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether invisible keys may be added: not where the scorer counts all keys there are."""
+        return True
+
+    @final
+    def of_logits(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """Weights [..., h, q, k] from `logits` [..., h, q, k]; the rest as in `weights`.
+
+        Half precision is computed in float32, where sums over many keys and small differences survive.
+        """
+        return self.scored(wide(logits), visible, learned).to(logits.dtype)
+
+    @abstractmethod
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        """What `of_logits` returns, of logits in float32 or float64."""
+
+
+def scaled_logits(query: Tensor, key: Tensor) -> Tensor:
+    """Dot products of queries and keys over sqrt(c), [..., h, q, k]. Source: Vaswani et al. 2017, equation 1."""
+    return query @ key.mT / math.sqrt(query.shape[-1])
+
+
+def wide(values: Tensor) -> Tensor:
+    """Half precision as float32; float32 and float64 as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def per_head(learned: Tensor) -> Tensor:
+    """[h] as [h, 1, 1], to meet logits [..., h, q, k]."""
+    return learned[..., None, None]
+
+
+def visible_keys(visible: Tensor, like: Tensor) -> Tensor:
+    """[q, 1] how many keys each query sees, in the precision of `like`."""
+    return visible.sum(-1, keepdim=True).to(like.dtype)
+
+
+def masked_softmax(logits: Tensor, visible: Tensor) -> Tensor:
+    """Softmax over visible keys; finite values and gradients as long as each row sees a key.
+
+    Spelled out, since torch's own softmax leaves the vector units idle when rows are short: ten times slower at 8 keys.
+    """
+    masked = logits.masked_fill(~visible, float("-inf"))
+    powers = (masked - masked.amax(-1, keepdim=True).detach()).exp()
+    return powers / powers.sum(-1, keepdim=True)

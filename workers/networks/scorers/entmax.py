@@ -1,0 +1,25 @@
+"""Attention by alpha-entmax: between softmax (alpha = 1) and sparsemax (alpha = 2), sparse above 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.networks.scorers import LogitScorer
+from workers.networks.scorers._entmax import entmax
+from workers.numerics.parameters import Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entmax(LogitScorer):
+    """Weights [(alpha - 1) z - tau]_+ ^ (1 / (alpha - 1)), tau such that they sum to 1; alpha = 1 is softmax.
+
+    Source: Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6.
+    """
+
+    alpha: float = knob(1.5, low=1, high=4)
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        return entmax(logits, visible, self.alpha)

@@ -1,0 +1,29 @@
+"""Softmax attention to first order in its logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.networks.scorers import LogitScorer, visible_keys
+from workers.numerics.parameters import Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearisedSoftmax(LogitScorer):
+    """Weights (1 + (z - mean z) / temperature) / n over the n visible keys; rows sum to 1, entries may be negative.
+
+    The expansion of softmax(z / temperature) at z = 0, invariant to a shift of the logits. Source: Han et al. 2024, and
+    paper 004, Appendix B.
+    """
+
+    temperature: float = knob(1.0, low=0, open_low=True)
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        count = visible_keys(visible, logits)
+        shown = torch.where(visible, logits, 0)
+        centred = shown - shown.sum(-1, keepdim=True) / count
+        return ((1 + centred / self.temperature) / count).masked_fill(~visible, 0.0)

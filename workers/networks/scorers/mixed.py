@@ -1,0 +1,68 @@
+"""Different scorers for different heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.plugins import name_of, replaced
+from spaces.plugins.fields import part, size
+from workers.networks.scorers import LogitScorer, Scorer
+from workers.numerics.parameters import Parameter, Parameters, under, within
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(LogitScorer):
+    """`first` for the first heads, `second` for the others: half each, or `first_heads` and the rest.
+
+    Either may be mixed again, so that any list of scorers can be written: tanh, average, ReLU and x^2 on two of eight
+    heads each are {first: {mixed: {first: tanh, second: average}}, second: {mixed: {first: relu, second: square}}}.
+    Source: paper 000, Appendix C. Only scorers of logits can be mixed.
+    """
+
+    first: Scorer = part(Scorer, "softmax")
+    second: Scorer = part(Scorer, "average")
+    first_heads: int = size(0, low=0)
+    """0: half of them, rounded up."""
+
+    def __post_init__(self) -> None:
+        for field, scorer in (("first", self.first), ("second", self.second)):
+            if not isinstance(scorer, LogitScorer):
+                raise PluginError(
+                    f"scorer.{field}: {name_of(scorer)!r} reads queries and keys; mixed takes scorers of logits"
+                )
+
+    def parameters(self, heads: int) -> Mapping[str, Parameter]:
+        first = self._split(heads)
+        if first >= heads:
+            raise PluginError(f"model.scorer.first_heads: {first} of {heads} heads leave none for model.scorer.second")
+        return {
+            **under("first", self.first.parameters(first)),
+            **under("second", self.second.parameters(heads - first)),
+        }
+
+    @property
+    def may_pad(self) -> bool:
+        return all(isinstance(part, LogitScorer) and part.may_pad for part in (self.first, self.second))
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        first = self._split(logits.shape[-3])
+        assert isinstance(self.first, LogitScorer)
+        assert isinstance(self.second, LogitScorer)
+        one = self.first.of_logits(logits[..., :first, :, :], visible, within("first", learned))
+        other = self.second.of_logits(logits[..., first:, :, :], visible, within("second", learned))
+        return torch.cat([one, other], dim=-3)
+
+    def evaluations(self) -> Mapping[str, Scorer]:
+        first, second = self.first.evaluations(), self.second.evaluations()
+        return {
+            label: replaced(self, {"first": first.get(label, first[""]), "second": second.get(label, second[""])})
+            for label in {**first, **second}
+        }
+
+    def _split(self, heads: int) -> int:
+        return min(self.first_heads or (heads + 1) // 2, heads)

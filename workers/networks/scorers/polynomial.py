@@ -1,0 +1,36 @@
+"""Polynomial attention: a power of the logits instead of an exponential."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import option, size
+from workers.networks.scorers import LogitScorer, visible_keys
+from workers.numerics.parameters import Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polynomial(LogitScorer):
+    """Weights z^power / sqrt(N); P1 and P3 of the source have powers 1 and 3. May be negative; rows do not sum to 1.
+
+    N is the number of keys that the query sees (`visible`), or of all keys there are (`all`): the source and paper 002
+    write the length of the sequence, which leaves causal attention open. z is scaled by 1 / sqrt(c) here as everywhere,
+    where paper 002 has the bare products: its P3 is c^1.5 times as large. Source: Saratchandran et al. 2024,
+    "Rethinking Softmax: Self-Attention with Polynomial Activations", section 4.
+    """
+
+    power: int = size(3, low=1, high=5)
+    keys: str = option("visible", ("visible", "all"))
+
+    @property
+    def may_pad(self) -> bool:
+        return self.keys == "visible"
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        power = functools.reduce(torch.mul, [logits] * self.power)  # torch's own power rounds by place
+        counted = visible if self.keys == "visible" else visible.new_ones(visible.shape)
+        return (power / visible_keys(counted, logits).sqrt()).masked_fill(~visible, 0.0)

@@ -1,0 +1,23 @@
+"""Sigmoid attention: every key is weighed by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from workers.networks.scorers import LogitScorer, visible_keys
+from workers.numerics.parameters import Parameters
+from workers.numerics.tensors import logistic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sigmoid(LogitScorer):
+    """Weights sigmoid(z - log n), n the number of keys that the query sees; rows need not sum to 1.
+
+    The bias makes a row of zero logits sum to about 1. Source: Ramapuram et al. 2024, "Theory, Analysis, and Best
+    Practices for Sigmoid Self-Attention", section 3 (n there is the length of the sequence).
+    """
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        return logistic(logits - visible_keys(visible, logits).log()).masked_fill(~visible, 0.0)

@@ -1,0 +1,38 @@
+"""Softmax attention trained at temperature 1 and validated at others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spaces.plugins.fields import knob, text
+from spaces.records import TRAINED
+from workers.networks.scorers import LogitScorer, Scorer, masked_softmax
+from workers.networks.scorers.softmax import Softmax
+from workers.numerics.parameters import Parameters
+from workers.numerics.temperature import sweep
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSoftmax(LogitScorer):
+    """Weights proportional to exp(z) in training and to exp(z / temperature) in validation.
+
+    The temperature at inference of paper 004 (section 4): chosen after training, for the distribution one is tested on.
+    `temperatures`: more of them at which the same weights are validated, `1.5 2 4`.
+    """
+
+    temperature: float = knob(1.0, low=0, open_low=True)
+    temperatures: str = text("")
+
+    def __post_init__(self) -> None:
+        sweep("scorer.temperatures", self.temperatures)
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        return masked_softmax(logits, visible)
+
+    def evaluations(self) -> Mapping[str, Scorer]:
+        swept = sweep("scorer.temperatures", self.temperatures)
+        others = {label: Softmax(temperature=number) for label, number in swept.items()}
+        return {"": Softmax(temperature=self.temperature), TRAINED: self, **others}

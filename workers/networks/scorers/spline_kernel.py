@@ -1,0 +1,48 @@
+"""Attention with the kernel phi(q) . phi(k), phi a learned spline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.errors import PluginError
+from spaces.plugins.fields import part
+from workers.networks.activations import Activation
+from workers.networks.scorers import Scorer, wide
+from workers.numerics.parameters import Parameter, Parameters, under, within
+
+_LEAST_SUM = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplineKernel(Scorer):
+    """Weights phi(q) . phi(k) over their sum, phi an activation applied to each channel: a linear spline by default.
+
+    No division by sqrt(c): the sum takes it out. phi may be negative, so the sum may come near zero; it is kept at
+    least 1e-6 away from it. Source: paper 002, section 2 and Appendix B, K(Q, K) = phi(Q)^T phi(K).
+    """
+
+    phi: Activation = part(Activation, "spline")
+
+    def __post_init__(self) -> None:
+        if self.phi.inputs != 1:
+            raise PluginError("model.scorer.phi: a gated activation is no function of one number")
+
+    @property
+    def one_for_all(self) -> bool:
+        """Paper 002 has one non-linearity for all layers."""
+        return True
+
+    def parameters(self, heads: int) -> Mapping[str, Parameter]:
+        return under("phi", self.phi.parameters())
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        own = {name: wide(value) for name, value in within("phi", learned).items()}
+        kernel = self.phi.apply(wide(query), own) @ self.phi.apply(wide(key), own).mT
+        kernel = kernel.masked_fill(~visible, 0.0)
+        total = kernel.sum(-1, keepdim=True)
+        total = torch.where(total < 0, total.clamp(max=-_LEAST_SUM), total.clamp(min=_LEAST_SUM))
+        return (kernel / total).to(query.dtype)

@@ -1,0 +1,19 @@
+"""Attention with z^2 for a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from workers.networks.scorers._counted import Counted
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Square(Counted):
+    """Weights z^2 / n, n the number of keys that the query sees. Source: paper 000, Appendix C."""
+
+    def kernel(self, logits: Tensor) -> Tensor:
+        return logits.square()

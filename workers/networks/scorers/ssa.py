@@ -1,0 +1,36 @@
+"""Scaled signed averaging with both parameters learned per head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.networks.scorers import LogitScorer, masked_softmax, per_head
+from workers.networks.scorers._signed_averaging import bent
+from workers.numerics.parameters import Constant, Parameter, Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedAveraging(LogitScorer):
+    """Weights proportional to (1 + b |z|)^(sign(z) n), b > 0 and n >= 1 learned per head from `b` and `n`.
+
+    Grows as a power where softmax grows exponentially, so that one large logit cannot silence the rest. Source: Naim
+    et al., "Scaled Signed Averaging" (paper 000), equation 5; starts of Appendix B. What an optimizer takes out of the
+    range is reflected back into it: |b|, and 1 + |n - 1|.
+    """
+
+    b: float = knob(1.0, low=0, open_low=True)
+    n: float = knob(1.5, low=1)
+
+    def parameters(self, heads: int) -> Mapping[str, Parameter]:
+        starts = {"b": self.b, "n": self.n}
+        return {k: Parameter(shape=(heads,), start=Constant(value=v), decay=False) for k, v in starts.items()}
+
+    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        b, n = per_head(learned["b"]), per_head(learned["n"])
+        n = torch.where(n >= 1, n, 2 - n)  # with a slope at the bound itself, which |n - 1| lacks
+        return masked_softmax(bent(logits, b.abs(), n), visible)

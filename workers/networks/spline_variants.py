@@ -1,0 +1,61 @@
+"""Other functions in place of a learned spline, after the fact: symmetrised, or a polynomial. Plain numbers in and out.
+
+Source: paper 002, Appendices D and F. Legend: n knots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from workers.networks.activations._approximation import Approximation
+from workers.networks.activations._spline import interpolated, positions, symmetrised
+from workers.networks.activations.chebyshev import Chebyshev
+from workers.networks.activations.polynomial import Polynomial
+from workers.networks.activations.spline import Spline
+
+FINER = 8
+"""Places from one knot to the next."""
+
+Range = tuple[float, float]
+
+_POLYNOMIALS: Mapping[str, type[Approximation]] = {"polynomial": Polynomial, "chebyshev": Chebyshev}
+VERSIONS = ("symmetrised", *_POLYNOMIALS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """A function that stands in for a spline."""
+
+    name: str
+    label: str
+    """The name with what else tells it from others: `polynomial of degree 18`."""
+    values: tuple[float, ...]
+    """[(n - 1) * FINER + 1] at evenly spaced places over the spline's range, both ends included."""
+    error: float
+    """Largest distance to the spline over these places."""
+
+    @property
+    def at_knots(self) -> tuple[float, ...]:
+        """[n]."""
+        return self.values[::FINER]
+
+
+def version(name: str, knots: Sequence[float], whole: Range, moving: Range) -> Version:
+    """The version `name`, one of VERSIONS, of the spline with values `knots` [n] over the range `whole`.
+
+    `moving`: where the spline is not constant. Polynomials are fitted there, of the plug-ins' usual degree, and are
+    constant beyond.
+    """
+    exact = torch.tensor(knots, dtype=torch.float64)
+    places = positions((len(knots) - 1) * FINER + 1, *whole)
+    if name in _POLYNOMIALS:
+        spline = Spline(knots=len(knots), low=whole[0], high=whole[1])
+        approximation = _POLYNOMIALS[name](low=moving[0], high=moving[1], of=spline)
+        label, values = f"{name} of degree {approximation.degree}", approximation.apply(places, {"knots": exact})
+    else:
+        label, values = name, interpolated(places, symmetrised(exact).knots, *whole)
+    error = (values - interpolated(places, exact, *whole)).abs().max()
+    return Version(name=name, label=label, values=tuple(values.tolist()), error=float(error))

@@ -1,0 +1,1 @@
+"""What all of training computes with: tensors, random numbers, parameter layouts, recorded functions, compiled code."""

@@ -1,0 +1,102 @@
+"""Linear splines in C++, as an operation of torch with a gradient and a rule for stacked lanes.
+
+The same function as `activations/_spline.py` has of torch's own operations, which cost several times as much on a
+CPU: gathers, and for the gradient by the knots a scatter.
+
+Legend: L lanes, m points of a lane, n knots.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.numerics.native import address, library
+
+_NAMES = {torch.float32: "float32", torch.float64: "float64"}
+_Dims = tuple[int | None, ...]
+
+
+def covers(points: Tensor) -> bool:
+    """Whether points of this precision, on this device, can be interpolated here."""
+    return points.device.type == "cpu" and points.dtype in _NAMES and library() is not None
+
+
+def interpolated(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
+    """The spline with values `knots` [n] at low, low + 1 / scale, .. at `points` [...]; constant beyond the ends.
+
+    `low` and `scale`, scalars in float64, have no gradient.
+    """
+    values = _Spline.apply(points.reshape(1, -1), knots[None], low[None], scale[None])
+    return values.view(points.shape)
+
+
+@torch.library.custom_op("graft::spline", mutates_args=(), device_types="cpu")
+def _values(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
+    """[L, m] from points [L, m], knots [L, n], low and scale [L]."""
+    tensors = [tensor.contiguous() for tensor in (points, knots, low, scale)]
+    values = torch.empty_like(tensors[0])
+    _run("spline", points, knots, *tensors, values)
+    return values
+
+
+@torch.library.custom_op("graft::spline_gradient", mutates_args=(), device_types="cpu")
+def _gradients(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients [L, m] by points and [L, n] by knots, from the gradient [L, m] by values."""
+    tensors = [tensor.contiguous() for tensor in (gradient, points, knots, low, scale)]
+    found = torch.empty_like(tensors[1]), torch.empty_like(tensors[2])
+    _run("spline_gradient", points, knots, *tensors, *found)
+    return found
+
+
+def _run(name: str, points: Tensor, knots: Tensor, *tensors: Tensor) -> None:
+    compiled = library()
+    assert compiled, "there was a compiler when the operation was recorded"
+    sizes = ctypes.c_int(points.shape[0]), ctypes.c_ssize_t(points.shape[1]), ctypes.c_int(knots.shape[1])
+    if getattr(compiled, f"{name}_{_NAMES[points.dtype]}")(*sizes, *map(address, tensors)):
+        raise MemoryError("the compiled spline")
+
+
+class _Spline(torch.autograd.Function):
+    @staticmethod
+    def forward(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
+        return _values(points, knots, low, scale)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return (*_Gradients.apply(gradients[0], *ctx.saved_tensors), None, None)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
+        values = _Spline.apply(*_folded(info.batch_size, in_dims, tensors))
+        return values.unflatten(0, (info.batch_size, -1)), 0
+
+
+class _Gradients(torch.autograd.Function):
+    @staticmethod
+    def forward(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Any:
+        return _gradients(gradient, points, knots, low, scale)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
+        parts = _Gradients.apply(*_folded(info.batch_size, in_dims, tensors))
+        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in parts), (0, 0)
+
+
+def _folded(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """Lanes of lanes as more lanes: [L, 1, m] becomes [L, m]."""
+    return [
+        (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)
+        for tensor, dim in zip(tensors, dims, strict=True)
+    ]

@@ -1,0 +1,171 @@
+"""Counter-based random numbers: a pure function of (seed, purpose, step, index), the same on every device.
+
+The generator is SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): word i of a
+stream is the finalizer applied to state + (i + 1) * GOLDEN. A stream's state is itself such a hash of the trial's seed,
+the purpose and the step, so no state is carried, and a trial draws the same numbers in any lane of any pack.
+Integer arithmetic only: the bits are equal on CPU and GPU.
+
+Legend: L lanes, n words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from workers.numerics.native import address, library
+
+GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
+_LAST_WORD = (1 << 63) - 1
+_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+class Purpose(IntEnum):
+    """What a stream is for; streams of different purposes start apart."""
+
+    INITIAL = 1
+    TRAINING_DATA = 2
+    VALIDATION_DATA = 3
+    DROPOUT = 4
+
+
+def _wrapped(number: int) -> int:
+    """The signed 64-bit integer equal to `number` modulo 2^64."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _xor_shift(z: Tensor, shift: int) -> Tensor:
+    """In place z ^ (z >>> shift), with the logical shift that torch lacks."""
+    return z.bitwise_xor_((z >> shift).bitwise_and_((1 << (64 - shift)) - 1))
+
+
+def mix(z: Tensor) -> Tensor:
+    """SplitMix64's finalizer on int64, any shape; wraps modulo 2^64. The argument is left as it was."""
+    z = _xor_shift(z.clone(), 30).mul_(_MIX_1)
+    z = _xor_shift(z, 27).mul_(_MIX_2)
+    return _xor_shift(z, 31)
+
+
+def hashed(numbers: Tensor) -> Tensor:
+    """[...] int64 in 0 .. 2^31 - 1: a hash of each row of `numbers` [..., n] int64."""
+    weights = mix(torch.arange(1, numbers.shape[-1] + 1, device=numbers.device) * GOLDEN) | 1
+    return (mix((numbers * weights).sum(-1)) >> 33).bitwise_and_((1 << 31) - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streams:
+    """One stream per lane: `state` [L] int64."""
+
+    state: Tensor
+
+    @classmethod
+    def of(cls, seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:
+        """The streams of lanes with `seeds` [L] at their own `steps` [L] (or one step for all)."""
+        tagged = mix(seeds + _wrapped((int(purpose) + 256 * site) * GOLDEN))
+        return cls(state=mix(tagged + (_wrapped(steps * GOLDEN) if isinstance(steps, int) else steps * GOLDEN)))
+
+    @property
+    def lanes(self) -> int:
+        return self.state.shape[0]
+
+    def words(self, count: int) -> Tensor:
+        """[L, n] int64, all 64 bits random."""
+        index = torch.arange(1, count + 1, device=self.state.device) * GOLDEN
+        return mix(self.state[:, None] + index)
+
+    def bytes(self, *shape: int) -> Tensor:
+        """[L, *shape] uint8, uniform on 0 .. 255."""
+        count = math.prod(shape)
+        packed = self.words(-(-count // 8)).view(torch.uint8)
+        return packed[:, :count].view(self.lanes, *shape)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """[L, *shape] float64, uniform on the open interval (0, 1): the middles of 2^53 equal cells."""
+        words = self.words(math.prod(shape)).view(self.lanes, *shape)
+        cells = (words >> 11) & ((1 << 53) - 1)
+        return (cells.double() + 0.5) * 2.0**-53
+
+    def normal(self, *shape: int) -> Tensor:
+        """[L, *shape] float64, standard normal, by inversion."""
+        return torch.special.ndtri(self.uniform(*shape))
+
+    def permutations(self, rows: int, size: int, length: int) -> Tensor:
+        """[L, rows, length] int64: the first `length` entries of uniform random permutations of 0 .. size-1.
+
+        The order of `size` signed 64-bit words; two of a row are equal once in 2^65 / size^2 rows.
+        """
+        compiled = library() if self.state.device.type == "cpu" else None
+        if compiled:
+            sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
+            return self._compiled_permutations(compiled, rows, sizes, lengths, length)
+        keys = self.words(rows * size).view(self.lanes, rows, size)
+        return keys.argsort(dim=-1)[..., :length]
+
+    def padded_permutations(self, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
+        """[L, rows, length] int64: of each lane what `permutations` of its own size and length gives, then -1.
+
+        `sizes` and `lengths` [L] are at most `size` and `length`.
+        """
+        compiled = library() if self.state.device.type == "cpu" else None
+        if compiled:
+            return self._compiled_permutations(compiled, rows, sizes.long(), lengths.long(), length)
+        sizes, lengths = sizes.long()[:, None, None], lengths.long()[:, None, None]
+        place = torch.arange(size, device=self.state.device)
+        index = torch.arange(rows, device=self.state.device)[:, None] * sizes + place
+        keys = mix(self.state[:, None, None] + (index + 1) * GOLDEN).masked_fill(place >= sizes, _LAST_WORD)
+        order = keys.argsort(dim=-1)[..., :length]
+        order = torch.nn.functional.pad(order, (0, length - order.shape[-1]))
+        return order.masked_fill(torch.arange(length, device=order.device) >= lengths, -1)
+
+    def _compiled_permutations(
+        self, compiled: ctypes.CDLL, rows: int, sizes: Tensor, lengths: Tensor, length: int
+    ) -> Tensor:
+        drawn = self.state.new_empty(self.lanes, rows, length)
+        tensors = self.state.contiguous(), sizes.contiguous(), lengths.contiguous(), drawn
+        if compiled.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *map(address, tensors)):
+            raise MemoryError("the compiled permutations")
+        return drawn
+
+
+def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
+    """[L, *shape] bool: False where dropout drops, with probability exactly `rates` [L] float64."""
+    state, threshold = drop_bytes(streams, rates)
+    return Streams(state=state).bytes(*shape) >= threshold.view(-1, *[1] * len(shape))
+
+
+def padded_keep_mask(streams: Streams, rates: Tensor, shape: Sequence[int], own: Sequence[int | Tensor]) -> Tensor:
+    """[L, *shape] bool: each lane's `keep_mask` of its own shape, and anything in the padding.
+
+    `own`: the extents, each a number for all lanes or [L].
+    """
+    state, threshold = drop_bytes(streams, rates)
+    index = state.new_zeros(state.shape)
+    for extent, size in zip(shape, own, strict=True):
+        sizes = size.long().view(-1, *[1] * (index.dim() - 1)) if isinstance(size, Tensor) else size
+        index = (index * sizes)[..., None] + torch.arange(extent, device=state.device)
+    drawn = Streams(state=state).bytes(math.prod(shape)).gather(1, index.flatten(1)).view(-1, *shape)
+    return drawn >= threshold.view(-1, *[1] * len(shape))
+
+
+def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """The state [L] of the streams whose bytes decide what dropout drops, and the threshold [L] uint8 they stay below.
+
+    One byte decides one element: it is dropped if below floor(256 p + u), where u is one uniform number per lane
+    and call, so that E[floor(256 p + u)] = 256 p and no rate is rounded to a multiple of 1/256.
+    """
+    dither = streams.uniform(1)[:, 0]
+    return streams.state + GOLDEN, (256 * rates + dither).floor().to(torch.uint8)
+
+
+def truncated_normal(uniform: Tensor, deviation: float, bound: float = 2.0) -> Tensor:
+    """Normal numbers of standard deviation `deviation` before truncation at +-`bound` deviations, by inversion."""
+    low = 0.5 * (1 + math.erf(-bound / math.sqrt(2)))
+    inside = low + uniform * (1 - 2 * low)
+    return torch.special.ndtri(inside) * deviation

@@ -1,0 +1,39 @@
+"""Bias-corrected exponential moving average."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.numerics.tensors import power
+from workers.training.averaging import Averaging, Shadow, Variant
+from workers.training.averaging.ema import moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bema(Averaging):
+    """BEMA_n = a_n (theta_n - theta_0) + EMA_n with a_n = (rho + n)^-eta, EMA as in `ema` (paper 003, 4.5).
+
+    Source: Block and Zhang, "EMA without the lag", 2025. The weight a_n has the index of theta_n, b_n the one before.
+    """
+
+    rho: float = knob(10.0, low=1)
+    kappa: float = knob(0.5, low=0)
+    eta: float = knob(0.2, low=0)
+
+    @property
+    def variants(self) -> Sequence[Variant]:
+        return (Variant("bema"),)
+
+    def start(self, parameters: Tensor) -> Shadow:
+        return {"ema": parameters, "initial": parameters}
+
+    def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
+        return {**shadow, "ema": moved(shadow["ema"], parameters, self.rho, self.kappa, step)}
+
+    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+        weight = power(self.rho + step.double(), -self.eta)
+        return weight.to(parameters.dtype) * (parameters - shadow["initial"]) + shadow["ema"]

@@ -1,0 +1,42 @@
+"""Exponential moving average with a decaying weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.numerics.tensors import power
+from workers.training.averaging import Averaging, Shadow, Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ema(Averaging):
+    """EMA_0 = theta_0; EMA_{n+1} = (1 - b_n) EMA_n + b_n theta_{n+1} with b_n = (rho + n)^-kappa (paper 003, 4.5).
+
+    The weight that consumes theta_{n+1} has index n. rho = kappa = 1 is the running mean of theta_1 .. theta_n.
+    """
+
+    rho: float = knob(10.0, low=1)
+    kappa: float = knob(0.5, low=0)
+
+    @property
+    def variants(self) -> Sequence[Variant]:
+        return (Variant("ema"),)
+
+    def start(self, parameters: Tensor) -> Shadow:
+        return {"ema": parameters}
+
+    def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
+        return {"ema": moved(shadow["ema"], parameters, self.rho, self.kappa, step)}
+
+    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+        return shadow["ema"]
+
+
+def moved(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
+    """One update of the average; the weight (rho + n)^-kappa is computed in float64."""
+    weight = power(rho + step.double(), -kappa)
+    return ema + weight.to(ema.dtype) * (parameters - ema)

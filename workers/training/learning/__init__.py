@@ -1,0 +1,84 @@
+"""Learning: what of a model is trained, on which data, and how, from a trial's configuration of all else.
+
+Written for ONE trial on its parameters as one flat vector, but for data, which is drawn for all lanes at once.
+Legend: L lanes, N sequences, P parameters.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from workers.data.tasks import Batch, Task
+from workers.networks.models import Model
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter, Parameters
+from workers.training.optimizers import Moments, Optimizer
+
+Loss = Callable[[Parameters, Batch], Tensor]
+"""The loss, a scalar, of one model's parameters by name on a batch [N, ...]."""
+Judge = Callable[[Parameters], dict[str, Tensor]]
+"""Metric -> values [N], of one model's parameters by name."""
+
+
+class Learning(ABC):
+    """A way of learning's configuration, a frozen dataclass."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a trial is one model that descends one loss, as models that compute their own gradient expect."""
+        return False
+
+    @property
+    def passes(self) -> int:
+        """How often a step passes through a model, as memory has to hold it."""
+        return 1
+
+    def check(self, model: Model, task: Task, *, padded: bool) -> None:
+        """Raise PluginError if the model cannot be trained this way on this task, `padded` or not."""
+        return
+
+    @abstractmethod
+    def parameters(self, model: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+        """What is trained, in a fixed order, for a model with these parameters."""
+
+    @abstractmethod
+    def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
+        """The data [L, N, ...] of trials with `seeds` [L] at their steps [L]; `inputs` among it."""
+
+    @abstractmethod
+    def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
+        """Gradient [P] and training loss, a scalar, at parameters [P], frozen ones too, on the data [N, ...]."""
+
+    @abstractmethod
+    def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
+        """The optimizer's state before the first step, from the initial parameters [P]."""
+
+    @abstractmethod
+    def moved(
+        self,
+        optimizer: Optimizer,
+        layout: Layout,
+        flat: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        step: Tensor,
+        steps: Tensor,
+    ) -> tuple[Tensor, Moments]:
+        """Parameters [P] and state after step n = `step` (from 0) of `steps`: clipping, schedule, optimizer."""
+
+    def renews(self, step: int) -> bool:
+        """Whether something starts anew before step n (from 0)."""
+        return False
+
+    def renewed(
+        self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
+    ) -> tuple[Tensor, Moments]:
+        """Parameters [P] and optimizer's state with what starts anew before a step n that `renews` in its place."""
+        return flat, moments
+
+    @abstractmethod
+    def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:
+        """Metric -> values [N] of parameters [P]."""

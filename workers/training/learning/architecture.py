@@ -1,0 +1,212 @@
+"""Stage one of paper 002: several models learn their weights while they share a non-linearity that learns too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.plugins.fields import knob, part, size
+from workers.data.tasks import Batch, Task
+from workers.networks import architectures
+from workers.networks.models import Model, in_use
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter, under, within
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.learning import Judge, Learning, Loss
+from workers.training.learning._shares import held_out, kept
+from workers.training.optimizers import Moments, Optimizer
+
+_MODEL, _HELD_OUT = "models", "held_out"
+
+
+class _Layouts(NamedTuple):
+    weights: Layout
+    """Of one model."""
+    form: Layout
+    """Of what the models share."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Architecture(Learning):
+    """`models` models with their own weights and data share their learned non-linearities (Algorithm 1 of paper 002).
+
+    Each model's weights descend the loss on its own training batch; the form of the non-linearities (the knots of a
+    spline in the MLP, in attention, or in both) descends the sum of the models' losses on one batch of other data, and
+    neither sees the other's gradient. Metrics are means over the models. What was learned is kept with the trial, for
+    trials of stage two: `activation: {spline: {start: given, frozen: true, values: ...}}`.
+
+    Legend: M models, W weights of one of them, F numbers of the form; P = M W + F.
+    """
+
+    models: int = size(8)
+    held_out_one_in: int = size(5, low=0)
+    """One sequence in so many, by a hash of its inputs, teaches the form and never the weights; the others never the
+    form. 0: both learn from all, as for a map that is memorised. 5 is the paper's 20 %."""
+    life: int = knob(0, low=0, integer=True)
+    """Steps after which a model starts anew with other weights, and over which its schedule runs. The models do in
+    turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as in the
+    paper."""
+    optimizer: Optimizer = part(Optimizer, "adam")
+    """Of the form; that of the weights is the trial's."""
+
+    def __post_init__(self) -> None:
+        if self.held_out_one_in == 1:
+            raise PluginError("learning.held_out_one_in: 1 leaves nothing to the weights; it must be 0 or at least 2")
+        if 0 < self.life < self.models:
+            raise PluginError(f"learning.life: {self.life} must be 0 or at least learning.models, {self.models}")
+
+    @property
+    def passes(self) -> int:
+        return 2 * self.models
+
+    def check(self, model: Model, task: Task, *, padded: bool) -> None:
+        form = {name for name, parameter in model.parameters(task).items() if _is_form(parameter)}
+        if not form:
+            raise PluginError(
+                "learning.name: 'architecture' learns the form of non-linearities, and the model has none that learns; "
+                "set model.activation or model.scorer to one that does: spline, spline_kernel"
+            )
+        if unkept := sorted(form - architectures.kept(model)):
+            raise PluginError(
+                f"learning.name: 'architecture' keeps splines that all layers share, not {unkept[0]}; set "
+                "model.activation or model.scorer.phi to spline itself, and model.activation_per_layer to false"
+            )
+        if self.held_out_one_in and not task.has_identities:
+            raise PluginError(
+                f"learning.held_out_one_in: {self.held_out_one_in}, but sequences of {plugins.name_of(task)!r} share "
+                "content, so that no share of them is apart from the rest; set it to 0"
+            )
+        if any(in_use(site.rate) for site in model.dropout_sites(task, 1, task.context).values()):
+            raise PluginError("learning.name: 'architecture' knows no dropout; set the model's rates to 0")
+        if padded:
+            raise PluginError(
+                "training.pad_shapes: true, but an architecture is not learned with padding; set it to false"
+            )
+
+    def parameters(self, model: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+        own = {name: parameter for name, parameter in model.items() if not _is_form(parameter)}
+        found = [under(f"{_MODEL}.{number}", own) for number in range(self.models)]
+        form = {name: parameter for name, parameter in model.items() if _is_form(parameter)}
+        return {name: parameter for part in (*found, form) for name, parameter in part.items()}
+
+    def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
+        """The models' batches behind one another, `inputs` [L, M N, ...], and the form's, `held_out.inputs`."""
+        own, other = (Streams.of(seeds, Purpose.TRAINING_DATA, step, site) for site in range(2))
+        wanted = self.models * batch
+        if not self.held_out_one_in:
+            return task.training(own, wanted, step) | under(_HELD_OUT, task.held_out(other, batch, step))
+        trained = kept(task, lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
+        judged = held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
+        return trained | under(_HELD_OUT, judged)
+
+    def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
+        """In one pass: a term whose form is fixed gives the weights' gradient, one with fixed weights the form's."""
+        layouts, judging = _layouts(layout), within(_HELD_OUT, batch)
+        own = {
+            name: tensor.unflatten(0, (self.models, -1))
+            for name, tensor in batch.items()
+            if not name.startswith(_HELD_OUT)
+        }
+
+        def total(weights: Tensor, form: Tensor) -> tuple[Tensor, Tensor]:
+            learned, fixed = layouts.form.split(form), layouts.form.split(form.detach())
+
+            def of_model(weights: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+                trained = loss(layouts.weights.split(weights) | fixed, batch)
+                judged = loss(layouts.weights.split(weights.detach()) | learned, judging)
+                return trained + judged, trained
+
+            both, trained = vmap(of_model)(weights, own)
+            return both.sum(), trained.mean()
+
+        (of_weights, of_form), value = grad(total, argnums=(0, 1), has_aux=True)(*self._parted(layouts, flat))
+        return torch.cat([of_weights.flatten(), of_form]), value
+
+    def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
+        layouts = _layouts(layout)
+        weights, form = self._parted(layouts, flat)
+        own = vmap(lambda one: optimizer.start(one, layouts.weights))(weights)
+        return under(_MODEL, own) | under("form", self.optimizer.start(form, layouts.form))
+
+    def moved(
+        self,
+        optimizer: Optimizer,
+        layout: Layout,
+        flat: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        step: Tensor,
+        steps: Tensor,
+    ) -> tuple[Tensor, Moments]:
+        """Each model and the form by an optimizer of their own, clipping of the gradient's norm included."""
+        layouts = _layouts(layout)
+        weights, form = self._parted(layouts, flat)
+        of_weights, of_form = self._parted(layouts, gradient)
+
+        life = torch.as_tensor(self.life, device=steps.device).long()
+        lived = torch.where(life > 0, life, steps)
+
+        def descended(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
+            return optimizer.descended(weights, gradient, moments, age, lived, layouts.weights)
+
+        weights, own = vmap(descended)(weights, of_weights, within(_MODEL, moments), self._ages(step))
+        form, other = self.optimizer.descended(form, of_form, within("form", moments), step, steps, layouts.form)
+        return torch.cat([weights.flatten(), form]), under(_MODEL, own) | under("form", other)
+
+    def renews(self, step: int) -> bool:
+        return self.life > 0 and step > 0 and step % (self.life // self.models) == 0
+
+    def renewed(
+        self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
+    ) -> tuple[Tensor, Moments]:
+        model, layouts = (step // (self.life // self.models) - 1) % self.models, _layouts(layout)
+        fresh = layouts.weights.initial(torch.tensor([seed]), step)[0].to(flat)
+        weights, form = (part.clone() for part in self._parted(layouts, flat))
+        weights[model] = fresh
+        started = optimizer.start(fresh, layouts.weights)
+        own = {
+            name: tensor.index_put((torch.tensor(model),), started[name])
+            for name, tensor in within(_MODEL, moments).items()
+        }
+        return torch.cat([weights.flatten(), form]), {**moments, **under(_MODEL, own)}
+
+    def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:
+        layouts = _layouts(layout)
+        weights, form = self._parted(layouts, flat)
+        shared = layouts.form.split(form)
+        found = vmap(lambda one: judge(layouts.weights.split(one) | shared))(weights)
+        return {name: values.mean(0) for name, values in found.items()}
+
+    def _ages(self, step: Tensor) -> Tensor:
+        """[M] steps that each model has made since it began; model m begins anew at the turns m + 1, m + 1 + M, ..."""
+        life = torch.as_tensor(self.life, device=step.device).long()
+        turn = (life // self.models).clamp(min=1)
+        first = torch.arange(1, self.models + 1, device=step.device) * turn
+        since = torch.where(step < first, step, (step - first) % (self.models * turn))
+        return torch.where(life > 0, since, step)
+
+    def _parted(self, layouts: _Layouts, flat: Tensor) -> tuple[Tensor, Tensor]:
+        """[M, W] and [F] of [P]."""
+        weights, form = flat.split([self.models * layouts.weights.total, layouts.form.total])
+        return weights.view(self.models, -1), form
+
+
+def _is_form(parameter: Parameter) -> bool:
+    return parameter.architecture and not parameter.frozen
+
+
+def _layouts(layout: Layout) -> _Layouts:
+    dtype, device = layout.decays.dtype, layout.decays.device
+    form = {name: parameter for name, parameter in layout.parameters.items() if _is_form(parameter)}
+    return _Layouts(
+        weights=Layout.of(within(f"{_MODEL}.0", layout.parameters), dtype, device),
+        form=Layout.of(form, dtype, device),
+    )

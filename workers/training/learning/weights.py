@@ -1,0 +1,55 @@
+"""The usual way: one model, whose weights descend its training loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+from torch.func import grad_and_value
+
+from workers.data.tasks import Batch, Task
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.learning import Judge, Learning, Loss
+from workers.training.optimizers import Moments, Optimizer
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Weights(Learning):
+    """One model; everything that it learns, the form of its non-linearities included, descends the training loss."""
+
+    @property
+    def is_plain(self) -> bool:
+        return True
+
+    def parameters(self, model: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+        return model
+
+    def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:
+        return task.training(Streams.of(seeds, Purpose.TRAINING_DATA, step), batch, step)
+
+    def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
+        named, value = grad_and_value(lambda named: loss(named, batch))(layout.split(flat))
+        return layout.join(named), value
+
+    def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
+        return optimizer.start(flat, layout)
+
+    def moved(
+        self,
+        optimizer: Optimizer,
+        layout: Layout,
+        flat: Tensor,
+        gradient: Tensor,
+        moments: Moments,
+        step: Tensor,
+        steps: Tensor,
+    ) -> tuple[Tensor, Moments]:
+        return optimizer.descended(flat, gradient, moments, step, steps, layout)
+
+    def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:
+        return judge(layout.split(flat))

@@ -1,0 +1,69 @@
+"""Optimizers, written for ONE trial on its parameters as one flat vector; the engine stacks lanes.
+
+Flat, since an update is then a dozen operations on [L, P] however many matrices the model has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import knob, part
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter
+from workers.training.schedules import Schedule
+
+Moments = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer(ABC):
+    """What every optimizer has: a peak rate, its schedule, and clipping of the gradient's norm."""
+
+    learning_rate: float = knob(1e-3, low=0)
+    schedule: Schedule = part(Schedule, "linear")
+    clip_norm: float = knob(1.0, low=0, open_low=True)
+
+    @property
+    def may_pad(self) -> bool:
+        """Whether zeros may be added to the parameters without a change of what it computes."""
+        return True
+
+    def check(self, parameters: Iterable[Parameter]) -> None:
+        """Raise PluginError if a model with these parameters cannot be trained by it; most train all."""
+        return
+
+    @final
+    def descended(
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, step: Tensor, steps: Tensor, layout: Layout
+    ) -> tuple[Tensor, Moments]:
+        """Step n = `step` (from 0) of `steps`, for the gradient [P] as it is: clipping, schedule and `update`."""
+        gradient = clipped(gradient, torch.as_tensor(self.clip_norm))
+        rate = self.learning_rate * self.schedule.factor(step, steps)
+        return self.update(parameters, gradient, moments, rate, step, layout)
+
+    @abstractmethod
+    def start(self, parameters: Tensor, layout: Layout) -> Moments:
+        """The optimizer's state before the first step, from the initial parameters [P]."""
+
+    @abstractmethod
+    def update(
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
+    ) -> tuple[Tensor, Moments]:
+        """One step: parameters [P], clipped gradient [P], rate and step n (from 0) scalars."""
+
+
+def exact(knob: float | Tensor) -> Tensor:
+    """A knob as float64, which it is inside the engine; torch would make a plain number float32."""
+    return torch.as_tensor(knob, dtype=torch.float64)
+
+
+def clipped(gradient: Tensor, norm: Tensor) -> Tensor:
+    """The gradient [P] scaled to a Euclidean norm of at most `norm`, with torch.nn.utils.clip_grad_norm_'s 1e-6."""
+    length = torch.linalg.vector_norm(gradient)
+    return gradient * (norm.to(length.dtype) / (length + 1e-6)).clamp(max=1.0)

@@ -1,0 +1,29 @@
+"""AdamW: Adam with decoupled weight decay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.numerics.layout import Layout
+from workers.training.optimizers import Moments, exact
+from workers.training.optimizers._moments import TwoMoments
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AdamW(TwoMoments):
+    """Adam whose weights also shrink by rate times `weight_decay` at each step. Source: Loshchilov and Hutter 2019,
+    algorithm 2.
+    """
+
+    weight_decay: float = knob(0.01, low=0)
+
+    def update(
+        self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
+    ) -> tuple[Tensor, Moments]:
+        decay = (rate * exact(self.weight_decay)).to(parameters.dtype)
+        return self.moved(parameters * (1 - decay * layout.decays), gradient, moments, rate, step)

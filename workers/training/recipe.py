@@ -1,0 +1,195 @@
+"""One trial: what its configuration says, and one training step of it as a pure function.
+
+Nothing here knows of lanes. `workers.engine.pack` stacks these functions with vmap.
+Legend: P parameters in one flat vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.settings import Training
+from workers.data.tasks import Batch, Task
+from workers.networks.diagnostics import diagnosed
+from workers.networks.models import Model
+from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameters
+from workers.numerics.randomness import Purpose, Streams
+from workers.training.averaging import Averaging, Shadow
+from workers.training.learning import Learning
+from workers.training.optimizers import Moments, Optimizer
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A trial's configuration as plug-ins; inside the engine its knobs are tensors."""
+
+    task: Task
+    model: Model
+    optimizer: Optimizer
+    averaging: Averaging
+    learning: Learning
+    training: Training
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Recipe:
+        """From a trial's resolved configuration; raises PluginError that names path, value and rule."""
+        recipe = cls(
+            task=plugins.build(Task, config["task"], "task"),
+            model=plugins.build(Model, config["model"], "model"),
+            optimizer=plugins.build(Optimizer, config["optimizer"], "optimizer"),
+            averaging=plugins.build(Averaging, config["averaging"], "averaging"),
+            learning=plugins.build(Learning, config.get("learning", _PLAIN), "learning"),
+            training=Training(**config["training"]),
+        )
+        recipe.model.check(recipe.task)
+        recipe.learning.check(recipe.model, recipe.task, padded=recipe.training.pad_shapes)
+        recipe.optimizer.check(recipe.model.parameters(recipe.task).values())
+        if recipe.training.pad_shapes and recipe.training.diagnostics:
+            raise PluginError(
+                "training.pad_shapes: true, but diagnostics do not know padding; set one of the two to false"
+            )
+        for part in (recipe.model, recipe.optimizer):
+            if recipe.training.pad_shapes and not part.may_pad:
+                raise PluginError(
+                    f"training.pad_shapes: true, but {plugins.name_of(part)} cannot be padded as it is: the model "
+                    "minimal can, with a scorer that depends on the scaled logits alone, and every optimizer but muon; "
+                    "set it to false"
+                )
+        return recipe
+
+    def knobs(self) -> dict[str, float]:
+        """Dotted path -> value of every knob; where trials of other sizes train beside it, of every padded size too."""
+        found: dict[str, float] = {}
+        for section in SECTIONS:
+            found.update(plugins.knobs(getattr(self, section), section))
+            if self.training.pad_shapes:
+                found.update(plugins.paddable_sizes(getattr(self, section), section))
+        return found
+
+    def padded(self) -> Recipe:
+        """The recipe that trials of this structure share: with padded sizes, if the trial's are."""
+        if not self.training.pad_shapes:
+            return self
+        return Recipe(**{section: plugins.padded(getattr(self, section)) for section in SECTIONS})
+
+    def bind(self, knobs: Mapping[str, Any]) -> Recipe:
+        """The same recipe with its knobs replaced, for example by scalars under vmap."""
+        return Recipe(**{section: plugins.bind(getattr(self, section), knobs, section) for section in SECTIONS})
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return DTYPES[self.training.dtype]
+
+
+SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
+_PLAIN = {"name": "weights"}
+"""How trials learned that were stored before there was a choice."""
+
+
+class State(NamedTuple):
+    """Everything that changes while a trial trains. A NamedTuple, so that torch sees its tensors."""
+
+    parameters: Tensor  # [P]
+    moments: Moments
+    shadow: Shadow
+    step: Tensor  # scalar int64: updates made
+    loss_sum: Tensor  # scalar float64: training losses since the last report
+    diverged_at: Tensor  # scalar int64: the first step whose loss was not finite, 0 if none
+
+
+def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
+    """Where what is trained of the recipe's model on its task lies."""
+    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))
+    return Layout.of(trained, recipe.dtype, device)
+
+
+def begin(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
+    """The state before the first step, from the initial parameters [P]."""
+    zero = torch.zeros((), dtype=torch.int64, device=parameters.device)
+    return State(
+        parameters=parameters,
+        moments=recipe.learning.start(recipe.optimizer, layout, parameters),
+        shadow=recipe.averaging.start(parameters),
+        step=zero,
+        loss_sum=zero.double(),
+        diverged_at=zero,
+    )
+
+
+def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, keep: Parameters) -> State:
+    """One training step: gradient, clipping, optimizer, average."""
+
+    def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
+        return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)
+
+    gradient, loss = recipe.learning.gradient(layout, state.parameters, batch, loss_of)
+    return updated(recipe, layout, state, gradient, loss)
+
+
+def updated(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
+    """The state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
+    steps = torch.as_tensor(recipe.training.steps)
+    gradient = gradient if layout.learns is None else gradient * layout.learns
+    parameters, moments = recipe.learning.moved(
+        recipe.optimizer, layout, state.parameters, gradient, state.moments, state.step, steps
+    )
+    after = state.step + 1
+    first_bad = (state.diverged_at == 0) & ~loss.isfinite()
+    return State(
+        parameters=parameters,
+        moments=moments,
+        shadow=recipe.averaging.update(state.shadow, parameters, state.step),
+        step=after,
+        loss_sum=state.loss_sum + loss.double(),
+        diverged_at=torch.where(first_bad, after, state.diverged_at),
+    )
+
+
+def averaged(recipe: Recipe, state: State, index: Tensor) -> Tensor:
+    """Parameters [P] of the variant of the recipe's averaging with this index, an int64 scalar."""
+    return recipe.averaging.evaluated(state.shadow, state.parameters, state.step, index)
+
+
+def judged(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """Metric -> one value [N] per sequence, for parameters [P]; `model`: one of the evaluations of the recipe's."""
+
+    def judge(parameters: Parameters) -> dict[str, Tensor]:
+        outputs = model.outputs(parameters, batch, {})
+        found = recipe.task.metrics(outputs, batch)
+        return found | diagnosed(model, parameters, batch, outputs) if recipe.training.diagnostics else found
+
+    return recipe.learning.judged(layout, flat, judge)
+
+
+def judged_on(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
+    """Condition -> the sets that trials with `seeds` [L] are judged on; under the empty one the validation set."""
+    plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+    return {"": task.validation(plain, count), **task.shifted(shifted, count)}
+
+
+def update_key(recipe: Recipe) -> str:
+    """What `updated` does but for numbers: recipes of equal keys share its recordings."""
+    parameters = layout_of(recipe).parameters.items()
+    layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.architecture) for name, one in parameters]
+    parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
+    return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
+
+
+def judging_keys(recipe: Recipe) -> dict[str, str]:
+    """Label of an evaluation -> what `judged` does there but for numbers; equal keys share recordings."""
+    rest = [recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]]
+    parts = [plugins.structure_of(part) for part in (recipe.task, recipe.learning)]
+    return {
+        label: plugins.canonical_json([*parts, plugins.structure_of(model), *rest])
+        for label, model in recipe.model.evaluations().items()
+    }

@@ -1,0 +1,30 @@
+"""Linear warm-up, then linear decay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.training.schedules import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Schedule):
+    """Up to the peak over `warmup` steps, then down to `end_multiplier` times the peak after the last step.
+
+    Update n (from 0) has the factor (n + 1) / (warmup + 1) while n < warmup, and 1 - (1 - end_multiplier)
+    (n - warmup) / (steps - warmup) from then on: no update has rate zero by construction, and the peak is reached at
+    n = warmup exactly. With warmup >= steps the whole run is warm-up. Source: paper 003, 5.4 and Table 1.
+    """
+
+    warmup: int = knob(0, low=0, integer=True)
+    end_multiplier: float = knob(0.0, low=0, high=1)
+
+    def factor(self, step: Tensor, steps: Tensor) -> Tensor:
+        rise = (step + 1) / (self.warmup + 1)
+        left = torch.clamp(steps - self.warmup, min=1)
+        fall = 1 - (1 - self.end_multiplier) * (step - self.warmup) / left
+        return torch.where(step < self.warmup, rise, fall)
