@@ -11,7 +11,6 @@ import polars as pl
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
-from cli.transfer import objectives
 from spaces.errors import StudyError
 from spaces.messages import shortened
 from spaces.settings import Direction
@@ -47,6 +46,7 @@ def nonlinearities_report(
     check_output(output, force)
     from graft.report.learned import Learned, worst_version
     from graft.report.nonlinearities import render
+    from graft.stored.studies import read_target_objectives
 
     with open_reader(storage_url(storage)) as reader:
         row, found = reader.study(study), reader.architectures(study)
@@ -58,7 +58,7 @@ def nonlinearities_report(
     found = _chosen(found, "--task", "task", task)
     found = _chosen(found, "--component", "component", [component] if component else None)
     found = _chosen(found, "--trial", "number", trial)
-    directions: dict[str, Direction] = {name: one.direction for name, one in objectives(row).items()}
+    directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
     learned = Learned.of(row, found, directions)
     if version:
         learned = _with_version(learned, version)
