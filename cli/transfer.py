@@ -10,7 +10,6 @@ import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from spaces.settings import Direction
-from storage.frames import open_reader
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
 
@@ -57,6 +56,7 @@ def transfer_report(
     from search.analysis.intervals import Bootstrap, Student
     from search.analysis.stage_two import READ, results, target_of
     from search.analysis.transfer import compare
+    from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
