@@ -1,4 +1,4 @@
-"""A compiled space: runs the coordinates of one trial through all of its terms."""
+"""A compiled space: runs the coordinates of one trial through all of its formulas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from spaces.errors import SpaceError
-from spaces.grammar.terms import Level, Scope, Source, Term, still
+from spaces.grammar.formulas import CoordinateOf, Formula, Level, Scope, scope_without_draws
 from spaces.messages import number
 from spaces.plugins import build, canonical_json, config_of, facts, padded, rules, structure_of
 from spaces.settings import Training
@@ -39,7 +39,7 @@ class _Shared:
 
 
 class Program:
-    """The terms of a space in the order of their evaluation.
+    """The formulas of a space in the order of their evaluation.
 
     `group` and `trial` are the named values. Every one is computed for every trial, used or not: a draw that matters
     only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging, learning and
@@ -48,25 +48,29 @@ class Program:
 
     def __init__(
         self,
-        group: Mapping[str, Term],
-        trial: Mapping[str, Term],
-        sections: Mapping[str, Term],
+        group: Mapping[str, Formula],
+        trial: Mapping[str, Formula],
+        sections: Mapping[str, Formula],
         pads: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         self._pads = pads
-        self._group = [(name, term.evaluate) for name, term in group.items()]
-        self._trial = [(name, term.evaluate) for name, term in trial.items()]
-        self._shared_sections = [(name, term.evaluate) for name, term in sections.items() if term.level < Level.TRIAL]
-        self._own_sections = [(name, term.evaluate) for name, term in sections.items() if term.level is Level.TRIAL]
-        self._restructured = {name for name, term in sections.items() if term.structure is Level.TRIAL}
+        self._group = [(name, formula.evaluate) for name, formula in group.items()]
+        self._trial = [(name, formula.evaluate) for name, formula in trial.items()]
+        self._shared_sections = [
+            (name, formula.evaluate) for name, formula in sections.items() if formula.level < Level.TRIAL
+        ]
+        self._own_sections = [
+            (name, formula.evaluate) for name, formula in sections.items() if formula.level is Level.TRIAL
+        ]
+        self._restructured = {name for name, formula in sections.items() if formula.structure is Level.TRIAL}
         self._shared = lru_cache(maxsize=_REMEMBERED)(self._share)
 
-    def run(self, source: Source) -> Resolved:
-        """Everything that the coordinates of `source` determine; each active draw is asked for exactly once.
+    def run(self, coordinate_of: CoordinateOf) -> Resolved:
+        """Everything that the coordinates of `coordinate_of` determine; each active draw is asked for exactly once.
 
         Raises SpaceError, with the named values, where an expression has no value or a rule is broken.
         """
-        scope = Scope(source, {})
+        scope = Scope(coordinate_of, {})
         try:
             return self._run(scope)
         except SpaceError as error:
@@ -92,7 +96,7 @@ class Program:
         )
 
     def _share(self, values: tuple[tuple[str, float], ...]) -> _Shared:
-        scope = still(dict(values))
+        scope = scope_without_draws(dict(values))
         sections = {name: evaluate(scope) for name, evaluate in self._shared_sections}
         return _Shared(
             params=scope.params | _facts(sections),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 from spaces.errors import SpaceError
-from spaces.grammar.declarations import Row
-from spaces.grammar.terms import Draw, Source
+from spaces.grammar.declarations import LeafDescription
+from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.program import Program
 from spaces.records import Ancestor, Stage, Trial
 from spaces.seeds import trial_seed
@@ -35,17 +35,17 @@ class Space(ABC):
     """The draws that the trials of a group share, those under a condition included."""
     trial_draws: tuple[Draw, ...]
     """The draws that each trial makes for itself, those under a condition included."""
-    rows: tuple[Row, ...]
+    rows: tuple[LeafDescription, ...]
     drawn_sizes: tuple[str, ...]
     """Paths of the drawn sizes that may be padded: where they are, trials of one structure may differ in them."""
 
     @abstractmethod
-    def sample(self, number: int, source: Source) -> Trial:
-        """Trial `number` with the coordinates that `source` gives.
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
+        """Trial `number` with the coordinates that `coordinate_of` gives.
 
-        `source` is called exactly once for each active draw: first the group's, then the trial's, each in the order of
-        the file, except that a named value comes after those it depends on. Draws under options that a choice did not
-        take are not asked for. Raises SpaceError where the draws break a rule.
+        `coordinate_of` is called exactly once for each active draw: first the group's, then the trial's, each in the
+        order of the file, except that a named value comes after those it depends on. It is not called for draws under
+        options that a choice did not take. Raises SpaceError where the draws break a rule.
         """
 
     def resolve(self, number: int, draws: Mapping[str, float]) -> Trial:
@@ -71,7 +71,7 @@ class Space(ABC):
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
 
     def restore(self, stages: Sequence[Stage]) -> Trial:
-        """The last trial of a stored line of descent; a trial that started anew is a line of one stage."""
+        """The last trial of a stored lineage, its ancestors first; a trial with no parent is a lineage of one."""
         first, *later = stages
         trial = self.resolve(first.number, first.draws)
         for stage in later:
@@ -84,11 +84,11 @@ class Space(ABC):
         Raises SpaceError for the first draws that break a rule.
         """
         uniform = random.Random(0).random
-        sources: list[Callable[[Draw], float]] = [lambda _: 0.0, lambda _: _LAST]
-        for number, source in enumerate(sources + [lambda _: uniform()] * samples):
-            self.sample(number, source)
+        tried: list[CoordinateOf] = [lambda _: 0.0, lambda _: _LAST]
+        for number, coordinate_of in enumerate(tried + [lambda _: uniform()] * samples):
+            self.sample(number, coordinate_of)
 
-    def describe(self) -> tuple[Row, ...]:
+    def describe(self) -> tuple[LeafDescription, ...]:
         """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
         return self.rows
 
@@ -109,8 +109,8 @@ class DrawnSpace(Space):
 
     program: Program
 
-    def sample(self, number: int, source: Source) -> Trial:
-        resolved = self.program.run(source)
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
+        resolved = self.program.run(coordinate_of)
         return Trial(
             number=number,
             group=number // self.search.group,

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spaces.errors import GraftError, PluginError, SpaceError, StorageError
-from spaces.grammar.expressions import compiled
-from spaces.grammar.terms import LanguageError, Scope
+from spaces.grammar.expressions import compile_expression
+from spaces.grammar.formulas import LanguageError, Scope
 from spaces.plugins.rules import LARGEST_COUNT, LARGEST_SIZE, Rule
 from spaces.settings import Search
 from storage import open_reader
@@ -128,7 +128,7 @@ EXPRESSIONS = st.recursive(
 @given(EXPRESSIONS, st.floats(0, 1, exclude_max=True))
 def test_an_expression_of_any_numbers_is_finite_or_refused(text: str, u: float):
     try:
-        value = compiled(text, a_site(names={"a": 3})).evaluate(Scope(lambda _: u, {}))
+        value = compile_expression(text, a_site(names={"a": 3})).evaluate(Scope(lambda _: u, {}))
     except (LanguageError, ArithmeticError, ValueError):
         return
     assert math.isfinite(value)
@@ -149,7 +149,7 @@ TOWERS = (
 )
 def test_a_tower_is_refused_at_once(text: str):
     with pytest.raises(LanguageError) as caught:
-        compiled(text, a_site(names={}))
+        compile_expression(text, a_site(names={}))
     assert len(str(caught.value)) < 500
 
 

@@ -19,7 +19,7 @@ from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
 from spaces.forms import moving, with_frozen
 from spaces.records import Architecture, Ending, Metric, Offer, Outcome, Report, Stage, Trial
-from spaces.transfer import BASELINE, Carried, Found, TransferSpace
+from spaces.transfer import BASELINE, StageOne, StageTwo, TransferSpace
 from tests.databases import raw
 from tests.inside import called
 from tests.launches import running
@@ -61,13 +61,13 @@ def transfer(text: str = SPACE) -> TransferSpace:
 
 def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> None:
     space = transfer()
-    places = [space.place(number) for number in range(space.search.trials)]
+    places = [space.stage_of(number) for number in range(space.search.trials)]
     assert space.search.trials == ALL
-    found = [place for place in places if isinstance(place, Found)]
-    assert Counter(found) == Counter(Found(domain, number) for domain in range(2) for number in range(TRIED))
+    found = [place for place in places if isinstance(place, StageOne)]
+    assert Counter(found) == Counter(StageOne(domain, number) for domain in range(2) for number in range(TRIED))
     rows: dict[tuple[int | None, str], set[tuple[int, int]]] = defaultdict(set)
     for place in places:
-        if isinstance(place, Carried):
+        if isinstance(place, StageTwo):
             rows[place.source, place.form].add((place.target, place.pair))
     every = {(target, pair) for target in range(3) for pair in range(PAIRS)}
     assert rows == {
@@ -79,12 +79,12 @@ def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> 
 
 def carried(space: TransferSpace, number: int) -> Trial:
     """A trial of stage two as if stage one had found the first trial of its source."""
-    place = space.place(number)
-    assert isinstance(place, Carried)
+    place = space.stage_of(number)
+    assert isinstance(place, StageTwo)
     if place.source is None:
-        return space.carried(number, None, ())
+        return space.carry(number, None, ())
     first = space.sample(place.source * TRIED, lambda _: 0.9)
-    return space.carried(number, first, (LEARNED,))
+    return space.carry(number, first, (LEARNED,))
 
 
 def test_sources_on_a_target_differ_in_their_architecture_alone_and_share_seeds_pair_by_pair() -> None:
@@ -168,7 +168,7 @@ class FakeLearner:
     def report(self, trial: Trial) -> Report:
         if trial.number in self.diverged:
             return Report(number=trial.number, fence=trial.fence, step=1, metrics=(), state="diverged", error="a test")
-        is_search = isinstance(self.space.place(trial.number), Found)
+        is_search = isinstance(self.space.stage_of(trial.number), StageOne)
         knots = tuple(float(trial.number + place) for place in range(9))
         return Report(
             number=trial.number,
@@ -461,7 +461,7 @@ def test_a_sampler_with_fewer_points_than_trials_ends_its_search() -> None:
     space = transfer(grid)
     learner = FakeLearner(Controller.begin(space, Rows()), space)
     learner.run()
-    found = [trial for trial in learner.started if isinstance(space.place(trial.number), Found)]
+    found = [trial for trial in learner.started if isinstance(space.stage_of(trial.number), StageOne)]
     assert len(found) == len(SOURCES) * 2, "two options of the choice, one point of each other draw"
     assert len(learner.started) - len(found) == ALL - FIRST
 
@@ -470,7 +470,7 @@ def test_a_spline_that_learned_and_was_not_kept_is_not_carried() -> None:
     space = transfer()
     found = space.sample(0, lambda _: 0.5)
     with pytest.raises(PluginError, match="of which nothing was kept"):
-        space.carried(FIRST + len(TARGETS) * PAIRS, found, ())
+        space.carry(FIRST + len(TARGETS) * PAIRS, found, ())
 
 
 def test_a_transfer_of_one_task_or_without_a_target_is_refused() -> None:

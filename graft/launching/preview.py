@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from search.steering.staged import begin
-from spaces.grammar.terms import Level
+from spaces.grammar.formulas import Level
 from spaces.reading import catalogue
 
 if TYPE_CHECKING:

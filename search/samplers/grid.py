@@ -17,7 +17,7 @@ from spaces.plugins.fields import size
 from spaces.records import Outcome
 
 if TYPE_CHECKING:
-    from spaces.grammar.terms import Draw
+    from spaces.grammar.formulas import Draw
     from spaces.space import Space
 
 

@@ -19,7 +19,7 @@ from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
 
 if TYPE_CHECKING:
-    from spaces.grammar.terms import Draw, Source
+    from spaces.grammar.formulas import CoordinateOf, Draw
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _DIGITS = 10**6
@@ -196,12 +196,12 @@ class BentSpace(Space):
     straight: Space
     bend: Bend
 
-    def sample(self, number: int, source: Source) -> Trial:
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """The trial at the bent coordinates, which carries the sampler's own."""
         own: dict[str, float] = {}
 
         def coordinate(draw: Draw) -> float:
-            own[draw.name] = source(draw)
+            own[draw.name] = coordinate_of(draw)
             return self.bend(number, draw.name, own[draw.name])
 
         return replace(self.straight.sample(number, coordinate), draws=own)

@@ -12,7 +12,7 @@ from search.samplers import Strategy
 from spaces.errors import GraftError
 from spaces.records import Outcome, Trial
 from spaces.space import Space
-from spaces.transfer import Carried, Found, TransferSpace
+from spaces.transfer import StageOne, StageTwo, TransferSpace
 
 
 def begin(space: Space, history: Sequence[Outcome]) -> Strategy:
@@ -46,8 +46,8 @@ class Staged(Strategy):
 
     def ready(self, numbers: range) -> range:
         for count, number in enumerate(numbers):
-            place = self._space.place(number)
-            if isinstance(place, Carried) and place.source is not None and not self._is_over(place.source):
+            place = self._space.stage_of(number)
+            if isinstance(place, StageTwo) and place.source is not None and not self._is_over(place.source):
                 return numbers[:count]
         return numbers
 
@@ -64,24 +64,24 @@ class Staged(Strategy):
         return self._ended[source] >= (self._space.tried if size is None else min(size, self._space.tried))
 
     def _trial(self, number: int) -> Iterator[Trial]:
-        place = self._space.place(number)
-        if isinstance(place, Found):
+        place = self._space.stage_of(number)
+        if isinstance(place, StageOne):
             for trial in self._searches[place.domain].ask(range(place.number, place.number + 1)):
-                yield self._space.searched(place.domain, trial)
+                yield self._space.renumber(place.domain, trial)
         elif place.source is None:
-            yield self._space.carried(number, None, ())
+            yield self._space.carry(number, None, ())
         elif place.source in self._best:
             best = self._best[place.source]
             found = self._space.resolve(best.number, best.draws)
             try:
-                yield self._space.carried(number, found, best.architectures)
+                yield self._space.carry(number, found, best.architectures)
             except GraftError:
                 return
 
     def _note(self, outcomes: Sequence[Outcome] | Iterator[Outcome]) -> None:
         for outcome in outcomes:
-            place = self._space.place(outcome.number)
-            if isinstance(place, Carried):
+            place = self._space.stage_of(outcome.number)
+            if isinstance(place, StageTwo):
                 continue
             self._ended[place.domain] += 1
             known, objective = self._best.get(place.domain), self._space.objective_of(outcome.number)
@@ -94,7 +94,7 @@ class Staged(Strategy):
         """The outcomes of stage one, numbered as the domain's own search has them."""
         found: defaultdict[int, list[Outcome]] = defaultdict(list)
         for outcome in outcomes:
-            place = self._space.place(outcome.number)
-            if isinstance(place, Found):
+            place = self._space.stage_of(outcome.number)
+            if isinstance(place, StageOne):
                 found[place.domain].append(replace(outcome, number=place.number, group=place.number))
         return found

@@ -12,11 +12,11 @@ from typing import Any, get_args
 import yaml
 
 from spaces.grammar.declarations import Declarations, Site
-from spaces.grammar.leaves import value
-from spaces.grammar.overrides import overridden, written
-from spaces.grammar.parts import Families, mapping, plugin, record
-from spaces.grammar.source import Node, composed, read
-from spaces.grammar.terms import Block, Term
+from spaces.grammar.formulas import Block, Formula
+from spaces.grammar.nodes import Node, compose, read
+from spaces.grammar.overrides import override, to_yaml
+from spaces.grammar.sections import Families, read_mapping, read_plugin, read_record
+from spaces.grammar.values import read_value
 from spaces.messages import shortened, unknown
 from spaces.plugins import canonical_json
 from spaces.plugins.rules import Rule
@@ -50,20 +50,20 @@ def load(origin: str, families: Families, overrides: Mapping[str, str] | None = 
 
 def parse(text: str, origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
     """The space in a YAML text, which errors call `origin`; otherwise as `load`."""
-    tree = composed(text, origin)
+    tree = compose(text, origin)
     if overrides:
-        tree = overridden(tree, overrides)
-        text = written(tree)
+        tree = override(tree, overrides)
+        text = to_yaml(tree)
     root = read(tree)
     if is_transfer(root):
         whole = self_contained(root)
-        name = _study(mapping(whole, "").get("study") or whole)
+        name = _study(read_mapping(whole, "").get("study") or whole)
         return transfer_space(whole, name, families, partial(_drawn_space, families), _hash(whole))
     return _Reading(root, families).space(text)
 
 
 def _drawn_space(families: Families, tree: yaml.Node) -> DrawnSpace:
-    return _Reading(read(tree), families).space(written(tree))
+    return _Reading(read(tree), families).space(to_yaml(tree))
 
 
 def _hash(root: Node) -> str:
@@ -71,7 +71,7 @@ def _hash(root: Node) -> str:
 
 
 class _Reading:
-    """One space on its way from nodes to terms."""
+    """One space on its way from nodes to formulas."""
 
     def __init__(self, root: Node, families: Families) -> None:
         self._root = root
@@ -89,7 +89,7 @@ class _Reading:
         sections = {key: self._section(key) for key in self._order()}
         site = Site(declarations=self._declarations, path="search", block=None)
         search = search_settings(self._sections["search"], self._families, site)
-        written = "pad_shapes" in mapping(self._sections["training"], "training")
+        written = "pad_shapes" in read_mapping(self._sections["training"], "training")
         sizes, draws = self._declarations.drawn_sizes, self._declarations.draws
         pads = as_written if written else rule_of(sizes.values(), search)
         return DrawnSpace(
@@ -104,31 +104,31 @@ class _Reading:
             program=Program(group, trial, sections, pads),
         )
 
-    def _values(self, block: Block) -> Mapping[str, Term]:
-        """The terms of a block's named values, each after those it depends on."""
+    def _values(self, block: Block) -> Mapping[str, Formula]:
+        """The formulas of a block's named values, each after those it depends on."""
         known, nodes = self._declarations.values, self._named[block]
-        terms: dict[str, Term] = {}
+        formulas: dict[str, Formula] = {}
         for name in _ordered(nodes, block):
             site = Site(declarations=self._declarations, path=f"{block}.{name}", block=block)
-            terms[name] = value(nodes[name], Rule(kind="knob"), site)
-            known[name] = terms[name]
-        return terms
+            formulas[name] = read_value(nodes[name], Rule(kind="knob"), site)
+            known[name] = formulas[name]
+        return formulas
 
     def _order(self) -> list[str]:
         """The sections of a trial's configuration, in the order of the file."""
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
         return [*present, *(key for key in _DEFAULTS if key not in present)]
 
-    def _section(self, key: str) -> Term:
+    def _section(self, key: str) -> Formula:
         site = Site(declarations=self._declarations, path=key, block="trial")
         if key == "training":
-            return record(self._sections[key], mapping(self._sections[key], key), Training, key, site)
+            return read_record(self._sections[key], read_mapping(self._sections[key], key), Training, key, site)
         node = self._sections.get(key) or Node.of_word(_DEFAULTS.get(key, ""), self._root)
-        return plugin(node, self._families[key], site)
+        return read_plugin(node, self._families[key], site)
 
 
 def _sections(root: Node) -> Mapping[str, Node]:
-    sections = mapping(root, "")
+    sections = read_mapping(root, "")
     for key, node in sections.items():
         if key not in _SECTIONS:
             raise node.error("", unknown("section", key, _SECTIONS))
@@ -147,7 +147,7 @@ def _study(node: Node) -> str:
 def _named(node: Node | None, block: Block) -> Mapping[str, Node]:
     if node is None or node.content is None:
         return {}
-    entries = mapping(node, block)
+    entries = read_mapping(node, block)
     for name, child in entries.items():
         if not _NAME.fullmatch(name):
             raise child.error(block, f"{shortened(repr(name))} must be a name of a-z, 0-9 and _")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from spaces.grammar.terms import Level
+from spaces.grammar.formulas import Level
 from spaces.plugins import MayPad
 from spaces.settings import Search
 

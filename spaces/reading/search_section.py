@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from spaces.grammar.declarations import Site
-from spaces.grammar.leaves import value
-from spaces.grammar.parts import Families, mapping, plugin
-from spaces.grammar.source import Node
-from spaces.grammar.terms import constant_value
+from spaces.grammar.formulas import evaluate_constant
+from spaces.grammar.nodes import Node
+from spaces.grammar.sections import Families, read_mapping, read_plugin
+from spaces.grammar.values import read_value
 from spaces.messages import shortened, unknown
 from spaces.plugins import rules
 from spaces.settings import Direction, Objective, Search
@@ -20,7 +20,7 @@ _VARIANTS = ("raw", "ema", "bema")
 
 def search_settings(node: Node, families: Families, site: Site) -> Search:
     """The settings of the search; the sampler is `random` unless the section names another."""
-    entries = mapping(node, site.path)
+    entries = read_mapping(node, site.path)
     for key, child in entries.items():
         if key not in _KEYS:
             raise child.error(site.path, unknown("field of search", key, _KEYS))
@@ -33,12 +33,12 @@ def search_settings(node: Node, families: Families, site: Site) -> Search:
         sampler=_plugin(sampler, families["sampler"], site.at("sampler")),
         stopping=_policies(entries.get("stopping"), families["stopping"], site.at("stopping")),
         objective=_objective(entries["objective"], "search.objective"),
-        **{key: constant_value(value(entries[key], rule, site.at(key))) for key, rule in ruled.items()},
+        **{key: evaluate_constant(read_value(entries[key], rule, site.at(key))) for key, rule in ruled.items()},
     )
 
 
 def _plugin(node: Node, family: type, site: Site) -> Any:
-    return constant_value(plugin(node, family, site))
+    return evaluate_constant(read_plugin(node, family, site))
 
 
 def _policies(node: Node | None, family: type, site: Site) -> tuple[Any, ...]:
@@ -50,7 +50,7 @@ def _policies(node: Node | None, family: type, site: Site) -> tuple[Any, ...]:
 
 def _objective(node: Node, path: str) -> Objective:
     """`{minimize: tvd/bema}` or `{maximize: accuracy/raw/length=64, at: last}`."""
-    entries = mapping(node, path)
+    entries = read_mapping(node, path)
     directions: list[Direction] = [direction for direction in _DIRECTIONS if direction in entries]
     strange = [key for key in entries if key not in (*_DIRECTIONS, "at")]
     if strange:

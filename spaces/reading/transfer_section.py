@@ -11,10 +11,10 @@ import yaml
 
 from spaces.errors import SpaceError
 from spaces.forms import FORMS, Form
-from spaces.grammar.declarations import Row
-from spaces.grammar.overrides import replaced, written
-from spaces.grammar.parts import Families
-from spaces.grammar.source import Node, composed, read
+from spaces.grammar.declarations import LeafDescription
+from spaces.grammar.nodes import Node, compose, read
+from spaces.grammar.overrides import replace_at, to_yaml
+from spaces.grammar.sections import Families
 from spaces.messages import shortened, unknown
 from spaces.reading import catalogue
 from spaces.space import DrawnSpace
@@ -45,7 +45,7 @@ def is_transfer(root: Node) -> bool:
 def is_transfer_text(text: str) -> bool:
     """Whether the text is a space with the section; False for a text that is no space."""
     try:
-        return is_transfer(read(composed(text, "the space")))
+        return is_transfer(read(compose(text, "the space")))
     except SpaceError:
         return False
 
@@ -54,7 +54,7 @@ def has_one_objective(text: str) -> bool:
     """Whether all trials of a study, whose space this is the text of, can be compared; without reading the space."""
     if not is_transfer_text(text):
         return True
-    tasks = _tasks(read(composed(text, "the space"))).values()
+    tasks = _tasks(read(compose(text, "the space"))).values()
     return all(not isinstance(task.content, Mapping) or "objective" not in task.content for task in tasks)
 
 
@@ -70,13 +70,15 @@ def self_contained(root: Node) -> Node:
             continue
         if not own.word:
             raise task.error(here, "it needs a space: the name of one, a file, or the space itself")
-        space = composed(catalogue.text(own.word), own.word)
-        tree = replaced(tree, f"{here}.space", space) if _is_section(task) else replaced(tree, here, _task_of(space))
+        space = compose(catalogue.text(own.word), own.word)
+        tree = (
+            replace_at(tree, f"{here}.space", space) if _is_section(task) else replace_at(tree, here, _task_of(space))
+        )
     return read(tree)
 
 
 def transfer_space(root: Node, name: str, families: Families, parsed: Parsed, hash_: str) -> TransferSpace:
-    """The space of a self-contained file; raises SpaceError that names the place, the path and the rule."""
+    """The space of a self-contained file; raises SpaceError that names the line, the path and the rule."""
     _check_keys(root, "", _SECTIONS, _SECTIONS)
     transfer, search = _field(root, "transfer"), _field(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
@@ -97,7 +99,7 @@ def transfer_space(root: Node, name: str, families: Families, parsed: Parsed, ha
         raise search.error("search", "no stopping and no group here: trials are compared at fixed steps")
     space = TransferSpace(
         name=name,
-        text=written(root.tree),
+        text=to_yaml(root.tree),
         hash=hash_,
         search=of_one,
         group_draws=(),
@@ -116,7 +118,7 @@ def transfer_space(root: Node, name: str, families: Families, parsed: Parsed, ha
     return replace(space, search=replace(of_one, trials=space.planned))
 
 
-def _rows(domains: Sequence[Domain]) -> tuple[Row, ...]:
+def _rows(domains: Sequence[Domain]) -> tuple[LeafDescription, ...]:
     found = ((domain.name, row) for domain in domains for row in (domain.searched or domain.baseline).rows)
     return tuple(replace(row, path=f"{name}: {row.path}") for name, row in found)
 
@@ -134,10 +136,10 @@ def _domain(
     own = _field(task, "space")
     if is_transfer(own):
         raise own.error(f"{here}.space", "a transfer cannot be a task of another")
-    tree = replaced(replaced(own.tree, "search", search.tree), "study", Node.of_word(name, task).tree)
-    tree = replaced(tree, "training.pad_shapes", Node.of_word("false", task).tree)
+    tree = replace_at(replace_at(own.tree, "search", search.tree), "study", Node.of_word(name, task).tree)
+    tree = replace_at(tree, "training.pad_shapes", Node.of_word("false", task).tree)
     if objective := _optional(task, "objective"):
-        tree = replaced(tree, "search.objective", objective.tree)
+        tree = replace_at(tree, "search.objective", objective.tree)
     baseline = _with(tree, _settings(_optional(task, "set"), f"{here}.set", "set"))
     more = _settings(_optional(task, "learn"), f"{here}.learn", "learn")
     found = _with(baseline, {**architecture, **learn, **more})
@@ -164,7 +166,7 @@ def _settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
 
 def _with(tree: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
     for path, value in settings.items():
-        tree = replaced(tree, path, value.tree)
+        tree = replace_at(tree, path, value.tree)
     return tree
 
 

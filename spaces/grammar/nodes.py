@@ -1,4 +1,4 @@
-"""YAML with places: a tree of plain values that know where they were written.
+"""A YAML file as nodes: a tree of plain values that know their line in the file.
 
 Scalars are read more plainly than YAML 1.1 does: `1e-5` and `10_000_000` are numbers, `true` and `false` are the only
 truth values, and everything else (`on`, `1:30`, a date) is text. Nothing is ever constructed from a tag.
@@ -39,7 +39,7 @@ _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 class Node:
     """A value of the file. An entry of a mapping stands where its key stands."""
 
-    place: str
+    location: str
     """`file:line`, or the `--set path=value` that gave the value."""
     content: Content
     text: str
@@ -51,7 +51,7 @@ class Node:
     def of_word(cls, word: str, like: Node) -> Node:
         """A word that the file leaves out, as if it were written where `like` stands."""
         tree = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value=word, start_mark=like.tree.start_mark)
-        return cls(place=like.place, content=word, text=word, tree=tree)
+        return cls(location=like.location, content=word, text=word, tree=tree)
 
     @property
     def word(self) -> str:
@@ -59,8 +59,8 @@ class Node:
         return self.tree.value if isinstance(self.tree, yaml.ScalarNode) else ""
 
     def error(self, path: str, message: str) -> SpaceError:
-        """The error of this value: place, dotted path, and what is wrong."""
-        return SpaceError(f"{self.place}: {path}: {message}" if path else f"{self.place}: {message}")
+        """The error of this value: its location, its dotted path, and what is wrong."""
+        return SpaceError(f"{self.location}: {path}: {message}" if path else f"{self.location}: {message}")
 
 
 class _Loader(yaml.BaseLoader):
@@ -73,11 +73,11 @@ class _Loader(yaml.BaseLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         self._nodes += 1
         if self._nodes > 2 * MOST_NODES:  # a key and a value each
-            raise SpaceError(f"{_place(self.name, self.line + 1)}: {_TOO_MANY}")
+            raise SpaceError(f"{_format_location(self.name, self.line + 1)}: {_TOO_MANY}")
         return super().compose_node(parent, index)
 
 
-def composed(text: str, name: str) -> yaml.Node:
+def compose(text: str, name: str) -> yaml.Node:
     """The syntax tree of one YAML document, all scalars still text; `name` is what errors call its source.
 
     Raises SpaceError with the line for broken YAML and for an empty document.
@@ -90,19 +90,21 @@ def composed(text: str, name: str) -> yaml.Node:
         root = loader.get_single_node()
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise SpaceError(f"{_place(name, line)}: YAML cannot hold the character {chr(error.character)!r}") from error
+        raise SpaceError(
+            f"{_format_location(name, line)}: YAML cannot hold the character {chr(error.character)!r}"
+        ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         problem = shortened(error.problem or error.context or "broken YAML")
-        raise SpaceError(f"{_place(name, line)}: broken YAML: {problem}") from error
+        raise SpaceError(f"{_format_location(name, line)}: broken YAML: {problem}") from error
     except RecursionError as error:
         raise SpaceError(f"{name}: broken YAML: nested too deeply") from error
     except (ValueError, OverflowError) as error:  # chr() of a code point beyond Unicode
         raise SpaceError(f"{name}: broken YAML: an escape sequence stands for no character") from error
     if root is None:
         raise SpaceError(f"{name}: it is empty")
-    _rejoin(root)
+    _join_calls(root)
     return root
 
 
@@ -111,7 +113,7 @@ def read(root: yaml.Node) -> Node:
     return _Reader().read(root, root.start_mark, 0)
 
 
-def _rejoin(root: yaml.Node) -> None:
+def _join_calls(root: yaml.Node) -> None:
     """Put calls back together that YAML cut at their commas: `{n: uniform(1, 3)}` has the keys `n` and `3)` for it."""
     waiting, seen = [root], set[int]()
     while waiting:
@@ -131,7 +133,7 @@ def _whole_items(items: list[yaml.Node]) -> list[yaml.Node]:
     whole: list[yaml.Node] = []
     for item in items:
         if whole and _is_open(whole[-1]) and _is_plain(item):
-            whole[-1] = _joined(whole[-1], item)
+            whole[-1] = _join(whole[-1], item)
         else:
             whole.append(item)
     return whole
@@ -141,7 +143,7 @@ def _whole_entries(entries: list[tuple[yaml.Node, yaml.Node]]) -> list[tuple[yam
     whole: list[tuple[yaml.Node, yaml.Node]] = []
     for key, value in entries:
         if whole and _is_open(whole[-1][1]) and _is_plain(key) and _is_plain(value) and not value.value:
-            whole[-1] = (whole[-1][0], _joined(whole[-1][1], key))
+            whole[-1] = (whole[-1][0], _join(whole[-1][1], key))
         else:
             whole.append((key, value))
     return whole
@@ -155,7 +157,7 @@ def _is_open(node: yaml.Node) -> bool:
     return _is_plain(node) and node.value.count("(") > node.value.count(")")
 
 
-def _joined(first: yaml.Node, second: yaml.Node) -> yaml.Node:
+def _join(first: yaml.Node, second: yaml.Node) -> yaml.Node:
     text = f"{first.value}, {second.value}"
     return yaml.ScalarNode(tag=first.tag, value=text, start_mark=first.start_mark, end_mark=second.end_mark)
 
@@ -165,40 +167,44 @@ class _Reader:
         self._nodes = 0
 
     def read(self, node: yaml.Node, mark: yaml.Mark, depth: int) -> Node:
-        place = mark_place(node.start_mark if node.start_mark.name.startswith(SETTING) else mark)
+        location = location_of(node.start_mark if node.start_mark.name.startswith(SETTING) else mark)
         self._nodes += 1
         if self._nodes > MOST_NODES or depth > DEEPEST:
-            raise SpaceError(f"{place}: {_TOO_MANY}")
+            raise SpaceError(f"{location}: {_TOO_MANY}")
         if node.tag not in _UNTAGGED:
-            raise SpaceError(f"{place}: {shortened(node.tag)}: tags are not part of a space")
+            raise SpaceError(f"{location}: {shortened(node.tag)}: tags are not part of a space")
         match node:
             case yaml.ScalarNode():
-                return Node(place=place, content=_scalar(node), text=shortened(node.value, limit=_SHOWN), tree=node)
+                return Node(
+                    location=location, content=_scalar(node), text=shortened(node.value, limit=_SHOWN), tree=node
+                )
             case yaml.SequenceNode():
                 items = tuple(self.read(item, item.start_mark, depth + 1) for item in node.value)
-                return Node(place=place, content=items, text=f"[{', '.join(item.text for item in items)}]", tree=node)
+                return Node(
+                    location=location, content=items, text=f"[{', '.join(item.text for item in items)}]", tree=node
+                )
             case _:
-                return self._mapping(node, place, depth)
+                return self._mapping(node, location, depth)
 
-    def _mapping(self, node: yaml.Node, place: str, depth: int) -> Node:
+    def _mapping(self, node: yaml.Node, location: str, depth: int) -> Node:
         entries: dict[str, Node] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise SpaceError(f"{mark_place(key.start_mark)}: a key must be a word")
+                raise SpaceError(f"{location_of(key.start_mark)}: a key must be a word")
             if key.value in entries:
-                where = f"{mark_place(key.start_mark)}: {shortened(repr(key.value))}"
-                raise SpaceError(f"{where} stands here twice, first at {entries[key.value].place}")
+                where = f"{location_of(key.start_mark)}: {shortened(repr(key.value))}"
+                raise SpaceError(f"{where} stands here twice, first at {entries[key.value].location}")
             entries[key.value] = self.read(value, key.start_mark, depth + 1)
         text = ", ".join(f"{shortened(key)}: {entry.text}" for key, entry in entries.items())
-        return Node(place=place, content=entries, text=f"{{{text}}}", tree=node)
+        return Node(location=location, content=entries, text=f"{{{text}}}", tree=node)
 
 
-def mark_place(mark: yaml.Mark) -> str:
+def location_of(mark: yaml.Mark) -> str:
     """`file:line` of a mark."""
-    return _place(mark.name, mark.line + 1)
+    return _format_location(mark.name, mark.line + 1)
 
 
-def _place(name: str, line: int) -> str:
+def _format_location(name: str, line: int) -> str:
     return name if name.startswith(SETTING) else f"{name}:{line}"
 
 

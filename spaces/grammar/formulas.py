@@ -1,7 +1,7 @@
 """The compiled form of a space: small closures that turn a trial's draws into values.
 
-Legend: a *draw* is one random coordinate u in [0, 1); a *term* computes a value from draws and named values; a *scope*
-is the evaluation of one trial.
+Legend: a *draw* is one random coordinate u in [0, 1); a *formula* computes a value from draws and named values; a
+*scope* holds these while one trial is computed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Block = Literal["group", "trial"]
 
 
 class LanguageError(Exception):
-    """What is wrong with one value; whoever knows the file, the line and the path turns it into a SpaceError."""
+    """What is wrong with one value; `with_location` turns it into a SpaceError with file, line and path."""
 
 
 class Level(IntEnum):
-    """What a value can differ by; a term has the highest level of its parts."""
+    """What a value can differ by; a formula has the highest level of its parts."""
 
     CONSTANT = 0
     GROUP = 1
@@ -44,31 +44,31 @@ class Draw:
     """The bounds or the options as the file writes them: `[1, $width)`."""
 
 
-Source = Callable[[Draw], float]
+CoordinateOf = Callable[[Draw], float]
 """Gives the coordinate in [0, 1) of a draw."""
 
 
 class Scope:
-    """The evaluation of one trial: where coordinates come from, and what has been drawn and computed so far."""
+    """One trial that is being computed: where its coordinates come from, what has been drawn and computed so far."""
 
-    __slots__ = ("draws", "params", "source", "values")
+    __slots__ = ("coordinate_of", "draws", "params", "values")
 
-    def __init__(self, source: Source, values: Mapping[str, float]) -> None:
-        self.source = source
+    def __init__(self, coordinate_of: CoordinateOf, values: Mapping[str, float]) -> None:
+        self.coordinate_of = coordinate_of
         self.values = dict(values)
         self.draws: dict[str, float] = {}
         self.params: dict[str, Any] = {}
 
     def ask(self, draw: Draw) -> float:
-        """The coordinate of `draw`, noted down; called once per active draw."""
-        coordinate = self.source(draw)
+        """The coordinate of `draw`, which is recorded; called once per active draw."""
+        coordinate = self.coordinate_of(draw)
         assert 0.0 <= coordinate < 1.0, f"{draw.name}: a sampler gave {coordinate!r}, outside [0, 1)"
         self.draws[draw.name] = coordinate
         return coordinate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class Formula:
     """A compiled value; `evaluate` raises LanguageError, ArithmeticError or ValueError where it cannot be computed."""
 
     evaluate: Callable[[Scope], Any]
@@ -77,8 +77,8 @@ class Term:
     """The level of what the value adds to a trial's structure; knobs add nothing."""
 
 
-def still(values: Mapping[str, float] | None = None) -> Scope:
-    """A scope in which nothing can be drawn, for terms below the level TRIAL."""
+def scope_without_draws(values: Mapping[str, float] | None = None) -> Scope:
+    """A scope in which nothing can be drawn, for formulas below the level TRIAL."""
 
     def refuse(draw: Draw) -> float:
         raise AssertionError(f"{draw.name} was asked for outside a trial")
@@ -86,16 +86,16 @@ def still(values: Mapping[str, float] | None = None) -> Scope:
     return Scope(refuse, values or {})
 
 
-def constant(value: Any) -> Term:
-    """The term that is always `value`."""
-    return Term(evaluate=lambda _: value, level=Level.CONSTANT)
+def constant(value: Any) -> Formula:
+    """The formula that is always `value`."""
+    return Formula(evaluate=lambda _: value, level=Level.CONSTANT)
 
 
-def constant_value(term: Term) -> Any:
-    """The value of a term of level CONSTANT."""
-    return term.evaluate(still())
+def evaluate_constant(formula: Formula) -> Any:
+    """The value of a formula of level CONSTANT."""
+    return formula.evaluate(scope_without_draws())
 
 
-def folded(term: Term) -> Term:
-    """The same term, computed now if it is constant."""
-    return constant(constant_value(term)) if term.level is Level.CONSTANT else term
+def fold_constant(formula: Formula) -> Formula:
+    """The same formula, computed now if it is constant."""
+    return constant(evaluate_constant(formula)) if formula.level is Level.CONSTANT else formula
