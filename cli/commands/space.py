@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 def check(files: Files) -> None:
     """Check space files: the language, every plug-in's rules, and a few hundred draws of each.
 
-    Example: search space check spaces/*.yaml
+    Example: search space check spaces/catalogue/*.yaml
     """
     from graft.files import one_line
 

@@ -39,5 +39,5 @@ def list_packaged_spaces() -> pl.DataFrame:
 
 
 def _first_comment(name: str) -> str:
-    lines = catalogue.text(name).splitlines()
+    lines = catalogue.read_text(name).splitlines()
     return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")

@@ -45,7 +45,7 @@ def load(origin: str, families: Families, overrides: Mapping[str, str] | None = 
     `overrides` maps dotted paths to YAML values, as `--set training.steps=2000` gives them. Raises SpaceError that
     names the file, the line, the path, the value, the rule and the choices.
     """
-    return parse(catalogue.text(origin), origin, families, overrides)
+    return parse(catalogue.read_text(origin), origin, families, overrides)
 
 
 def parse(text: str, origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:

@@ -70,7 +70,7 @@ def self_contained(root: Node) -> Node:
             continue
         if not own.word:
             raise task.error(here, "it needs a space: the name of one, a file, or the space itself")
-        space = compose(catalogue.text(own.word), own.word)
+        space = compose(catalogue.read_text(own.word), own.word)
         tree = (
             replace_at(tree, f"{here}.space", space) if _is_section(task) else replace_at(tree, here, _task_of(space))
         )
