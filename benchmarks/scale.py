@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale [--trials 1000000] [--storage URL|postgresql] [--workers 64] [--lanes 32]
 
-The space is paper 003's (`spaces/catalogue/set_complement.yaml`, groups of 1,000, random search) with three validations a trial.
+The space is paper 003's (`set_complement`, groups of 1,000, random search) with three validations a trial.
 Workers are simulated in the controller's own process, one exchange after the other: each holds the lanes of one pack,
 and its trials learn along a curve that is a function of their seed. The controller's process goes away after a
 hundredth, a tenth and all of the trials, with trials running, and another one resumes. Times are of exchanges alone.
