@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import pkgutil
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from spaces import plugins
@@ -51,17 +51,12 @@ def diagnostic_names() -> list[str]:
     return [module.name for module in modules if not module.name.startswith("_")]
 
 
-def listed_families() -> Sequence[type]:
-    """The families that a person can look up: those that a space names, and diagnostics, which it asks for at once."""
+def families_by_folder() -> Mapping[str, type]:
+    """Folder -> family: those that a space names, diagnostics, which it asks for at once, and the families of parts."""
     from workers.networks.diagnostics import Diagnostic
 
-    return [*families().values(), Diagnostic]
-
-
-def families_by_folder() -> Mapping[str, type]:
-    """Folder -> family: those of `listed_families`, and those of their members' parts."""
     found: dict[str, type] = {}
-    waiting = list(listed_families())
+    waiting = [*families().values(), Diagnostic]
     while waiting:
         family = waiting.pop(0)
         folder = family.__module__.rpartition(".")[2]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, final
 from spaces.forms import Form, with_frozen
 from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.grammar.sections import Families
-from spaces.program import completed
+from spaces.program import complete_config
 from spaces.records import Architecture, Scalar, Stage, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective
@@ -115,7 +115,8 @@ class TransferSpace(Space):
         """Trial `number` with these coordinates; in stage two that of the baseline with the same task and seed."""
         stage = self.stage_of(number)
         if isinstance(stage, StageTwo):
-            return self._of_pair(number, stage, self.domains[stage.target].baseline.sample(stage.pair, coordinate_of))
+            base = self.domains[stage.target].baseline.sample(stage.pair, coordinate_of)
+            return self._renumber_pair(number, stage, base)
         searched = self.domains[stage.domain].searched
         assert searched, "a domain with trials of stage one has a search"
         return self.renumber(stage.domain, searched.sample(stage.number, coordinate_of))
@@ -135,8 +136,8 @@ class TransferSpace(Space):
         stage = self.stage_of(number)
         assert isinstance(stage, StageTwo), "an architecture is carried to stage two"
         key = f"{self.search.seed}/{stage.target}/{stage.pair}"
-        base = self.domains[stage.target].baseline.sample(stage.pair, partial(_drawn, key))
-        trial = self._of_pair(number, stage, base)
+        base = self.domains[stage.target].baseline.sample(stage.pair, partial(_draw_coordinate, key))
+        trial = self._renumber_pair(number, stage, base)
         if found is None:
             return trial
         return self._with_architecture(trial, found.number, with_frozen(found.config, learned, stage.form))
@@ -157,12 +158,12 @@ class TransferSpace(Space):
             if domain.searched:
                 domain.searched.check(samples)
 
-    def _of_pair(self, number: int, stage: StageTwo, base: Trial) -> Trial:
+    def _renumber_pair(self, number: int, stage: StageTwo, base: Trial) -> Trial:
         """The baseline's trial as the study numbers it; its seed is that of all sources on the same target."""
         target = self.targets.index(stage.target)
         shared = len(self.sources) * self.tried + target * self.pairs + stage.pair
         facts: dict[str, Scalar] = {
-            "architecture.source": self._name(stage),
+            "architecture.source": self._source_name(stage),
             "transfer.target": self.domains[stage.target].name,
             "pair": stage.pair,
         }
@@ -174,7 +175,7 @@ class TransferSpace(Space):
             params=facts | dict(base.params),
         )
 
-    def _name(self, stage: StageTwo) -> str:
+    def _source_name(self, stage: StageTwo) -> str:
         if stage.source is None:
             return BASELINE
         name = self.domains[stage.source].name
@@ -184,17 +185,17 @@ class TransferSpace(Space):
         """The trial with what stands at the architecture's paths of a configuration."""
         config = copy.deepcopy(dict(trial.config))
         for path in self.paths:
-            _put(config, path, _at(given, path))
-        config, structure = completed(config, self.families)
+            _put(config, path, _get(given, path))
+        config, structure = complete_config(config, self.families)
         params = {**trial.params, "architecture.trial": source}
         return replace(trial, params=params, config=config, structure=structure, source=source)
 
 
-def _drawn(key: str, draw: Draw) -> float:
+def _draw_coordinate(key: str, draw: Draw) -> float:
     return Random(f"{key}/{draw.name}").random()
 
 
-def _at(config: Mapping[str, Any], path: str) -> Any:
+def _get(config: Mapping[str, Any], path: str) -> Any:
     value: Any = config
     for step in path.split("."):
         value = value[step]

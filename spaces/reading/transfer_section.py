@@ -20,7 +20,7 @@ from spaces.reading import catalogue
 from spaces.space import DrawnSpace
 from spaces.transfer import BASELINE, Domain, TransferSpace
 
-Parsed = Callable[[yaml.Node], DrawnSpace]
+ReadSpace = Callable[[yaml.Node], DrawnSpace]
 """The space of one task, from its syntax tree."""
 
 _SECTIONS = ("study", "transfer", "search")
@@ -54,16 +54,16 @@ def has_one_objective(text: str) -> bool:
     """Whether all trials of a study, whose space this is the text of, can be compared; without reading the space."""
     if not is_transfer_text(text):
         return True
-    tasks = _tasks(read(compose(text, "the space"))).values()
+    tasks = _read_tasks(read(compose(text, "the space"))).values()
     return all(not isinstance(task.content, Mapping) or "objective" not in task.content for task in tasks)
 
 
-def self_contained(root: Node) -> Node:
+def inline_spaces(root: Node) -> Node:
     """The space with the tasks' spaces written out where the file names them, so that it needs no other file."""
     tree = root.tree
-    for name, task in _tasks(root).items():
+    for name, task in _read_tasks(root).items():
         here = f"transfer.tasks.{name}"
-        own = _field(task, "space") if _is_section(task) else task
+        own = _require(task, "space") if _is_section(task) else task
         if not _NAME.fullmatch(name):
             raise task.error("transfer.tasks", f"{shortened(repr(name))} must be a word of letters, digits and _")
         if isinstance(own.content, Mapping | tuple):
@@ -71,29 +71,30 @@ def self_contained(root: Node) -> Node:
         if not own.word:
             raise task.error(here, "it needs a space: the name of one, a file, or the space itself")
         space = compose(catalogue.read_text(own.word), own.word)
-        tree = (
-            replace_at(tree, f"{here}.space", space) if _is_section(task) else replace_at(tree, here, _task_of(space))
-        )
+        if _is_section(task):
+            tree = replace_at(tree, f"{here}.space", space)
+        else:
+            tree = replace_at(tree, here, _wrap_space(space))
     return read(tree)
 
 
-def transfer_space(root: Node, name: str, families: Families, parsed: Parsed, hash_: str) -> TransferSpace:
-    """The space of a self-contained file; raises SpaceError that names the line, the path and the rule."""
+def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpace, hash_: str) -> TransferSpace:
+    """The space of a file that needs no other; raises SpaceError that names the line, the path and the rule."""
     _check_keys(root, "", _SECTIONS, _SECTIONS)
-    transfer, search = _field(root, "transfer"), _field(root, "search")
+    transfer, search = _require(root, "transfer"), _require(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
-    pairs = _pairs(transfer)
-    tasks = _tasks(root)
-    architecture = _settings(_field(transfer, "architecture"), "transfer.architecture", "architecture")
-    learn = _settings(_optional(transfer, "learn"), "transfer.learn", "learn")
+    pairs = _read_pairs(transfer)
+    tasks = _read_tasks(root)
+    architecture = _read_settings(_require(transfer, "architecture"), "transfer.architecture", "architecture")
+    learn = _read_settings(_find(transfer, "learn"), "transfer.learn", "learn")
     if not architecture:
-        raise _field(transfer, "architecture").error("transfer.architecture", "name at least one path")
+        raise _require(transfer, "architecture").error("transfer.architecture", "name at least one path")
     if BASELINE in tasks or len(tasks) < 2:
         raise transfer.error("transfer.tasks", f"name at least two tasks, none of them {BASELINE!r}")
-    domains = [_domain(task, node, search, architecture, learn, parsed) for task, node in tasks.items()]
+    domains = [_read_domain(task, node, search, architecture, learn, read_space) for task, node in tasks.items()]
     for domain in domains:
         _check_paths(domain, architecture)
-    own = [_optional(node, "objective") is not None for node in tasks.values()]
+    own = [_find(node, "objective") is not None for node in tasks.values()]
     of_one = domains[own.index(False) if False in own else 0].baseline.search
     if of_one.stopping or of_one.group != 1:
         raise search.error("search", "no stopping and no group here: trials are compared at fixed steps")
@@ -104,11 +105,11 @@ def transfer_space(root: Node, name: str, families: Families, parsed: Parsed, ha
         search=of_one,
         group_draws=(),
         trial_draws=(),
-        rows=_rows(domains),
+        rows=_collect_rows(domains),
         drawn_sizes=(),
         domains=domains,
         paths=tuple(architecture),
-        forms=_forms(transfer),
+        forms=_read_forms(transfer),
         tried=of_one.trials,
         pairs=pairs,
         families=families,
@@ -118,43 +119,43 @@ def transfer_space(root: Node, name: str, families: Families, parsed: Parsed, ha
     return replace(space, search=replace(of_one, trials=space.planned))
 
 
-def _rows(domains: Sequence[Domain]) -> tuple[LeafDescription, ...]:
+def _collect_rows(domains: Sequence[Domain]) -> tuple[LeafDescription, ...]:
     found = ((domain.name, row) for domain in domains for row in (domain.searched or domain.baseline).rows)
     return tuple(replace(row, path=f"{name}: {row.path}") for name, row in found)
 
 
-def _domain(
+def _read_domain(
     name: str,
     task: Node,
     search: Node,
     architecture: Mapping[str, Node],
     learn: Mapping[str, Node],
-    parsed: Parsed,
+    read_space: ReadSpace,
 ) -> Domain:
     here = f"transfer.tasks.{name}"
     _check_keys(task, here, _TASK_FIELDS, ("space",))
-    own = _field(task, "space")
+    own = _require(task, "space")
     if is_transfer(own):
         raise own.error(f"{here}.space", "a transfer cannot be a task of another")
     tree = replace_at(replace_at(own.tree, "search", search.tree), "study", Node.of_word(name, task).tree)
     tree = replace_at(tree, "training.pad_shapes", Node.of_word("false", task).tree)
-    if objective := _optional(task, "objective"):
+    if objective := _find(task, "objective"):
         tree = replace_at(tree, "search.objective", objective.tree)
-    baseline = _with(tree, _settings(_optional(task, "set"), f"{here}.set", "set"))
-    more = _settings(_optional(task, "learn"), f"{here}.learn", "learn")
-    found = _with(baseline, {**architecture, **learn, **more})
-    role = _one_of(_optional(task, "role"), f"{here}.role", _ROLES)
+    baseline = _replace_all(tree, _read_settings(_find(task, "set"), f"{here}.set", "set"))
+    more = _read_settings(_find(task, "learn"), f"{here}.learn", "learn")
+    found = _replace_all(baseline, {**architecture, **learn, **more})
+    role = _read_choice(_find(task, "role"), f"{here}.role", _ROLES)
     return Domain(
         name=name,
-        searched=None if role == "target" else parsed(found),
-        baseline=parsed(baseline),
+        searched=None if role == "target" else read_space(found),
+        baseline=read_space(baseline),
         is_target=role != "source",
     )
 
 
-def _settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
+def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
     """Paths of a task's space and what is put there; raises SpaceError for one that is not a transfer's to set."""
-    found = _entries(node, path)
+    found = _read_entries(node, path)
     for key, value in found.items():
         section, dot, _ = key.partition(".")
         if section not in _SETTABLE[kind]:
@@ -164,7 +165,7 @@ def _settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
     return found
 
 
-def _with(tree: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
+def _replace_all(tree: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
     for path, value in settings.items():
         tree = replace_at(tree, path, value.tree)
     return tree
@@ -185,18 +186,18 @@ def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
             value = value[step]
 
 
-def _forms(transfer: Node) -> tuple[Form, ...]:
-    node = _optional(transfer, "forms")
+def _read_forms(transfer: Node) -> tuple[Form, ...]:
+    node = _find(transfer, "forms")
     if node is None:
         return ("spline",)
     listed = node.content if isinstance(node.content, tuple) else (node,)
-    forms = [_one_of(one, "transfer.forms", FORMS) for one in listed]
+    forms = [_read_choice(one, "transfer.forms", FORMS) for one in listed]
     if not forms or len(set(forms)) < len(forms):
         raise node.error("transfer.forms", "name each form once, at least one")
     return tuple(form for form in FORMS if form in forms)
 
 
-def _one_of(node: Node | None, path: str, choices: Sequence[str]) -> str:
+def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:
     """The word that stands there; the first choice where none does."""
     if node is None:
         return choices[0]
@@ -205,8 +206,8 @@ def _one_of(node: Node | None, path: str, choices: Sequence[str]) -> str:
     return node.word
 
 
-def _pairs(transfer: Node) -> int:
-    node = _optional(transfer, "pairs")
+def _read_pairs(transfer: Node) -> int:
+    node = _find(transfer, "pairs")
     if node is None:
         return 6
     if not re.fullmatch(r"[0-9]{1,5}", node.word) or not 1 <= int(node.word) <= _MOST_PAIRS:
@@ -215,7 +216,7 @@ def _pairs(transfer: Node) -> int:
 
 
 def _check_keys(node: Node, path: str, known: Sequence[str], required: Sequence[str]) -> None:
-    entries = _entries(node, path)
+    entries = _read_entries(node, path)
     for key, value in entries.items():
         if key not in known:
             raise value.error(path, unknown(f"field of {path or 'a space with a transfer'}", key, known))
@@ -224,11 +225,11 @@ def _check_keys(node: Node, path: str, known: Sequence[str], required: Sequence[
         raise node.error(path, f"it needs {', '.join(missing)}")
 
 
-def _tasks(root: Node) -> Mapping[str, Node]:
-    return _entries(_field(_field(root, "transfer"), "tasks"), "transfer.tasks")
+def _read_tasks(root: Node) -> Mapping[str, Node]:
+    return _read_entries(_require(_require(root, "transfer"), "tasks"), "transfer.tasks")
 
 
-def _entries(node: Node | None, path: str = "transfer") -> Mapping[str, Node]:
+def _read_entries(node: Node | None, path: str = "transfer") -> Mapping[str, Node]:
     """Keys and values of a section; of none that is left out."""
     if node is None:
         return {}
@@ -241,18 +242,18 @@ def _is_section(node: Node) -> bool:
     return isinstance(node.content, Mapping)
 
 
-def _field(node: Node, name: str) -> Node:
-    found = _optional(node, name)
+def _require(node: Node, name: str) -> Node:
+    found = _find(node, name)
     if found is None:
         raise node.error("transfer", f"it needs {name}")
     return found
 
 
-def _optional(node: Node, name: str) -> Node | None:
-    return _entries(node).get(name)
+def _find(node: Node, name: str) -> Node | None:
+    return _read_entries(node).get(name)
 
 
-def _task_of(space: yaml.Node) -> yaml.Node:
+def _wrap_space(space: yaml.Node) -> yaml.Node:
     """The section of a task that has a space and nothing else."""
     mark = space.start_mark
     name = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value="space", start_mark=mark)
