@@ -187,7 +187,7 @@ def test_a_stopped_study_goes_on_from_its_checkpoints(search: Search, url: str, 
     search("resume", "halted", "--executor", "inline", "--device", "cpu", "--workers", 1, "--pack", 4)
     where = "FROM {} JOIN studies ON studies.id = study_id WHERE name = 'halted'"
     [(ended, trained)] = raw(url, f"SELECT count(*), sum(trials.steps) {where.format('trials')}")
-    [(made,)] = raw(url, f"SELECT sum(workers.engine.step) {where.format('workers')}")
+    [(made,)] = raw(url, f"SELECT sum(workers.steps) {where.format('workers')}")
     assert ended == 6
     assert made == trained, "no step was trained a second time"
     assert search("db", "check").endswith("rules looked at\n")
