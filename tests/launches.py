@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,7 @@ FORKS.set_forkserver_preload(["tests.preloaded"])
 
 
 @contextmanager
-def running(folder: Path, *arguments: str, before: str = "pass") -> Iterator[Launched]:
+def running(folder: Path, *arguments: str, before: str = "pass") -> Generator[Launched]:
     """The program in a process group of its own, of which nothing is left at the end; `before` is run first in it."""
     process = Launched(folder, arguments, before)
     try:

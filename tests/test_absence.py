@@ -18,6 +18,8 @@ from workers.pool.courier import Courier
 from workers.pool.heartbeat import SELF_STOP_SECONDS, Pulse
 from workers.pool.worker import Worker
 
+pytestmark = pytest.mark.fast
+
 
 @dataclass
 class Clock:

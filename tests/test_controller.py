@@ -38,6 +38,8 @@ from spaces.settings import Direction, Objective
 from spaces.space import Space
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 
+pytestmark = pytest.mark.fast
+
 LENGTH = 30
 """Steps of a fake trial; it reports every 10."""
 

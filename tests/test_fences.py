@@ -13,6 +13,8 @@ from spaces.records import Checkpoint, Ending, Heard, State, Waiting
 from storage import Store, open_store
 from tests.databases import OBJECTIVE, claimed, heard, held, make_report, make_trial, raw
 
+pytestmark = pytest.mark.fast
+
 ROWS = (
     "SELECT number, state, fence, worker, steps, objective, deaths, error FROM trials ORDER BY number",
     "SELECT trial_id, step, name, value FROM metrics ORDER BY 1, 2, 3",

@@ -20,6 +20,8 @@ from tests.databases import make_first_version, raw
 from tests.launches import SPACE
 from workers.pool import inline
 
+pytestmark = pytest.mark.fast
+
 
 def offer(worker: str, steps: int, room: int) -> Offer:
     """From a worker that wants nothing."""

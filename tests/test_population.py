@@ -436,6 +436,7 @@ def test_a_search_with_a_population_ends_and_copies_can_be_replayed_alone(
     check_search(f"sqlite:///{tmp_path}/graft.db", tmp_path, replayed=4)
 
 
+@pytest.mark.long
 def test_a_population_that_was_killed_goes_on_with_all_of_its_lines(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, "launch", SPACE, "--steps", "1000", "--workers", "1") as process:

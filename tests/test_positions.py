@@ -17,6 +17,8 @@ from workers.networks.positions.learned import Learned
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
 
+pytestmark = pytest.mark.fast
+
 NAMES = plugins.names(Position)
 
 

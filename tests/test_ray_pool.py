@@ -19,6 +19,8 @@ from spaces.records import Directives, Offer, Report
 from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
 from workers.pool.desk import Desk
 
+pytestmark = pytest.mark.long  # Ray takes ten seconds to start
+
 RAY = ("launch", SPACE, "--executor", "ray", "--pack", "4")
 
 

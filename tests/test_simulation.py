@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -25,6 +26,8 @@ from search.steering.controller import CONVICTED, SUSPECT, Controller
 from spaces.records import TERMINAL, Checkpoint, Directives, Ending, Heard, Held, Report, Trial, Waiting
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 from tests.test_controller import POLICIES, SAMPLERS, FakeWorker, Rows, loss
+
+pytestmark = pytest.mark.fast
 
 POISON_STEP = 20
 LARGEST = 24

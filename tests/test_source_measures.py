@@ -11,6 +11,8 @@ import pytest
 from benchmarks import source
 from benchmarks.source import Measures, back_up, circles, floors, is_participle
 
+pytestmark = pytest.mark.fast
+
 HOUSE = {
     "__init__.py": "",
     "roof.py": '''"""The top."""

@@ -16,6 +16,8 @@ from spaces.settings import Direction
 from storage import open_reader, open_store, request_stop
 from tests.databases import OBJECTIVE, claimed, heard, held, make_report, make_trial, new_study, raw
 
+pytestmark = pytest.mark.fast
+
 ALL_TRIALS = "SELECT number, state, worker, steps, objective, error FROM trials ORDER BY number"
 ALL_METRICS = "SELECT * FROM metrics ORDER BY trial_id, step, name"
 

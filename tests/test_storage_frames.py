@@ -14,6 +14,8 @@ from storage import Reader, open_reader
 from storage.frames import METRICS, STUDIES, TRIALS
 from tests.databases import claimed, make_report, make_trial, raw
 
+pytestmark = pytest.mark.fast
+
 RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 

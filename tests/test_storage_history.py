@@ -15,6 +15,8 @@ from spaces.settings import History, Objective
 from storage.history import Past, follow, predict_bytes, predict_rows, score_of
 from tests.databases import OBJECTIVE, claimed, held, make_report, make_trial, raw
 
+pytestmark = pytest.mark.fast
+
 SCORES = st.lists(st.floats(0, 1) | st.just(math.inf), min_size=1, max_size=300)
 
 

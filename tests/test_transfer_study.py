@@ -241,6 +241,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(launched: Path) -> None:
     url = f"sqlite:///{launched}/graft.db"
     assert raw(url, "SELECT state, count(*) FROM trials GROUP BY state") == [("finished", ALL)]
@@ -263,6 +264,7 @@ def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(laun
         assert np.array_equal(np.float32(values.split()), np.float32(learned[source]))
 
 
+@pytest.mark.long
 def test_stage_one_and_stage_two_replay_to_the_bit(
     launched: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +289,7 @@ def test_the_report_has_every_cell(
     assert {cell["pairs"] for cell in cells} == {str(PAIRS)}
 
 
+@pytest.mark.long
 def test_a_transfer_on_postgresql_learns_the_same_and_is_copied_with_what_it_learned(
     launched: Path,
     tmp_path: Path,
@@ -406,6 +409,7 @@ MIXED = SPACE.replace(
 )
 
 
+@pytest.mark.long
 def test_tasks_with_objectives_of_their_own_are_judged_and_reported_by_these(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
