@@ -218,11 +218,11 @@ class _Watched:
         self._live.show(self._study.progress())
         return directives
 
-    def lost(self, worker: str) -> None:
-        self._study.lost(worker)
+    def handle_crash(self, worker: str) -> None:
+        self._study.handle_crash(worker)
 
-    def left(self, worker: str) -> None:
-        self._study.left(worker)
+    def handle_departure(self, worker: str) -> None:
+        self._study.handle_departure(worker)
 
     def renew(self, worker: str) -> bool:
         return self._study.renew(worker)

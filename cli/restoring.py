@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.look import stored_metrics, stored_trial
 from graft.families import families, version
 from spaces.errors import StudyError
-from spaces.records import TERMINAL, Stage, Trial
+from spaces.records import TERMINAL, StoredTrial, Trial
 from spaces.space import Space
 from storage.frames import Reader
 
@@ -80,7 +80,7 @@ def training_bar(number: int, steps: int) -> Generator[Callable[[int], None]]:
         yield lambda step: bar.update(task, completed=step)
 
 
-def _line_of(reader: Reader, study: str, row: Mapping[str, Any]) -> list[Stage]:
+def _line_of(reader: Reader, study: str, row: Mapping[str, Any]) -> list[StoredTrial]:
     """The trial and those from whose states it goes on, the first of the line first."""
     line = [row]
     while line[-1]["parent"] is not None:
@@ -88,9 +88,9 @@ def _line_of(reader: Reader, study: str, row: Mapping[str, Any]) -> list[Stage]:
     return [_stage(one) for one in reversed(line)]
 
 
-def _stage(row: Mapping[str, Any]) -> Stage:
+def _stage(row: Mapping[str, Any]) -> StoredTrial:
     draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
-    return Stage(row["number"], draws, row["parent_step"] or 0, params, config)
+    return StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config)
 
 
 def _check_resolved(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:

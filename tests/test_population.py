@@ -210,7 +210,7 @@ def best_of_toy(policy: str, steps: int = 400) -> float:
             for n, q in values.items()
         ]
         structure = next(iter(lanes.values())).structure
-        holds = tuple(one.held for one in lanes.values()) if step < steps else ()
+        holds = tuple(one.start for one in lanes.values()) if step < steps else ()
         said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=structure, holds=holds))
     assert said.done
     best = controller.progress().best
@@ -285,7 +285,7 @@ def test_a_population_survives_everything_and_every_line_ends_once(
             memory.failures = 0
             worker.obey(said)
         elif event == "lose":
-            controller.lost(worker.name)
+            controller.handle_crash(worker.name)
             workers[workers.index(worker)] = PopulationWorker(f"{worker.name}{turn}", width)
         else:
             controller = Controller.begin(here, memory)

@@ -42,7 +42,7 @@ class FakeController:
         self.told.append(f"exchange {offer.worker}")
         return self.answer
 
-    def lost(self, worker: str) -> None:
+    def handle_crash(self, worker: str) -> None:
         self.told.append(f"lost {worker}")
 
     def renew(self, worker: str) -> bool:
@@ -92,8 +92,8 @@ def test_only_the_holder_of_a_slot_renews_its_lease(controller: FakeController):
 def test_a_worker_whose_lease_ran_out_is_told_so_and_begins_anew_in_its_slot(controller: FakeController):
     desk = Desk(lambda: controller)
     desk.attach(0, "first")
-    controller.answer = Directives(lost=True)
-    assert desk.exchange([], offer("first")) == Directives(lost=True)
+    controller.answer = Directives(lease_lost=True)
+    assert desk.exchange([], offer("first")) == Directives(lease_lost=True)
     controller.answer = Directives()
     desk.attach(0, "again")
     assert desk.exchange([], offer("again")) == Directives()

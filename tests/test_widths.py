@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.steering.controller import Controller
-from spaces.records import Directives, Held, Offer, Report, Trial, Waiting
+from spaces.records import Directives, Offer, QueuedTrial, Report, Trial, TrialStart
 from tests.databases import claimed, held, make_report, make_trial
 from tests.launches import SPACE, check_complete, search
 from tests.search_spaces import PLAIN, space
@@ -478,11 +478,13 @@ def test_the_controller_requeues_exactly_what_a_worker_does_not_hold_and_writes_
     controller = Controller.begin(here, memory)
     structure = controller.exchange([], Offer(worker="a", lanes=4)).start[0].structure
     controller.exchange([], Offer(worker="b", lanes=4))
-    holds = tuple(Held(number, 1) for number in (0, 2, 5, 99))  # 5 is b's, 99 nobody's
+    holds = tuple(TrialStart(number, 1) for number in (0, 2, 5, 99))  # 5 is b's, 99 nobody's
     offer = Offer(worker="a", lanes=0, structure=structure, holds=holds)
     answer = controller.exchange([], offer)
     assert answer.stop == (5, 99)
-    assert [one.held for one in answer.start] == [Held(1, 2), Held(3, 2)], "the two lanes that it is told to clear"
+    assert [one.start for one in answer.start] == [TrialStart(1, 2), TrialStart(3, 2)], (
+        "the two lanes that it is told to clear"
+    )
     assert ("start", (1, 3)) in memory.log
 
 
@@ -524,7 +526,7 @@ def test_the_database_requeues_some_of_a_workers_trials(url: str):
         store.start(study, [make_trial(n) for n in range(4)], "a")
         store.start(study, [make_trial(4)], "b")
         store.record(study, [make_report(n, 10) for n in range(4)])
-        assert store.release(study, held(1, 2)) == [Waiting(1), Waiting(2)]
+        assert store.release(study, held(1, 2)) == [QueuedTrial(1), QueuedTrial(2)]
         assert store.counts(study) == {"queued": 2, "running": 3}
 
 
