@@ -253,7 +253,7 @@ def test_a_checkpoint_has_every_tensor_of_a_state_and_no_lane_of_nobody(archive:
     pack.release([1])
     snapshot = pack.snapshot()
     assert snapshot
-    assert len(snapshot.tensors) == len(tree_leaves(pack._state))  # pyright: ignore[reportPrivateUsage]
+    assert len(snapshot.tensors) == len(tree_leaves(pack._tensors.state))  # pyright: ignore[reportPrivateUsage]
     assert {len(stacked) for stacked in snapshot.tensors.values()} == {2}
 
 
