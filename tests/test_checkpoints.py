@@ -269,7 +269,7 @@ def test_a_trial_saved_between_a_validations_step_and_its_validation_is_validate
         raise MemoryError
 
     with monkeypatch.context() as context:
-        context.setattr(Pack, "_metrics", short)
+        context.setattr(Pack, "_evaluate_lanes", short)
         with pytest.raises(MemoryError):
             pack.train(100)
     snapshot = pack.snapshot()
