@@ -219,7 +219,7 @@ def test_the_averages_of_the_peers_are_graft_s() -> None:
             parameter.copy_(point)
         ours.update()
         shadow = theirs.update(shadow, point, torch.tensor(step))
-    expected = theirs.evaluated(shadow, path[-1], torch.tensor(len(path)), torch.tensor(0))
+    expected = theirs.average(shadow, path[-1], torch.tensor(len(path)), torch.tensor(0))
     torch.testing.assert_close(ours.parameters()[0], expected)
 
 

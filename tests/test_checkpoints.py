@@ -257,7 +257,7 @@ def test_a_checkpoint_has_every_tensor_of_a_state_and_no_lane_of_nobody(archive:
     pack.release([1])
     snapshot = pack.snapshot()
     assert snapshot
-    assert len(snapshot.tensors) == len(tree_leaves(pack._state))  # pyright: ignore[reportPrivateUsage]
+    assert len(snapshot.tensors) == len(tree_leaves(pack._tensors.state))  # pyright: ignore[reportPrivateUsage]
     assert {len(stacked) for stacked in snapshot.tensors.values()} == {2}
 
 
@@ -273,7 +273,7 @@ def test_a_trial_saved_between_a_validations_step_and_its_validation_is_validate
         raise MemoryError
 
     with monkeypatch.context() as context:
-        context.setattr(Pack, "_metrics", short)
+        context.setattr(Pack, "_evaluate_lanes", short)
         with pytest.raises(MemoryError):
             pack.train(100)
     snapshot = pack.snapshot()

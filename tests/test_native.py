@@ -19,7 +19,7 @@ from workers.engine.step import FusedStep, TracedStep, step_of
 from workers.networks.models.minimal import Minimal
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
-from workers.training.recipe import Recipe, begin, layout_of
+from workers.training.recipe import Recipe, initial_state, layout_of
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
 
@@ -56,7 +56,7 @@ def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
     layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
     parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
-    start = vmap(lambda one: begin(recipe, layout, one))(parameters)
+    start = vmap(lambda one: initial_state(recipe, layout, one))(parameters)
     streams = Streams.of(seeds, Purpose.TRAINING_DATA, start.step)
     batch = recipe.task.training(streams, recipe.training.batch, start.step)
     fused = step_of(recipe, repr(recipe), torch.device("cpu"))

@@ -346,7 +346,7 @@ def copied(parent: Trial, number: int, step: int, knobs: Trial) -> Trial:
 
 def state_of(pack: Pack, number: int) -> list[torch.Tensor]:
     """Parameters, moments, averages and counters of a running trial."""
-    state, lane = pack._state, pack.running[number]  # pyright: ignore[reportPrivateUsage]
+    state, lane = pack._tensors.state, pack.running[number]  # pyright: ignore[reportPrivateUsage]
     parts = [state.parameters, *state.moments.values(), *state.shadow.values(), state.step, state.loss_sum]
     return [part[lane].clone() for part in parts]
 

@@ -37,10 +37,12 @@ class Curves(Pack):
         return math.inf
 
     def _advance(self) -> State:
-        return self._state._replace(step=self._state.step + 1)
+        state = self._tensors.state
+        return state._replace(step=state.step + 1)
 
-    def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:
-        return [(Metric("tvd", "raw", "", curve(int(self._seeds[at]), int(self._state.step[at]))),) for at in places]
+    def _evaluate_lanes(self, indices: list[int]) -> list[tuple[Metric, ...]]:
+        seeds, steps = self._tensors.seeds, self._tensors.state.step
+        return [(Metric("tvd", "raw", "", curve(int(seeds[at]), int(steps[at]))),) for at in indices]
 
 
 def curve(seed: int, step: int) -> float:

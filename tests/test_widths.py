@@ -307,7 +307,7 @@ def test_memory_that_runs_out_in_a_step_or_a_validation_changes_and_loses_nothin
     if part == "step":
         pack._step = failing(pack._step, calls)
     else:
-        pack._judging._judges = {"": failing(pack._judging._judges[""], calls)}
+        pack._evaluation._evaluations = {"": failing(pack._evaluation._evaluations[""], calls)}
     found = list(trained(pack))
     assert {(report.number, report.step): report for report in found} == undisturbed
     assert len(found) == len(undisturbed)
@@ -324,9 +324,9 @@ def test_a_pack_that_cannot_be_resized_stays_as_it_is():
         def items(self) -> Any:
             raise FULL
 
-    knobs, pack._knobs = pack._knobs, Full(pack._knobs)
+    knobs, pack._tensors.knobs = pack._tensors.knobs, Full(pack._tensors.knobs)
     assert attempt(lambda: pack.resize(8), "cpu")
-    pack._knobs = knobs
+    pack._tensors.knobs = knobs
     assert pack.width == 3
     assert reports_of(pack) == {key: report for one in trials for key, report in alone(one).items()}
 
