@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import app
-from cli.status import read_status
 from graft.families import families
 from graft.running import RunningStudy, enrol
+from graft.stored.status import read_status
 from spaces import load
 from spaces.errors import StorageError
 from spaces.records import Offer

@@ -173,7 +173,7 @@ def test_what_never_ends_is_ended(filled: str, search: Search):
 
 
 def test_an_endless_condition_is_ended(filled: str, search: Search, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cli.look.SECONDS", 0.3)
+    monkeypatch.setattr("cli.commands.queries.SECONDS", 0.3)
     where = f"number = ({ENDLESS} SELECT count(*) FROM c)"
     code, said = search("trials", "study", "--where", where, "--storage", filled)
     assert code == 2

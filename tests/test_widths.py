@@ -546,17 +546,18 @@ workers.engine.pack.Pack._advance = full
 
 
 def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
-    from cli import estimate
-    from cli.launch import load_space
-    from graft.placement import Placement
+    from cli.commands.launch import show_estimate
+    from graft.launching.estimate import estimate_study
+    from graft.launching.placement import Placement
+    from graft.launching.run import read_space
 
     monkeypatch.setattr("workers.engine.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
     monkeypatch.setattr(widths, "FoundWidths", lambda device: Device(knee=8).finder(tmp_path / "widths.json"))
     placement = Placement(executor="inline", workers=1, ray_address=None, device="cpu", width=None)
 
     def told(width: int | None, steps: str) -> str:
-        here = load_space(SPACE, {"training.steps": steps})
-        estimate.show_estimate(here, Placement(**{**vars(placement), "width": width}))
+        here = read_space(SPACE, {"training.steps": steps})
+        show_estimate(estimate_study(here), Placement(**{**vars(placement), "width": width}))
         line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("width"))
         return line.removeprefix("width").strip()
 
