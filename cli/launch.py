@@ -18,16 +18,17 @@ from cli.options import Storage, shown, storage_url
 from cli.saving import SECONDS, CheckpointEvery, Checkpoints, placed, saving_of
 from graft.families import families
 from graft.placement import Placement
-from graft.running import RunningStudy, Standing, enrol, find_study
+from graft.running import enrol, find_study, open_controller
 from spaces.errors import SpaceError, StudyError
-from spaces.records import Directives, Offer, Report
+from spaces.records import Progress
 from storage import bring_up, open_reader, request_stop
 
 if TYPE_CHECKING:
+    from search.steering.controller import Controller
     from spaces.space import Space
     from workers.pool import Saving
 
-Make = Callable[[], RunningStudy]
+Make = Callable[[], "Controller"]
 """Opens the study, in whichever process steers it."""
 CHECKED_DRAWS = 4000
 """Trials drawn before a launch, so that a rule that only few draws break is told then; a fifth of a second."""
@@ -171,79 +172,58 @@ def run(url: str, name: str, placement: Placement, word: str, place: str | None,
     if done:
         return
     started, saving = time.monotonic(), saving_of(url, study, place, seconds)
-    make = functools.partial(RunningStudy, url, name, saving, place)
+    make = functools.partial(open_controller, url, name, saving, place)
     try:
         with Interruption() as interruption, Live(name) as live:
             go = _run_inline if placement.executor == "inline" else _run_ray
-            standing = go(make, placement, saving, live, interruption)
+            progress = go(make, placement, saving, live, interruption)
     except KeyboardInterrupt:
         # Not sys.exit: worker threads are inside torch, which aborts when the interpreter is taken down around it.
         sys.stderr.flush()
         os._exit(INTERRUPTED)
-    typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
-    if standing.stopping:
+    typer.echo(closing_line(name, progress, time.monotonic() - started), err=True)
+    if progress.stopping:
         typer.echo(f"stopped with everything kept; go on with `search resume {name}`", err=True)
         raise typer.Exit(INTERRUPTED if interruption.asked else 0)
 
 
 def _run_inline(
     make: Make, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
-) -> Standing:
+) -> Progress:
     from workers.pool import inline
 
-    study = make()
+    def watch(progress: Progress) -> bool:
+        live.show(progress)
+        return interruption.asked
+
+    controller = make()
     try:
         inline.run(
-            _Watched(study, live, interruption),
+            controller,
             device=str(placement.device),
             width=placement.width,
             workers=placement.workers,
             saving=saving,
+            watch=watch,
         )
-        return study.progress()
+        return controller.progress()
     finally:
-        study.close()
-
-
-class _Watched:
-    """A running study whose every exchange is shown, and told of an interruption."""
-
-    def __init__(self, study: RunningStudy, live: Live, interruption: Interruption) -> None:
-        self._study, self._live, self._interruption = study, live, interruption
-
-    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        if self._interruption.asked:
-            self._study.request_stop()
-        directives = self._study.exchange(reports, offer)
-        self._live.show(self._study.progress())
-        return directives
-
-    def handle_crash(self, worker: str) -> None:
-        self._study.handle_crash(worker)
-
-    def handle_departure(self, worker: str) -> None:
-        self._study.handle_departure(worker)
-
-    def renew(self, worker: str) -> bool:
-        return self._study.renew(worker)
-
-    def sweep(self) -> None:
-        self._study.sweep()
+        controller.close()
 
 
 def _run_ray(
     make: Make, placement: Placement, saving: Saving | None, live: Live, interruption: Interruption
-) -> Standing:
+) -> Progress:
     try:
         from workers.pool import ray_tune
     except ModuleNotFoundError:
         raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'") from None
-    seen: list[Standing] = []
+    seen: list[Progress] = []
 
-    def watch(standing: Standing) -> bool:
-        seen[:] = [standing]
-        live.show(standing)
-        return interruption.asked or standing.stopping
+    def watch(progress: Progress) -> bool:
+        seen[:] = [progress]
+        live.show(progress)
+        return interruption.asked or progress.stopping
 
     cluster = ray_tune.Cluster(
         address=placement.ray_address, workers=placement.workers, environment=placement.environment()

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from spaces.errors import GraftError
-from storage.database import find_database
+from storage.databases import find_database
 
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 DEFAULT_STORAGE = "sqlite:///graft.db"

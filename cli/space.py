@@ -12,7 +12,7 @@ from cli.options import Format
 from cli.tables import show, show_json, show_text
 from graft.families import families
 from graft.files import cell, one_line
-from search.steering.staged import begin
+from search.steering.transfer_strategy import begin
 from spaces.errors import GraftError
 from spaces.grammar.terms import Level
 from spaces.plugins import name_of
