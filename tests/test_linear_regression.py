@@ -200,7 +200,7 @@ def test_outputs_are_attention_with_linearised_weights_over_the_other_positions(
     for prompt, length in zip(range(5), lengths.tolist(), strict=True):
         own = rows[prompt, :length]
         others = ~torch.eye(length, dtype=torch.bool)
-        weights = LinearisedSoftmax(temperature=1.7).scored((own @ matrix @ own[:, :-1].mT).mT, others, {})
+        weights = LinearisedSoftmax(temperature=1.7).score((own @ matrix @ own[:, :-1].mT).mT, others, {})
         torch.testing.assert_close(found[prompt, :length], weights @ (own @ value), rtol=1e-9, atol=1e-9)
 
 

@@ -14,6 +14,7 @@ import spaces
 from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import example
 from tests.trials import FIRST_STEP, trial
 from workers.data.tasks import Batch, Task
 from workers.data.tasks.max_retrieval import JUDGED_ITEMS, MaxRetrieval
@@ -193,7 +194,7 @@ def test_validation_sharpens_the_attention_of_the_same_weights() -> None:
 @pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
 def test_weights_are_those_that_the_scorer_gives_queries_and_keys(name: str) -> None:
     """Logits are computed without keys where the scorer needs none."""
-    model, parameters = model_and_parameters(plugins.build(Scorer, {"name": name}))
+    model, parameters = model_and_parameters(plugins.build(Scorer, example(Scorer, name)))
     learned = {path.removeprefix("scorer."): value for path, value in parameters.items() if path.startswith("scorer.")}
     batch = one_lane(TASK.training(streams(), 6, FIRST_STEP))
     (layer,) = model.attention(parameters, batch)

@@ -139,7 +139,7 @@ def _made(source: Source) -> Stored:
     pieces = parts([document for document in documents if document])
     if not pieces[Split.TEST]:
         raise PluginError("task.corpus: it has too little text to be cut into training, validation and test")
-    learned = source.tokenizer.learned(pieces[Split.TRAINING])
+    learned = source.tokenizer.learn(pieces[Split.TRAINING])
     encoder = source.tokenizer.encoder(learned)
     end = encoder.size
     raw = {split: _encoded(encoder, found) for split, found in pieces.items()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch, SetTask
@@ -37,6 +38,8 @@ class MaxRetrieval(SetTask):
 
     Legend: L lanes, N sets, n items, f features.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"largest": 64},)
 
     smallest: int = size(5)
     items: int = size(16)
