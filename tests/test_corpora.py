@@ -36,7 +36,7 @@ from workers.data.corpora.huggingface import HuggingFace
 from workers.data.corpora.python import Python, _modules
 from workers.data.corpora.shakespeare import Shakespeare, plain
 from workers.data.corpora.stories import Stories
-from workers.data.tasks._draws import Split
+from workers.data.tasks._splits import Split
 from workers.data.tokenizers import Tokenizer
 from workers.data.tokenizers.bpe import BytePairEncoding
 from workers.data.tokenizers.bpe_file import BytePairFile

@@ -17,7 +17,7 @@ from spaces.errors import PluginError
 from tests.plug_ins import example
 from tests.trials import FIRST_STEP, trial
 from workers.data.tasks import Batch, Task
-from workers.data.tasks.max_retrieval import JUDGED_ITEMS, MaxRetrieval
+from workers.data.tasks.max_retrieval import EVALUATED_ITEMS, MaxRetrieval
 from workers.engine.pack import Pack
 from workers.networks.models.attention_pooling import AttentionPooling
 from workers.networks.scorers import Scorer
@@ -90,8 +90,8 @@ def test_it_is_judged_on_twice_as_many_items_again_and_again() -> None:
 
 
 def test_sizes_share_their_items_and_sets_of_many_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert JUDGED_ITEMS // 16_384 == 128
-    monkeypatch.setattr("workers.data.tasks.max_retrieval.JUDGED_ITEMS", 256)
+    assert EVALUATED_ITEMS // 16_384 == 128
+    monkeypatch.setattr("workers.data.tasks.max_retrieval.EVALUATED_ITEMS", 256)
     found = MaxRetrieval(largest=512).shifted(streams(), 6)
     assert [batch["inputs"].shape[1] for batch in found.values()] == [6, 4, 2, 1, 1]
     assert len({batch["inputs"].untyped_storage().data_ptr() for batch in found.values()}) == 1

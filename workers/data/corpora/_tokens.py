@@ -21,7 +21,7 @@ from spaces.plugins import canonical_json
 from workers.data.cached_arrays import Numbers, Stored, read, write
 from workers.data.corpora import Corpus, hash_of
 from workers.data.corpora._parts import LEAST_PIECES, LONGEST, parts
-from workers.data.tasks._draws import Split
+from workers.data.tasks._splits import Split
 from workers.data.tokenizers import Encoder, Tokenizer
 from workers.numerics.native import cache_folder
 

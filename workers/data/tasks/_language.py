@@ -21,8 +21,8 @@ from spaces.records import Scalar
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import Source, Tokens, tokens_of
 from workers.data.tasks import Batch, TokenTask
-from workers.data.tasks._draws import Split, below, fractions
 from workers.data.tasks._probes import Ask, Probes, probes_of, told_right
+from workers.data.tasks._splits import Split, below, fractions
 from workers.data.tokenizers import Tokenizer
 from workers.numerics.randomness import Streams, mix
 from workers.numerics.tensors import cross_entropy, unknown

@@ -19,7 +19,7 @@ from workers.numerics.tensors import IMPOSSIBLE, cut, mean_of, one_hot
 
 @dataclass(frozen=True, kw_only=True)
 class SetComplement(NextToken):
-    """Sequences without repetition, trained on short ones, judged on the longest.
+    """Sequences without repetition, trained on short ones, evaluated on the longest.
 
     Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each of the prefixes of length
     1 .. s predicts the token that follows it (paper 003, 4.4; its loss, 5.3, is the mean over all prefixes). Validation
