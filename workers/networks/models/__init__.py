@@ -59,6 +59,11 @@ class Model(ABC):
         """Whether zeros may be added to its tensors, and to its task's, without a change of what it computes."""
         return False
 
+    @property
+    def causal(self) -> bool:
+        """Whether what the model says at a position depends on the inputs up to that position alone."""
+        return False
+
     @abstractmethod
     def check(self, task: Task) -> None:
         """Raise PluginError if the model cannot be trained on this task."""
