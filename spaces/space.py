@@ -12,7 +12,7 @@ from spaces.errors import SpaceError
 from spaces.grammar.declarations import LeafDescription
 from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.program import Program
-from spaces.records import Ancestor, Stage, Trial
+from spaces.records import Ancestor, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective, Search
 
@@ -70,12 +70,12 @@ class Space(ABC):
         own = self.resolve(number, draws)
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
 
-    def restore(self, stages: Sequence[Stage]) -> Trial:
-        """The last trial of a stored lineage, its ancestors first; a trial with no parent is a lineage of one."""
-        first, *later = stages
+    def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
+        """The last trial of a stored lineage; a trial that started from step 0 is a lineage of one."""
+        first, *later = lineage
         trial = self.resolve(first.number, first.draws)
-        for stage in later:
-            trial = self.child(trial, stage.number, stage.start, stage.draws)
+        for stored in later:
+            trial = self.child(trial, stored.number, stored.parent_step, stored.draws)
         return trial
 
     def check(self, samples: int = 200) -> None:
@@ -96,6 +96,11 @@ class Space(ABC):
     def has_one_objective(self) -> bool:
         """Whether all of its trials can be compared."""
         return True
+
+    @property
+    def needs_outcomes(self) -> bool:
+        """Whether later trials depend on the outcomes of earlier ones, whatever the sampler."""
+        return False
 
     def objective_of(self, number: int) -> Objective:
         """What is optimised by trial `number`."""

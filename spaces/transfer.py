@@ -18,7 +18,7 @@ from spaces.forms import Form, with_frozen
 from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.grammar.sections import Families
 from spaces.program import complete_config
-from spaces.records import Architecture, Scalar, Stage, Trial
+from spaces.records import Architecture, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective
 from spaces.space import DrawnSpace, Space
@@ -106,6 +106,10 @@ class TransferSpace(Space):
     def has_one_objective(self) -> bool:
         return len({domain.baseline.search.objective for domain in self.domains}) == 1
 
+    @property
+    def needs_outcomes(self) -> bool:
+        return True
+
     def objective_of(self, number: int) -> Objective:
         stage = self.stage_of(number)
         domain = stage.domain if isinstance(stage, StageOne) else stage.target
@@ -142,14 +146,14 @@ class TransferSpace(Space):
             return trial
         return self._with_architecture(trial, found.number, with_frozen(found.config, learned, stage.form))
 
-    def restore(self, stages: Sequence[Stage]) -> Trial:
-        last = stages[-1]
-        stage = self.stage_of(last.number)
-        trial = super().restore(stages)
-        source = last.params.get("architecture.trial")
+    def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
+        stored = lineage[-1]
+        stage = self.stage_of(stored.number)
+        trial = super().restore(lineage)
+        source = stored.params.get("architecture.trial")
         if isinstance(stage, StageOne) or stage.source is None or not isinstance(source, int):
             return trial
-        return self._with_architecture(trial, source, last.config)
+        return self._with_architecture(trial, source, stored.config)
 
     def check(self, samples: int = 200) -> None:
         """As every space, but for the architectures, which are known only when they are found."""
@@ -188,7 +192,7 @@ class TransferSpace(Space):
             _put(config, path, _get(given, path))
         config, structure = complete_config(config, self.families)
         params = {**trial.params, "architecture.trial": source}
-        return replace(trial, params=params, config=config, structure=structure, source=source)
+        return replace(trial, params=params, config=config, structure=structure, architecture_trial=source)
 
 
 def _draw_coordinate(key: str, draw: Draw) -> float:

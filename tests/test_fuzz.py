@@ -78,6 +78,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_no_bomb_of_yaml_takes_long_or_much_memory(tmp_path: Path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -104,6 +104,7 @@ def after(url: str, trials: int, seconds: float) -> Callable[[], bool]:
     return reached
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: str, tmp_path: Path):
     chance, kills = random.Random(20), KILLS[url.partition(":")[0]]
     launch = ("launch", SPACE, "--workers", "2", "--pack", "8", "--storage", url)

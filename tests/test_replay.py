@@ -127,6 +127,7 @@ def check_every_trial(search: Search, url: str) -> None:
     assert replayed == stored_values(url)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "workers"), [(2, 1), (5, 2), (16, 1)])
 def test_fifty_trials_of_any_pack_reproduce_to_the_bit(search: Search, url: str, width: int, workers: int):
     search("launch", "mixed.yaml", "--executor", "inline", "--pack", width, "--workers", workers)

@@ -11,7 +11,7 @@ from graft.devices import similar_device
 from graft.families import families, version
 from graft.stored.trials import read_metrics, read_trial
 from spaces.errors import StudyError
-from spaces.records import TERMINAL, Stage, Trial
+from spaces.records import TERMINAL, StoredTrial, Trial
 from spaces.space import Space
 from storage.frames import Reader
 
@@ -61,7 +61,7 @@ def _restore(
     return RestoredTrial(trial=trial, row=row, metrics=metrics, steps=steps, trained_on=kinds.get(row["worker"]))
 
 
-def _read_lineage(reader: Reader, study: str, row: Mapping[str, Any]) -> list[Stage]:
+def _read_lineage(reader: Reader, study: str, row: Mapping[str, Any]) -> list[StoredTrial]:
     """The trial and those whose states it took over, the first of them first."""
     rows = [row]
     while rows[-1]["parent"] is not None:
@@ -69,9 +69,9 @@ def _read_lineage(reader: Reader, study: str, row: Mapping[str, Any]) -> list[St
     return [_stage(one) for one in reversed(rows)]
 
 
-def _stage(row: Mapping[str, Any]) -> Stage:
+def _stage(row: Mapping[str, Any]) -> StoredTrial:
     draws, params, config = (json.loads(row[name]) for name in ("draws", "params", "config"))
-    return Stage(row["number"], draws, row["parent_step"] or 0, params, config)
+    return StoredTrial(row["number"], draws, row["parent_step"] or 0, params, config)
 
 
 def _check_restored(trial: Trial, study: Mapping[str, Any], row: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import importlib
 import json
 import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -20,6 +20,8 @@ from spaces.errors import PluginError
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
 
 Family = TypeVar("Family")
+Examples = Sequence[Mapping[str, Any]]
+"""Configurations of a plug-in, without its name, that its family's contract test builds."""
 
 
 @runtime_checkable
@@ -80,6 +82,17 @@ def _member(family: type, name: str) -> type:
 def load(family: type[Family], name: str) -> type[Family]:
     """The class of the member `name`; raises PluginError with the choices if there is none."""
     return _member(family, name)
+
+
+def examples(family: type) -> list[dict[str, Any]]:
+    """Configurations of all members, as the family's contract test builds them; each member has at least one.
+
+    A member that cannot be built from its defaults, or is large by default, or works in several ways, says so in its
+    own file: `EXAMPLES: ClassVar[Examples] = ({"length": 5}, ...)`.
+    """
+    return [
+        {"name": name, **fields} for name in names(family) for fields in getattr(load(family, name), "EXAMPLES", ({},))
+    ]
 
 
 def name_of(plugin: object) -> str:
