@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import polars as pl
 import typer
 
+from cli.compatibility import objectives
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
-from cli.transfer import objectives
 from spaces.errors import StudyError
 from spaces.messages import shortened
 from spaces.settings import Direction

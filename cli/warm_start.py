@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import typer
 
-from cli.transfer import objectives
+from cli.compatibility import objectives
 from graft.families import families
+from search.analysis.compatibility_matrix import Matrix, TransferError, compare
 from search.analysis.stage_two import READ as OF_STAGE_TWO
 from search.analysis.stage_two import results
-from search.analysis.transfer import Matrix, TransferError, compare
 from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, written
 from spaces import parse

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from graft.report.document import Table
-from graft.report.words import number
+from graft.report.formatting import number
 from spaces.errors import StorageError
 from spaces.forms import moving
 from spaces.settings import Direction
