@@ -153,6 +153,13 @@ def test_every_block_of_commands_is_run_or_says_why_not(block: Block) -> None:
         assert all(line.startswith("search ") for line in lines(block.text) if line), block.text
 
 
+def test_no_command_hides_outside_a_block() -> None:
+    for page in WRITTEN:
+        assert not re.search(
+            r"^ {4,}(search|pip|pytest|python) ", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL), re.MULTILINE
+        ), page
+
+
 def test_the_commands_of_the_documentation_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
