@@ -94,7 +94,7 @@ class SimulatedWorker:
             worker=self.name,
             lanes=self.lanes - len(self.running),
             structure=structure,
-            holds=tuple(trial.held for trial, _ in self.running.values()),
+            holds=tuple(trial.start for trial, _ in self.running.values()),
             steps=self.steps,
             room=self.lanes * EVERY if self.steps else 0,
         )

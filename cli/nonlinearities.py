@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import polars as pl
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
-from cli.transfer import objectives
 from spaces.errors import StudyError
 from spaces.messages import shortened
 from spaces.settings import Direction
-from storage.frames import open_reader
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from graft.report.learned import Learned
 
 ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
@@ -47,6 +46,8 @@ def nonlinearities_report(
     check_output(output, force)
     from graft.report.learned import Learned, worst_version
     from graft.report.nonlinearities import render
+    from graft.stored.studies import read_target_objectives
+    from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         row, found = reader.study(study), reader.architectures(study)
@@ -58,7 +59,7 @@ def nonlinearities_report(
     found = _chosen(found, "--task", "task", task)
     found = _chosen(found, "--component", "component", [component] if component else None)
     found = _chosen(found, "--trial", "number", trial)
-    directions: dict[str, Direction] = {name: one.direction for name, one in objectives(row).items()}
+    directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
     learned = Learned.of(row, found, directions)
     if version:
         learned = _with_version(learned, version)
@@ -72,6 +73,8 @@ def _chosen(found: pl.DataFrame, option: str, column: str, wanted: Sequence[obje
     """The rows that have one of the `wanted` values in a column; None: all of them."""
     if wanted is None:
         return found
+    import polars as pl
+
     known = found[column].unique().sort().to_list()
     for value in wanted:
         if value not in known:

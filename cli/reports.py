@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import polars as pl
 import typer
 
 from cli.nonlinearities import nonlinearities_report
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from cli.transfer import transfer_report
-from graft.families import diagnostic_names
-from graft.files import writing
-from storage.frames import TRIALS, Reader, open_reader
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from storage.frames import Reader
 
 _ENDINGS = (".html", ".md")
-_READ = tuple(name for name in TRIALS if name not in ("draws", "config"))
 
 
 def register(app: typer.Typer) -> None:
@@ -44,8 +44,11 @@ def study_report(
     if output.suffix not in _ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
     check_output(output, force)
+    from graft.families import diagnostic_names
+    from graft.files import writing
     from graft.report.study import render
     from search.analysis.summary import summarise
+    from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         row = reader.study(study)
@@ -58,7 +61,10 @@ def study_report(
 
 def _trials(reader: Reader, study: Mapping[str, Any]) -> pl.DataFrame:
     """The study's trials, with the config of each group's first one alone: configs are most of a study's size."""
+    from storage.frames import TRIALS
+
+    columns = tuple(column for column in TRIALS if column not in ("draws", "config"))
     name, first = study["name"], "SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL"
     where = f"number IN ({first.format(id=study['id'])} GROUP BY group_number)"
     configs = reader.trials(name, where=where, columns=("number", "config"))
-    return reader.trials(name, columns=_READ).join(configs, on="number", how="left", maintain_order="left")
+    return reader.trials(name, columns=columns).join(configs, on="number", how="left", maintain_order="left")

@@ -117,13 +117,13 @@ class RunningStudy:
         """Workers that fell silent lose their trials."""
         self._controller.sweep()
 
-    def lost(self, worker: str) -> None:
+    def handle_crash(self, worker: str) -> None:
         """The worker died: its trials go back to the queue."""
-        self._controller.lost(worker)
+        self._controller.handle_crash(worker)
 
-    def left(self, worker: str) -> None:
+    def handle_departure(self, worker: str) -> None:
         """The worker went down with its machine: its trials go back to the queue."""
-        self._controller.left(worker)
+        self._controller.handle_departure(worker)
 
     def request_stop(self) -> None:
         """From now on every worker is told to stop; what it trained goes back to the queue."""

@@ -30,12 +30,12 @@ class Ancestor(NamedTuple):
     """The step at which the next of the line took over."""
 
 
-class Stage(NamedTuple):
+class StoredTrial(NamedTuple):
     """One trial of a line of descent, as it is stored."""
 
     number: int
     draws: Mapping[str, float]
-    start: int = 0
+    parent_step: int = 0
     """The step at which it took over the state of the stage before; 0 for the first."""
     params: Mapping[str, Scalar] = MappingProxyType({})
     config: Mapping[str, Any] = MappingProxyType({})
@@ -52,7 +52,7 @@ class Architecture(NamedTuple):
     """Values from `low` to `high`, both included."""
 
 
-class Held(NamedTuple):
+class TrialStart(NamedTuple):
     """A trial in training: `fence` counts its starts, so that what is left of an earlier one can be told."""
 
     number: int
@@ -68,11 +68,11 @@ class Checkpoint(NamedTuple):
     step: int
     path: str
     """A file, or a URL that fsspec knows, with the states of a whole pack."""
-    place: int
+    row: int
     """The trial's row in it."""
     sha256: str
     """Of the file, in hexadecimal digits."""
-    known: Mapping[str, Any] | None = None
+    controller_state: Mapping[str, Any] | None = None
     """What the controller knew of the trial at this step, JSON values; None as a worker gives it."""
 
 
@@ -101,7 +101,7 @@ class Trial:
     """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
     lineage: tuple[Ancestor, ...] = ()
     """Whose state it goes on from, the first of the line first; empty for a trial that starts anew."""
-    source: int | None = None
+    architecture_trial: int | None = None
     """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
     fence: int = field(default=0, compare=False)
     """How often it was started, this time included; 0 for one that is in nobody's hands."""
@@ -109,9 +109,9 @@ class Trial:
     """Where its own training can go on, the newest first; empty: it starts anew."""
 
     @property
-    def held(self) -> Held:
+    def start(self) -> TrialStart:
         """Number and fence: which start of the trial it is."""
-        return Held(self.number, self.fence)
+        return TrialStart(self.number, self.fence)
 
     @property
     def parent(self) -> int | None:
@@ -164,7 +164,7 @@ class Offer:
     """Training steps of all lanes together since the worker's last offer."""
     room: int = 0
     """Lanes that these steps would have been with none free, for lane utilisation."""
-    holds: tuple[Held, ...] = ()
+    holds: tuple[TrialStart, ...] = ()
     """The trials that it trains now; whatever else it was given, and is not over, goes back in the queue."""
     log: str = ""
     """Where what the worker says of itself can be read."""
@@ -180,7 +180,7 @@ class Directives:
     start: tuple[Trial, ...] = ()
     done: bool = False
     """True when the study will never need this worker again."""
-    lost: bool = False
+    lease_lost: bool = False
     """True when the worker's lease ran out: it holds nothing any more, and begins anew under another name."""
     save: bool = False
     """True when the worker is about to be sent home: it writes a checkpoint, if it can, and comes back at once."""
@@ -189,7 +189,7 @@ class Directives:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class TrialResult:
     """The controller's verdict on a trial that ended; written before anyone acts on it."""
 
     number: int
@@ -212,7 +212,7 @@ class Outcome:
     architectures: tuple[Architecture, ...] = ()
 
 
-class Heard(NamedTuple):
+class WorkerStatus(NamedTuple):
     """What is known of a worker that lives, or that has gone home."""
 
     worker: str
@@ -228,11 +228,11 @@ class Heard(NamedTuple):
     """How long ago it was heard of."""
 
 
-class Waiting(NamedTuple):
+class QueuedTrial(NamedTuple):
     """A trial that was started before and is in the queue again."""
 
     number: int
-    deaths: int = 0
+    crashes: int = 0
     """Workers that died while they trained it, since its last checkpoint."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """Where it can go on, the newest first."""

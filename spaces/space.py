@@ -12,7 +12,7 @@ from spaces.errors import SpaceError
 from spaces.grammar.declarations import Row
 from spaces.grammar.terms import Draw, Source
 from spaces.program import Program
-from spaces.records import Ancestor, Stage, Trial
+from spaces.records import Ancestor, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective, Search
 
@@ -70,12 +70,12 @@ class Space(ABC):
         own = self.resolve(number, draws)
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
 
-    def restore(self, stages: Sequence[Stage]) -> Trial:
+    def restore(self, stages: Sequence[StoredTrial]) -> Trial:
         """The last trial of a stored line of descent; a trial that started anew is a line of one stage."""
         first, *later = stages
         trial = self.resolve(first.number, first.draws)
         for stage in later:
-            trial = self.child(trial, stage.number, stage.start, stage.draws)
+            trial = self.child(trial, stage.number, stage.parent_step, stage.draws)
         return trial
 
     def check(self, samples: int = 200) -> None:

@@ -18,7 +18,7 @@ from spaces.forms import Form, with_frozen
 from spaces.grammar.parts import Families
 from spaces.grammar.terms import Draw, Source
 from spaces.program import completed
-from spaces.records import Architecture, Scalar, Stage, Trial
+from spaces.records import Architecture, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective
 from spaces.space import DrawnSpace, Space
@@ -141,7 +141,7 @@ class TransferSpace(Space):
             return trial
         return self._with_architecture(trial, found.number, with_frozen(found.config, learned, place.form))
 
-    def restore(self, stages: Sequence[Stage]) -> Trial:
+    def restore(self, stages: Sequence[StoredTrial]) -> Trial:
         stage = stages[-1]
         place = self.place(stage.number)
         trial = super().restore(stages)
@@ -187,7 +187,7 @@ class TransferSpace(Space):
             _put(config, path, _at(given, path))
         config, structure = completed(config, self.families)
         params = {**trial.params, "architecture.trial": source}
-        return replace(trial, params=params, config=config, structure=structure, source=source)
+        return replace(trial, params=params, config=config, structure=structure, architecture_trial=source)
 
 
 def _drawn(key: str, draw: Draw) -> float:

@@ -29,14 +29,17 @@ def add(
     """Write where the states of trials lie, and forget older ones; `pasts`: number -> what their histories know."""
     rows = [
         {
-            **one._asdict(),
             "trial_id": trial_id(study_id, one.number),
+            "step": one.step,
+            "fence": one.fence,
+            "path": one.path,
+            "place": one.row,
+            "sha256": one.sha256,
             "past": pasts.get(one.number, Past()).packed(),
+            "known": one.controller_state,
         }
         for one in saved
     ]
-    for row in rows:
-        del row["number"]
     if not rows:
         return
     connection.execute(_PROGRESS, [{"trial": row["trial_id"], "at": row["step"]} for row in rows])

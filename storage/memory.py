@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spaces.records import Checkpoint, Ending, Heard, Held, Outcome, Report, Stage, State, Trial, Waiting
+from spaces.records import (
+    Checkpoint,
+    Outcome,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+    WorkerStatus,
+)
 from spaces.settings import Direction
 from storage.store import Store
 
@@ -17,37 +28,37 @@ class StudyMemory:
     store: Store
     study_id: int
 
-    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> dict[int, int]:
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[TrialResult] = ()) -> dict[int, int]:
         """Write trials as running on `worker`, and verdicts on those whose places they take; number -> fence."""
         return self.store.start(self.study_id, trials, worker, endings)
 
     def record(
-        self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint]
+        self, reports: Sequence[Report], endings: Sequence[TrialResult], saved: Sequence[Checkpoint]
     ) -> frozenset[int]:
         """Write reports, verdicts on their trials, and checkpoints; the numbers whose fence is the trial's own."""
         return self.store.record(self.study_id, reports, endings, saved)
 
-    def end(self, endings: Sequence[Ending]) -> None:
+    def end(self, endings: Sequence[TrialResult]) -> None:
         """Write the controller's own verdicts."""
         self.store.end(self.study_id, endings)
 
-    def running(self) -> list[Held]:
+    def running(self) -> list[TrialStart]:
         """The trials in training."""
         return self.store.running(self.study_id)
 
-    def release(self, held: Sequence[Held]) -> list[Waiting]:
+    def release(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
         """Put trials that were given back in the queue."""
         return self.store.release(self.study_id, held)
 
-    def rescue(self, held: Sequence[Held]) -> list[Waiting]:
+    def rescue(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
         """Put trials whose worker died in the queue."""
         return self.store.rescue(self.study_id, held)
 
-    def queued(self) -> list[tuple[list[Stage], Waiting]]:
+    def queued(self) -> list[tuple[list[StoredTrial], QueuedTrial]]:
         """The trials that wait, each with its line of descent."""
         return self.store.queued(self.study_id)
 
-    def leases(self, heard: Sequence[Heard], term: float) -> list[str]:
+    def leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
         """Renew the leases of workers, and say whose are over."""
         return self.store.leases(self.study_id, heard, term)
 

@@ -12,7 +12,19 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, delete, exists, func, literal_column, select, update
 
-from spaces.records import TERMINAL, Architecture, Ending, Held, Metric, Outcome, Report, Stage, State, Trial, Waiting
+from spaces.records import (
+    TERMINAL,
+    Architecture,
+    Metric,
+    Outcome,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+)
 from spaces.settings import Direction
 from storage import checkpointing
 from storage.database import Database, Insert, MetricRow
@@ -79,10 +91,12 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         set_={**_RESOLVED, **moved},
         where=trials.c.state == "queued",
     )
-    learned = _learned_by(connection, study_id, [trial.source for trial in started if trial.source is not None])
+    learned = _learned_by(
+        connection, study_id, [trial.architecture_trial for trial in started if trial.architecture_trial is not None]
+    )
     rows = [_trial_row(study_id, trial, worker) for trial in started]
     for row, trial in zip(rows, started, strict=True):
-        row["architecture_id"] = learned.get(trial.source)
+        row["architecture_id"] = learned.get(trial.architecture_trial)
     connection.execute(statement, rows)
     copies = [trial.number + 1 for trial in started if trial.lineage]
     if copies:
@@ -193,7 +207,7 @@ def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int
         connection.execute(_FORGET, rows)
 
 
-def end(connection: Connection, study_id: int, endings: Iterable[Ending]) -> None:
+def end(connection: Connection, study_id: int, endings: Iterable[TrialResult]) -> None:
     """Give running trials their final state, and their steps to the study; one that ended before keeps its state."""
     rows = [_ending_row(study_id, ending) for ending in endings]
     for part in _parts([row["trial"] for row in rows]):
@@ -202,7 +216,7 @@ def end(connection: Connection, study_id: int, endings: Iterable[Ending]) -> Non
         connection.execute(_END, rows)
 
 
-def _ending_row(study_id: int, ending: Ending) -> dict[str, Any]:
+def _ending_row(study_id: int, ending: TrialResult) -> dict[str, Any]:
     assert ending.state in TERMINAL, ending
     return {
         "trial": trial_id(study_id, ending.number),
@@ -218,13 +232,13 @@ def _storable(text: str | None) -> str | None:
     return text and text.replace("\0", " ").encode(errors="backslashreplace").decode()
 
 
-def running(connection: Connection, study_id: int) -> list[Held]:
+def running(connection: Connection, study_id: int) -> list[TrialStart]:
     """The trials in training, in order of number."""
     these = select(trials.c.number, trials.c.fence).where(trials.c.study_id == study_id, trials.c.state == "running")
-    return [Held(*row) for row in connection.execute(these.order_by(trials.c.id))]
+    return [TrialStart(*row) for row in connection.execute(these.order_by(trials.c.id))]
 
 
-def requeue(connection: Connection, study_id: int, held: Sequence[Held], deaths: int) -> None:
+def requeue(connection: Connection, study_id: int, held: Sequence[TrialStart], deaths: int) -> None:
     """Put these starts of trials back in the queue, each with so many more deaths and what its checkpoints have."""
     rows = [{"trial": trial_id(study_id, one.number), "start": one.fence} for one in held]
     if rows:
@@ -232,27 +246,29 @@ def requeue(connection: Connection, study_id: int, held: Sequence[Held], deaths:
         connection.execute(_BEYOND, rows)
 
 
-def queued(connection: Connection, study_id: int) -> list[tuple[list[Stage], Waiting]]:
+def queued(connection: Connection, study_id: int) -> list[tuple[list[StoredTrial], QueuedTrial]]:
     """The trials that wait, in order of number, each with its line of descent."""
     numbers = select(trials.c.number).where(trials.c.study_id == study_id, trials.c.state == "queued")
     these = list(connection.scalars(numbers.order_by(trials.c.id)))
     return list(zip(lines(connection, study_id, these), waiting(connection, study_id, these), strict=True))
 
 
-def waiting(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[Waiting]:
+def waiting(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
     """What is known of those of these trials that wait, in order of number."""
-    c, found = trials.c, list[Waiting]()
+    c, found = trials.c, list[QueuedTrial]()
     for part in _parts(sorted(trial_id(study_id, number) for number in numbers)):
         kept = checkpointing.kept(connection, part)
         these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued").order_by(c.id)
-        found += [Waiting(number, deaths, kept.get(trial, ())) for trial, number, deaths in connection.execute(these)]
+        found += [
+            QueuedTrial(number, deaths, kept.get(trial, ())) for trial, number, deaths in connection.execute(these)
+        ]
     return found
 
 
-def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[Stage]]:
+def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
     """The line of descent of each of these trials: first the trial that started anew, last the trial itself."""
     c = trials.c
-    known: dict[int, tuple[Stage, int | None]] = {}
+    known: dict[int, tuple[StoredTrial, int | None]] = {}
     wanted = set(numbers)
     while wanted:
         asked = list(wanted)[:_IN]
@@ -261,15 +277,15 @@ def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list
             select(c.number, c.draws, c.parent_step, c.params, c.config, c.parent).where(these)
         ).all()
         known |= {
-            number: (Stage(number, draws, start or 0, params, config), parent)
+            number: (StoredTrial(number, draws, start or 0, params, config), parent)
             for number, draws, start, params, config, parent in found
         }
         wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
     return [_line(known, number) for number in numbers]
 
 
-def _line(known: Mapping[int, tuple[Stage, int | None]], number: int) -> list[Stage]:
-    line: list[Stage] = []
+def _line(known: Mapping[int, tuple[StoredTrial, int | None]], number: int) -> list[StoredTrial]:
+    line: list[StoredTrial] = []
     stage, parent = known[number]
     while parent is not None:
         line.append(stage)

@@ -17,7 +17,18 @@ from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.messages import shortened
-from spaces.records import Checkpoint, Ending, Heard, Held, Outcome, Report, Stage, State, Trial, Waiting
+from spaces.records import (
+    Checkpoint,
+    Outcome,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+    WorkerStatus,
+)
 from spaces.settings import Direction, History, Objective
 from storage import checkpointing, leases, migrations, rows
 from storage.database import Database, find_database
@@ -161,7 +172,7 @@ class Store:
         return self._session.transact(lambda connection: self._database.stop_requested(connection, study_id))
 
     def start(
-        self, study_id: int, started: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()
+        self, study_id: int, started: Sequence[Trial], worker: str, endings: Sequence[TrialResult] = ()
     ) -> dict[int, int]:
         """Write trials as running on `worker`, new or queued ones, and verdicts on those whose places they take.
 
@@ -191,7 +202,7 @@ class Store:
         self,
         study_id: int,
         reports: Sequence[Report],
-        endings: Sequence[Ending] = (),
+        endings: Sequence[TrialResult] = (),
         saved: Sequence[Checkpoint] = (),
     ) -> frozenset[int]:
         """Write reports, verdicts on their trials, and checkpoints; a report's `state` is the caller's to judge.
@@ -216,7 +227,7 @@ class Store:
         self._drop_pasts(study_id, (ending.number for ending in endings))
         return held
 
-    def end(self, study_id: int, endings: Sequence[Ending]) -> None:
+    def end(self, study_id: int, endings: Sequence[TrialResult]) -> None:
         """Write the controller's own verdicts on running trials; of starts that are over, none."""
 
         def act(connection: Connection) -> None:
@@ -225,11 +236,11 @@ class Store:
         self._session.transact(act)
         self._drop_pasts(study_id, (ending.number for ending in endings))
 
-    def running(self, study_id: int) -> list[Held]:
+    def running(self, study_id: int) -> list[TrialStart]:
         """The trials in training, in order of number: at a claim, those that the last controller left."""
         return self._session.transact(lambda connection: rows.running(connection, study_id))
 
-    def release(self, study_id: int, held: Sequence[Held]) -> list[Waiting]:
+    def release(self, study_id: int, held: Sequence[TrialStart]) -> list[QueuedTrial]:
         """Put trials that their workers gave back in the queue; what is known of them, in order of number.
 
         A trial goes on from its newest checkpoint, or else from step 0, and gives the same numbers: later metrics are
@@ -237,11 +248,11 @@ class Store:
         """
         return self._requeue(study_id, held, deaths=0)
 
-    def rescue(self, study_id: int, held: Sequence[Held]) -> list[Waiting]:
+    def rescue(self, study_id: int, held: Sequence[TrialStart]) -> list[QueuedTrial]:
         """As `release`, for trials whose worker died: that is counted."""
         return self._requeue(study_id, held, deaths=1)
 
-    def queued(self, study_id: int) -> list[tuple[list[Stage], Waiting]]:
+    def queued(self, study_id: int) -> list[tuple[list[StoredTrial], QueuedTrial]]:
         """The trials that wait to be started again, in order of number, each with its line of descent."""
         return self._session.transact(lambda connection: rows.queued(connection, study_id))
 
@@ -277,7 +288,7 @@ class Store:
         """How many trials are in each state that occurs."""
         return self._session.transact(lambda connection: rows.counts(connection, study_id))
 
-    def leases(self, study_id: int, heard: Sequence[Heard], term: float) -> list[str]:
+    def leases(self, study_id: int, heard: Sequence[WorkerStatus], term: float) -> list[str]:
         """Let workers hold their trials for `term` seconds from when they were heard of, by the database's clock.
 
         Then says whose time was over, now or earlier under this claim; they stay lost.
@@ -290,8 +301,8 @@ class Store:
 
         return self._session.transact(act)
 
-    def _requeue(self, study_id: int, held: Sequence[Held], deaths: int) -> list[Waiting]:
-        def act(connection: Connection) -> list[Waiting]:
+    def _requeue(self, study_id: int, held: Sequence[TrialStart], deaths: int) -> list[QueuedTrial]:
+        def act(connection: Connection) -> list[QueuedTrial]:
             rows.requeue(connection, study_id, held, deaths)
             return rows.waiting(connection, study_id, [one.number for one in held])
 
@@ -331,7 +342,7 @@ class Store:
 
 
 def _end(
-    connection: Connection, study_id: int, endings: Sequence[Ending], known: Mapping[int, tuple[int, State]]
+    connection: Connection, study_id: int, endings: Sequence[TrialResult], known: Mapping[int, tuple[int, State]]
 ) -> None:
     """Write the verdicts on starts that run; `known`: number -> fence and state, as `rows.fences` gives them."""
     these = [ending for ending in endings if known.get(ending.number) == (ending.fence, "running")]

@@ -78,11 +78,11 @@ class Exchanged:
     def renew(self, worker: str) -> bool:
         return self.study.renew(worker)
 
-    def lost(self, worker: str) -> None:
-        self.study.lost(worker)
+    def handle_crash(self, worker: str) -> None:
+        self.study.handle_crash(worker)
 
-    def left(self, worker: str) -> None:
-        self.study.left(worker)
+    def handle_departure(self, worker: str) -> None:
+        self.study.handle_departure(worker)
 
     def sweep(self) -> None:
         self.study.sweep()

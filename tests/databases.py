@@ -24,7 +24,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from spaces.records import Heard, Held, Metric, Report, Trial
+from spaces.records import Metric, Report, Trial, TrialStart, WorkerStatus
 from spaces.settings import History, Objective
 from storage import Store, migrations, open_store
 
@@ -173,15 +173,15 @@ def make_report(number: int, step: int, tvd: float = 0.5, fence: int = 1) -> Rep
     )
 
 
-def held(*numbers: int, fence: int = 1) -> list[Held]:
+def held(*numbers: int, fence: int = 1) -> list[TrialStart]:
     """These trials, each at this start."""
-    return [Held(number, fence) for number in numbers]
+    return [TrialStart(number, fence) for number in numbers]
 
 
-def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> Heard:
+def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> WorkerStatus:
     """A worker that was heard of so long ago."""
     plain = {"host": "here", "device": "cpu", "log": "", "state": "running", "steps": 0, "room": 0}
-    return Heard(worker=worker, seconds=seconds, **{**plain, **seen})
+    return WorkerStatus(worker=worker, seconds=seconds, **{**plain, **seen})
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from spaces.records import Checkpoint, Ending, Metric, Report, Trial
+from spaces.records import Checkpoint, Metric, Report, Trial, TrialResult
 from spaces.settings import Objective
 from storage.store import Store, open_store
 from tests.databases import heard
@@ -57,13 +57,13 @@ def metrics(number: int, step: int) -> tuple[Metric, ...]:
     return Metric("tvd", "raw", "", 2 * value), Metric("tvd", "bema", "", value)
 
 
-def ending(number: int) -> Ending:
+def ending(number: int) -> TrialResult:
     """Of the trials that ended the lowest number is the best; the last three ended badly."""
     if number == DIVERGED:
-        return Ending(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
+        return TrialResult(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
     if number == FAILED:
-        return Ending(number=number, fence=1, state="failed", objective=None, error=REASON)
-    return Ending(
+        return TrialResult(number=number, fence=1, state="failed", objective=None, error=REASON)
+    return TrialResult(
         number=number, fence=1, state="pruned" if number == PRUNED else "finished", objective=tvd(number, 100)
     )
 
@@ -95,8 +95,8 @@ def checkpoint(number: int, step: int) -> Checkpoint:
     """Where trial `number` lies as of a step, in a file that is not there."""
     place = number - RUNNING.start
     known = {"objective": tvd(number, step), "monitors": [None]}
-    file = {"path": f"/none/{step}", "place": place, "sha256": f"{step:064}"}
-    return Checkpoint(number=number, fence=1, step=step, known=known, **file)
+    file = {"path": f"/none/{step}", "row": place, "sha256": f"{step:064}"}
+    return Checkpoint(number=number, fence=1, step=step, controller_state=known, **file)
 
 
 @contextmanager

@@ -11,12 +11,14 @@ import pytest
 import workers.pool.courier
 import workers.pool.heartbeat
 import workers.pool.worker
-from spaces.records import Directives, Held, Offer, Report
+from spaces.records import Directives, Offer, Report, TrialStart
 from tests.test_worker import FakeController
 from tests.trials import config, trial
 from workers.pool.courier import Courier
 from workers.pool.heartbeat import SELF_STOP_SECONDS, Pulse
 from workers.pool.worker import Worker
+
+pytestmark = pytest.mark.fast
 
 
 @dataclass
@@ -186,7 +188,7 @@ class Sequel:
         if len(self.offers) == 3:
             self.lost = True
             if self.told:
-                return Directives(lost=True)
+                return Directives(lease_lost=True)
         return self.inner.exchange(reports, offer)
 
     def renew(self) -> bool:
@@ -200,7 +202,7 @@ def test_a_worker_whose_lease_ran_out_drops_everything_and_says_so(told: bool, m
     worker = Worker(name="w", exchange=sequel.exchange, renew=sequel.renew, width=2, idle=pytest.fail)
     assert not worker.run()
     assert worker.pack is None
-    assert sequel.offers[-1].holds == (Held(0, 0),)
+    assert sequel.offers[-1].holds == (TrialStart(0, 0),)
 
 
 def test_a_worker_goes_on_with_what_it_still_holds(monkeypatch: pytest.MonkeyPatch):

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 import spaces
-from cli.options import shown, storage_url
+from cli.options import database_name, storage_url
 from spaces.plugins import names
 from storage.store import open_store
 from tests import studies
@@ -265,7 +265,7 @@ def test_export_that_fails_leaves_nothing_behind(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cli.export.write", refuse)
+    monkeypatch.setattr("graft.stored.export.write", refuse)
     refused = search("export", "demo", "-o", "out.csv", status=2)
     assert refused.error == "error: out.csv cannot be written: No space left on device\n"
     assert os.listdir(tmp_path) == []
@@ -348,7 +348,7 @@ def test_storage_is_a_url_or_a_path_or_the_default() -> None:
 
 
 def test_a_database_is_named_without_its_password() -> None:
-    assert shown("postgresql://me:secret@host/db?password=secret").count("secret") == 0
+    assert database_name("postgresql://me:secret@host/db?password=secret").count("secret") == 0
 
 
 def test_space_check_goes_through_all_files_and_names_each_fault(search: Search, tmp_path: Path) -> None:

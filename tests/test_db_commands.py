@@ -560,6 +560,7 @@ def killed_after(seconds: float, what: str, source: str, target: str) -> bool:
         return process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str, tmp_path: Path):
     target = tmp_path / "copy.db"
     killed = 0
@@ -573,6 +574,7 @@ def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str,
     assert contents(f"sqlite:///{target}", "three") == contents(large, "three")
 
 
+@pytest.mark.long
 def test_a_copy_killed_at_any_moment_leaves_whole_studies_and_goes_on(large: str, other: str):
     killed = 0
     for place in range(6):

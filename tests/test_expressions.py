@@ -16,6 +16,8 @@ from spaces.grammar.expressions import compiled
 from spaces.grammar.terms import Draw, LanguageError, Level, Scope, constant
 from spaces.seeds import GAMMA, mix64, trial_seed
 
+pytestmark = pytest.mark.fast
+
 LAST = 1 - 2**-53
 
 

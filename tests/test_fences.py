@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from spaces.errors import StudyError
-from spaces.records import Checkpoint, Ending, Heard, State, Waiting
+from spaces.records import Checkpoint, QueuedTrial, State, TrialResult, WorkerStatus
 from storage import Store, open_store
 from tests.databases import OBJECTIVE, claimed, heard, held, make_report, make_trial, raw
+
+pytestmark = pytest.mark.fast
 
 ROWS = (
     "SELECT number, state, fence, worker, steps, objective, deaths, error FROM trials ORDER BY number",
@@ -28,13 +30,13 @@ class Write:
     done: str
 
 
-def ending(state: State, fence: int) -> Ending:
+def ending(state: State, fence: int) -> TrialResult:
     error = None if state in ("finished", "pruned") else "because"
-    return Ending(number=0, fence=fence, state=state, objective=None, error=error)
+    return TrialResult(number=0, fence=fence, state=state, objective=None, error=error)
 
 
 def saved(fence: int) -> Checkpoint:
-    return Checkpoint(number=0, fence=fence, step=10, path="/p", place=3, sha256="f")
+    return Checkpoint(number=0, fence=fence, step=10, path="/p", row=3, sha256="f")
 
 
 WRITES = {
@@ -141,7 +143,7 @@ def test_a_clock_that_jumps_ends_leases_or_lengthens_them_and_nothing_else(url: 
         assert store.leases(study, [], 60) == []
         raw(url, f"UPDATE workers SET lease_until = {ago}")
         assert store.leases(study, [], 60) == ["w"]
-        assert store.rescue(study, held(0)) == [Waiting(0, deaths=1)]
+        assert store.rescue(study, held(0)) == [QueuedTrial(0, crashes=1)]
         assert store.start(study, [make_trial(0)], "x") == {0: 2}
         assert store.record(study, [make_report(0, 10)]) == frozenset(), "what the old one says is late"
 
@@ -158,7 +160,7 @@ def test_a_worker_of_an_earlier_controller_is_lost_at_the_claim_and_cannot_be_re
 
 def test_who_goes_home_keeps_no_lease(url: str):
     with claimed(url) as (store, study):
-        gone: Heard = heard(state="done", seconds=100)
+        gone: WorkerStatus = heard(state="done", seconds=100)
         store.leases(study, [heard()], 60)
         assert store.leases(study, [gone], 60) == []
         assert leased(url) == [("w", "done")]
@@ -175,7 +177,7 @@ def test_a_trial_goes_on_from_its_newest_checkpoints_with_the_reports_up_to_ther
         assert raw(url, "SELECT step FROM checkpoints ORDER BY step") == [(30,), (40,)]
         before = raw(url, "SELECT * FROM metrics ORDER BY 1, 2, 3")
         [waiting] = store.rescue(study, held(0))
-        assert waiting == Waiting(0, deaths=1, checkpoints=(at(40), at(30)))
+        assert waiting == QueuedTrial(0, crashes=1, checkpoints=(at(40), at(30)))
         assert raw(url, "SELECT DISTINCT step FROM metrics ORDER BY step") == [(10,), (20,), (30,), (40,)]
         [(_, again)] = store.queued(study)
         assert again == waiting
@@ -220,7 +222,7 @@ def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_
         store.record(study, [], [], [saved(1)._replace(step=100)])
         for fence in (2, 3):
             [waiting] = store.rescue(study, held(0, fence=fence - 1))
-            assert (waiting.deaths, waiting.checkpoints) == (fence - 1, (saved(1)._replace(step=100),))
+            assert (waiting.crashes, waiting.checkpoints) == (fence - 1, (saved(1)._replace(step=100),))
             store.start(study, [replace(make_trial(0), checkpoints=waiting.checkpoints)], "w")
             store.record(study, [make_report(0, 20, fence=fence), make_report(0, 40, fence=fence)])
             store.record(study, [], [], [saved(fence)._replace(step=40)])
@@ -235,14 +237,16 @@ def test_what_the_controller_knew_comes_back_with_the_checkpoint(url: str):
     known = {"objective": 0.25, "monitors": [[{"bema": 0.5}, 10, 0], None]}
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
-        store.record(study, [], [], [saved(1)._replace(known=known)])
+        store.record(study, [], [], [saved(1)._replace(controller_state=known)])
         [waiting] = store.release(study, held(0))
-        assert waiting.checkpoints[0].known == known
+        assert waiting.checkpoints[0].controller_state == known
 
 
 def test_what_crosses_between_processes_can_be_sent():
     """As Ray does: a worker's checkpoints, and those that a trial comes back with."""
     from multiprocessing.reduction import ForkingPickler
 
-    trial = replace(make_trial(0), checkpoints=(saved(1), saved(2)._replace(known={"objective": 0.5, "monitors": []})))
+    trial = replace(
+        make_trial(0), checkpoints=(saved(1), saved(2)._replace(controller_state={"objective": 0.5, "monitors": []}))
+    )
     assert ForkingPickler.loads(ForkingPickler.dumps((trial, saved(1)))) == (trial, saved(1))

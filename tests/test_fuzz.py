@@ -78,6 +78,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_no_bomb_of_yaml_takes_long_or_much_memory(tmp_path: Path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -366,11 +367,11 @@ PARTS = st.sampled_from(
 @settings(max_examples=300, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PARTS, max_size=9).map("".join) | st.text(max_size=20))
 def test_any_address_is_taken_or_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str):
-    from cli.options import shown, storage_url
+    from cli.options import database_name, storage_url
 
     monkeypatch.chdir(tmp_path)
     try:
-        shown(storage_url(address))
+        database_name(storage_url(address))
     except GraftError as error:
         assert "\n" not in str(error)  # noqa: PT017
     assert list(tmp_path.iterdir()) == []

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import app
-from cli.status import read_status
 from graft.families import families
 from graft.running import RunningStudy, enrol
+from graft.stored.status import read_status
 from spaces import load
 from spaces.errors import StorageError
 from spaces.records import Offer
@@ -19,6 +19,8 @@ from storage import open_reader
 from tests.databases import make_first_version, raw
 from tests.launches import SPACE
 from workers.pool import inline
+
+pytestmark = pytest.mark.fast
 
 
 def offer(worker: str, steps: int, room: int) -> Offer:

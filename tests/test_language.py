@@ -438,6 +438,7 @@ def test_a_set_is_judged_whole_whatever_the_batch() -> None:
     assert found["perplexity"] == pytest.approx(math.exp(float(means["nll"].double().mean())), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "model", "steps", "fields"),
     [("language", "transformer", 150, {}), ("masked_language", "encoder", 500, {"share": 0.3})],
@@ -492,6 +493,7 @@ def test_the_packaged_masked_space_is_babyberta(monkeypatch: pytest.MonkeyPatch)
     assert (task["share"], task["leave_unmasked"], task["random"]) == (0.15, 0, 0.1)
 
 
+@pytest.mark.long
 def test_the_quick_space_trains() -> None:
     one = spaces.load("quick/language", families(), {"training.steps": "2"}).sample(0, lambda _: 0.5)
     assert one.params["task.tokens"] == Recipe.of(one.config).task.facts()["tokens"]

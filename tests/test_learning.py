@@ -115,6 +115,7 @@ def plainly(one: Trial, steps: int) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in (named | form).items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["mlp", "attention", "both"])
 def test_stage_one_is_algorithm_1_in_plain_pytorch(part: str) -> None:
     kernel = {"name": "spline_kernel", "phi": SPLINE}
@@ -161,6 +162,7 @@ def test_weights_get_no_gradient_from_held_out_data_and_the_spline_none_from_tra
     assert all(gradient.any() for gradient in base.values())
 
 
+@pytest.mark.long
 def test_packed_stage_one_equals_alone_to_the_bit_with_knobs_of_its_own() -> None:
     trials = [
         trial(n, settings(learning=stage_one(rate=rate, life=life), dtype="float32", steps=20))
@@ -269,6 +271,7 @@ def test_without_a_share_both_learn_from_all_training_data() -> None:
     assert len(pairs[0]) == 23
 
 
+@pytest.mark.long
 def test_a_frozen_spline_keeps_its_bits_while_another_trial_of_its_pack_has_other_knots() -> None:
     values = [
         "0.1 -0.3 0.25 1e-3 7 0.5 -2 0.3333333 1",
@@ -293,6 +296,7 @@ def test_a_frozen_spline_keeps_its_bits_while_another_trial_of_its_pack_has_othe
     assert_equal_to_the_bit(trials)
 
 
+@pytest.mark.long
 def test_a_frozen_spline_trains_the_weights_as_one_whose_knots_are_never_moved() -> None:
     values = "0.1 -0.3 0.25 0.5 0.7 0.5 -0.2 0.3 1"
     given = {**SPLINE, "start": "given", "values": values}
@@ -360,6 +364,7 @@ def test_dropout_and_padding_are_refused() -> None:
         Recipe.of({**config, "training": {**config["training"], "pad_shapes": True}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learning", [{"name": "weights"}, stage_one()])
 def test_tasks_that_differ_in_their_data_alone_train_in_one_pack_and_each_as_alone(learning: dict[str, Any]) -> None:
     configs = [{**settings(learning=learning), "task": {"name": name, "digits": 2}} for name in ("add", "add_reversed")]

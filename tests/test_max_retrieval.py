@@ -252,6 +252,7 @@ def test_packed_trials_have_the_very_numbers_of_trials_alone() -> None:
         assert conditions == {"", "scorer=trained", "items=32", "items=32 scorer=trained"}
 
 
+@pytest.mark.long
 def test_it_is_learned() -> None:
     found = reports([0, 1], configuration(steps=400, batch=64, validate_every=400, validation_batch=512))
     for metrics in found.values():

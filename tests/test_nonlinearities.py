@@ -26,7 +26,7 @@ from graft.report.drawing import styled
 from graft.report.learned import MOST, Learned, Nonlinearity, listed, table
 from graft.report.nonlinearities import ENDINGS, figure, render
 from spaces.errors import StorageError
-from spaces.records import Ending
+from spaces.records import TrialResult
 from storage.database import find_database
 from storage.frames import ARCHITECTURES, open_reader
 from storage.schema import Now, architectures, trial_id
@@ -79,7 +79,7 @@ def write(url: str, name: str = "study", rows: Sequence[Row] = ROWS) -> None:
     with claimed(url, name=name) as (store, study):
         store.start(study, [make_trial(number) for number in range(len(OBJECTIVES))], "w")
         endings = [
-            Ending(number=number, fence=1, state="finished" if value else "diverged", objective=value)
+            TrialResult(number=number, fence=1, state="finished" if value else "diverged", objective=value)
             for number, value in enumerate(OBJECTIVES)
         ]
         store.end(study, endings)

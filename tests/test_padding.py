@@ -144,7 +144,7 @@ def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scor
     exact = Recipe.of(settings(shape, pad=False, model={"scorer": {"name": scorer}}))
     expected, wanted = loss_and_gradient(exact, layout.split(flat), exact.knobs())
     large = layout_of(padded)
-    found, gradients = loss_and_gradient(padded, large.split(large.padded(layout, flat)), own.knobs())
+    found, gradients = loss_and_gradient(padded, large.split(large.pad(layout, flat)), own.knobs())
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     for gradient, truth in zip(gradients, wanted, strict=True):
         corner = gradient[tuple(slice(extent) for extent in truth.shape)]
@@ -156,7 +156,7 @@ def test_tokens_that_are_padding_do_no_harm_where_the_norm_has_no_epsilon() -> N
     made = settings(SHAPES[2], pad=True, model={"norm_epsilon": 0.0})
     own = Recipe.of(made)
     layout, large = layout_of(own), layout_of(own.padded())
-    named = large.split(large.padded(layout, layout.initial(torch.tensor([1]))[0]))
+    named = large.split(large.pad(layout, layout.initial(torch.tensor([1]))[0]))
     loss, gradients = loss_and_gradient(own.padded(), named, own.knobs())
     assert loss.isfinite()
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -175,10 +175,10 @@ def test_padding_stays_zero_under_every_optimizer_and_average(kind: str, optimiz
     given["model"] = knobs_of(5, DROPOUTS[3])["model"]
     one = trial(0, settings(SHAPES[2], pad=True, **given))
     _, _, pack = trained(one)
-    state, layout = pack._state, pack._layout  # pyright: ignore[reportPrivateUsage]
+    state, layout = pack._tensors.state, pack._layout  # pyright: ignore[reportPrivateUsage]
     own = layout_of(Recipe.of(one.config))
     flat = own.join(own.split(torch.ones(own.total)))
-    padding = layout.padded(own, flat) == 0
+    padding = layout.pad(own, flat) == 0
     assert int(padding.sum()) == layout.total - own.total > 0
     tensors = [state.parameters, *state.moments.values(), *state.shadow.values()]
     stacked = [tensor[0] for tensor in tensors if tensor.shape[-1:] == padding.shape]

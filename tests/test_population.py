@@ -210,7 +210,7 @@ def best_of_toy(policy: str, steps: int = 400) -> float:
             for n, q in values.items()
         ]
         structure = next(iter(lanes.values())).structure
-        holds = tuple(one.held for one in lanes.values()) if step < steps else ()
+        holds = tuple(one.start for one in lanes.values()) if step < steps else ()
         said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=structure, holds=holds))
     assert said.done
     best = controller.progress().best
@@ -285,7 +285,7 @@ def test_a_population_survives_everything_and_every_line_ends_once(
             memory.failures = 0
             worker.obey(said)
         elif event == "lose":
-            controller.lost(worker.name)
+            controller.handle_crash(worker.name)
             workers[workers.index(worker)] = PopulationWorker(f"{worker.name}{turn}", width)
         else:
             controller = Controller.begin(here, memory)
@@ -346,7 +346,7 @@ def copied(parent: Trial, number: int, step: int, knobs: Trial) -> Trial:
 
 def state_of(pack: Pack, number: int) -> list[torch.Tensor]:
     """Parameters, moments, averages and counters of a running trial."""
-    state, lane = pack._state, pack.running[number]  # pyright: ignore[reportPrivateUsage]
+    state, lane = pack._tensors.state, pack.running[number]  # pyright: ignore[reportPrivateUsage]
     parts = [state.parameters, *state.moments.values(), *state.shadow.values(), state.step, state.loss_sum]
     return [part[lane].clone() for part in parts]
 
@@ -436,6 +436,7 @@ def test_a_search_with_a_population_ends_and_copies_can_be_replayed_alone(
     check_search(f"sqlite:///{tmp_path}/graft.db", tmp_path, replayed=4)
 
 
+@pytest.mark.long
 def test_a_population_that_was_killed_goes_on_with_all_of_its_lines(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, "launch", SPACE, "--steps", "1000", "--workers", "1") as process:

@@ -25,6 +25,8 @@ from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
 from tests.search_spaces import CONDITIONAL, PLAIN, bowl, ended, search_once, space
 
+pytestmark = pytest.mark.fast
+
 CONFIGURATIONS = {
     "grid": "{grid: {points: 2}}",
     "tpe": "{tpe: {startup: 5}}",

@@ -11,6 +11,8 @@ import torch
 from spaces import plugins
 from workers.training.schedules import Schedule
 
+pytestmark = pytest.mark.fast
+
 STEPS = 40
 
 

@@ -21,6 +21,8 @@ from storage.database import AwayError
 from tests.databases import OBJECTIVE, Server, claimed, heard, held, make_report, make_trial, new_study, raw
 from tests.test_fences import ROWS, ending, saved
 
+pytestmark = pytest.mark.fast
+
 KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND pid <> pg_backend_pid()"
 
 

@@ -21,6 +21,8 @@ from spaces.seeds import trial_seed
 from spaces.space import Space
 from tests.fake_plugins import FAMILIES
 
+pytestmark = pytest.mark.fast
+
 BASE = """\
 study: demo
 group:

@@ -18,6 +18,8 @@ from spaces.records import Metric, Report
 from spaces.settings import Objective
 from tests.search_spaces import PLAIN, space
 
+pytestmark = pytest.mark.fast
+
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="raw")
 Loss = float
 FINITE = st.integers(0, 30).map(float)

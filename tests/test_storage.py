@@ -11,22 +11,24 @@ from pathlib import Path
 import pytest
 
 from spaces.errors import StudyError
-from spaces.records import Ancestor, Ending, Metric, Report, Stage, Trial, Waiting
+from spaces.records import Ancestor, Metric, QueuedTrial, Report, StoredTrial, Trial, TrialResult
 from spaces.settings import Direction
 from storage import open_reader, open_store, request_stop
 from tests.databases import OBJECTIVE, claimed, heard, held, make_report, make_trial, new_study, raw
+
+pytestmark = pytest.mark.fast
 
 ALL_TRIALS = "SELECT number, state, worker, steps, objective, error FROM trials ORDER BY number"
 ALL_METRICS = "SELECT * FROM metrics ORDER BY trial_id, step, name"
 
 
-def finished(number: int, objective: float | None = 0.25) -> Ending:
-    return Ending(number=number, fence=1, state="finished", objective=objective)
+def finished(number: int, objective: float | None = 0.25) -> TrialResult:
+    return TrialResult(number=number, fence=1, state="finished", objective=objective)
 
 
-def stage(trial: Trial) -> Stage:
+def stage(trial: Trial) -> StoredTrial:
     """The trial as it is found again in its row."""
-    return Stage(trial.number, dict(trial.draws), trial.parent_step, dict(trial.params), dict(trial.config))
+    return StoredTrial(trial.number, dict(trial.draws), trial.parent_step, dict(trial.params), dict(trial.config))
 
 
 def test_a_study_is_written_as_it_was_given(url: str):
@@ -204,7 +206,7 @@ def test_an_older_report_does_not_move_the_steps_back(url: str):
 def test_a_stale_worker_changes_nothing(url: str):
     with claimed(url) as (store, study):
         assert store.start(study, [make_trial(0)], "lost") == {0: 1}
-        assert store.rescue(study, held(0)) == [Waiting(0, deaths=1)]
+        assert store.rescue(study, held(0)) == [QueuedTrial(0, crashes=1)]
         assert store.start(study, [make_trial(0)], "new") == {0: 2}
         before = raw(url, "SELECT * FROM trials")
         assert store.record(study, [make_report(0, 99)], [finished(0)]) == frozenset()
@@ -221,12 +223,12 @@ def test_a_report_for_an_unknown_trial_is_not_written(url: str):
 
 @pytest.mark.parametrize("state", ["finished", "pruned", "diverged", "failed"])
 def test_an_ended_trial_never_changes_again(url: str, state: str):
-    ending = Ending(number=0, fence=1, state=state, objective=None, error="because")  # pyright: ignore[reportArgumentType]
+    ending = TrialResult(number=0, fence=1, state=state, objective=None, error="because")  # pyright: ignore[reportArgumentType]
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "w")
         store.record(study, [make_report(0, 10)], [ending])
         before = raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)
-        store.end(study, [Ending(number=0, fence=1, state="pruned", objective=0.1)])
+        store.end(study, [TrialResult(number=0, fence=1, state="pruned", objective=0.1)])
         store.record(study, [make_report(0, 20)], [finished(0)])
         assert store.running(study) == store.rescue(study, held(0)) == []
         with pytest.raises(StudyError):
@@ -239,7 +241,7 @@ def test_the_controller_ends_a_trial_whoever_holds_it(url: str):
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0)], "a")
         store.start(study, [make_trial(1)], "b")
-        store.end(study, [Ending(number=n, fence=1, state="pruned", objective=0.1 * n) for n in (0, 1, 2)])
+        store.end(study, [TrialResult(number=n, fence=1, state="pruned", objective=0.1 * n) for n in (0, 1, 2)])
     assert raw(url, "SELECT number, state, objective FROM trials ORDER BY number") == [
         (0, "pruned", 0),
         (1, "pruned", 0.1),
@@ -252,11 +254,11 @@ def test_requeued_trials_start_from_nothing(url: str):
         store.start(study, [make_trial(2)], "b")
         store.record(study, [make_report(0, 10), make_report(1, 10)], [finished(1)])
         store.record(study, [make_report(2, 10)])
-        assert store.release(study, held(0, 1)) == [Waiting(0)]
-        assert store.queued(study) == [([stage(make_trial(0))], Waiting(0))]
+        assert store.release(study, held(0, 1)) == [QueuedTrial(0)]
+        assert store.queued(study) == [([stage(make_trial(0))], QueuedTrial(0))]
         assert raw(url, "SELECT DISTINCT trial_id FROM metrics ORDER BY 1") == [(study * 10**9 + n,) for n in (1, 2)]
         assert store.running(study) == held(2)
-        assert store.rescue(study, held(2)) == [Waiting(2, deaths=1)]
+        assert store.rescue(study, held(2)) == [QueuedTrial(2, crashes=1)]
         store.start(study, [make_trial(0)], "c")
     assert raw(url, "SELECT number, state, worker, steps, fence FROM trials ORDER BY number") == [
         (0, "running", "c", 0, 2),
@@ -276,7 +278,7 @@ def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_wit
     grandchild = copy_of(child, 121, 50)
     with claimed(url) as (store, study):
         store.start(study, [make_trial(0), make_trial(1)], "w")
-        store.start(study, [child], "w", [Ending(number=0, fence=1, state="pruned", objective=0.5)])
+        store.start(study, [child], "w", [TrialResult(number=0, fence=1, state="pruned", objective=0.5)])
         store.start(study, [grandchild, copy_of(make_trial(1), 122, 60)], "w", [finished(1)])
         assert store.copied(study) == {1: 60, 120: 50}
         rows = raw(url, "SELECT number, state, parent, parent_step, steps FROM trials ORDER BY number")
@@ -321,11 +323,11 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
         store.start(study, [make_trial(n) for n in range(5)], "w")
         assert store.created(study) == 5
         store.record(study, [], [finished(4, 0.4)])
-        store.record(study, [], [Ending(number=0, fence=1, state="diverged", objective=None, error="loss is nan")])
+        store.record(study, [], [TrialResult(number=0, fence=1, state="diverged", objective=None, error="loss is nan")])
         time.sleep(0.01)  # SQLite's clock counts milliseconds
         store.end(study, [finished(2, 0.2)])
         time.sleep(0.01)
-        store.end(study, [Ending(number=3, fence=1, state="pruned", objective=0.3)])
+        store.end(study, [TrialResult(number=3, fence=1, state="pruned", objective=0.3)])
         raw(url, "UPDATE trials SET finished_at = '2020-01-01 00:00:00.000000+00' WHERE number = 0")
         ended = store.outcomes(study, None)
         assert [(o.number, o.state, o.objective) for o in ended] == [

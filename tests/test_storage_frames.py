@@ -9,10 +9,12 @@ import polars as pl
 import pytest
 
 from spaces.errors import StorageError, StudyError
-from spaces.records import Ending, Metric, Report
+from spaces.records import Metric, Report, TrialResult
 from storage import Reader, open_reader
 from storage.frames import METRICS, STUDIES, TRIALS
 from tests.databases import claimed, make_report, make_trial, raw
+
+pytestmark = pytest.mark.fast
 
 RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -22,8 +24,8 @@ def reader(url: str) -> Iterator[Reader]:
     """A study of five trials: 0 and 2 finished (0.5, 0.25), 4 diverged, 1 and 3 run; two reports each."""
     with claimed(url) as (store, study):
         store.start(study, [make_trial(n, rate) for n, rate in enumerate(RATES)], "w")
-        endings = [Ending(number=n, fence=1, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
-        endings.append(Ending(number=4, fence=1, state="diverged", objective=None))
+        endings = [TrialResult(number=n, fence=1, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
+        endings.append(TrialResult(number=4, fence=1, state="diverged", objective=None))
         store.record(study, [make_report(n, step) for step in (10, 20) for n in range(5)], endings)
     with open_reader(url) as reader:
         yield reader
@@ -211,7 +213,7 @@ def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str
         with claimed(url) as (store, study):
             store.start(study, [make_trial(number) for number in range(trials)], "w")
             ended = range(trials - 5)
-            store.end(study, [Ending(number=n, fence=1, state="finished", objective=n * 0.618 % 1) for n in ended])
+            store.end(study, [TrialResult(number=n, fence=1, state="finished", objective=n * 0.618 % 1) for n in ended])
         counted: list[None] = []
         with open_reader(url) as reader:
             driver = reader._connection.connection.driver_connection

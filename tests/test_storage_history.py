@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spaces.records import Ending, Metric, Report
+from spaces.records import Metric, Report, TrialResult
 from spaces.settings import History, Objective
 from storage.history import Past, follow, predict_bytes, predict_rows, score_of
 from tests.databases import OBJECTIVE, claimed, held, make_report, make_trial, raw
+
+pytestmark = pytest.mark.fast
 
 SCORES = st.lists(st.floats(0, 1) | st.just(math.inf), min_size=1, max_size=300)
 
@@ -86,7 +88,7 @@ def test_the_database_keeps_what_the_policy_says(url: str, policy: History):
             reports = [make_report(n, 10 * (i + 1), scores[i]) for i in range(at, min(at + 3, 100)) for n in (0, 1)]
             store.record(study, reports)
             store.record(study, reports)
-        store.record(study, [], [Ending(number=0, fence=1, state="finished", objective=0.1)])
+        store.record(study, [], [TrialResult(number=0, fence=1, state="finished", objective=0.1)])
     kept = {step // 10 for (step,) in raw(url, "SELECT step FROM metrics WHERE name = 'tvd'")}
     assert kept == kept_by_the_words(policy, scores)
     assert raw(url, "SELECT count(*) FROM metrics") == [(2 * 2 * len(kept),)]
@@ -128,7 +130,7 @@ def test_the_predicted_size_holds_for_trials_of_any_length(tmp_path: Path, lengt
     with claimed(f"sqlite:///{path}") as (store, study):
         store.start(study, trials, "w")
         store.record(
-            study, [], [Ending(number=n, fence=1, state="finished", objective=1 / (n + 1)) for n in range(1000)]
+            study, [], [TrialResult(number=n, fence=1, state="finished", objective=1 / (n + 1)) for n in range(1000)]
         )
     assert predict_bytes(trials[0], 1000, 0) == pytest.approx(path.stat().st_size, rel=0.3)
 

@@ -22,7 +22,7 @@ from sqlalchemy import create_engine
 
 import storage
 from spaces.errors import StorageError, StudyError
-from spaces.records import Waiting
+from spaces.records import QueuedTrial
 from storage import Store, bring_up, open_reader, open_store
 from storage.database import find_database
 from storage.schema import VERSION, VERSION_TABLE, metadata
@@ -147,7 +147,7 @@ def test_a_study_of_every_released_schema_is_brought_up_and_goes_on(url: str, ve
     with open_store(url) as store:
         store.claim(1, policy="full", objective=OBJECTIVE)
         [(line, waiting)] = store.queued(1)
-        assert (line[0].number, waiting) == (3, Waiting(3))
+        assert (line[0].number, waiting) == (3, QueuedTrial(3))
         assert store.start(1, [make_trial(3)], "w") == {3: 2}
 
 

@@ -24,7 +24,7 @@ from graft.report.shading import change
 from graft.report.transfer import ENDINGS, render
 from search.analysis.stage_two import READ, results
 from search.analysis.transfer import BASELINE, compare
-from spaces.records import Ending, Trial
+from spaces.records import Trial, TrialResult
 from spaces.settings import Direction, Objective
 from storage.frames import open_reader
 from storage.store import open_store
@@ -73,9 +73,9 @@ def write(url: str, name: str, pairs: int = 6) -> int:
         store.start(study, started, "worker")
         lost = keys.index(("add", "memorize", pairs - 1))
         ended = [
-            Ending(number=number, fence=1, state="finished", objective=value(*key))
+            TrialResult(number=number, fence=1, state="finished", objective=value(*key))
             if number != lost
-            else Ending(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
+            else TrialResult(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
             for number, key in enumerate(keys)
         ]
         store.end(study, ended)

@@ -18,7 +18,7 @@ from search.steering.staged import begin
 from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
 from spaces.forms import moving, with_frozen
-from spaces.records import Architecture, Ending, Metric, Offer, Outcome, Report, Stage, Trial
+from spaces.records import Architecture, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
 from spaces.transfer import BASELINE, Carried, Found, TransferSpace
 from tests.databases import raw
 from tests.inside import called
@@ -145,7 +145,7 @@ def test_a_stored_trial_of_stage_two_is_restored_from_its_row_alone() -> None:
     for number in range(FIRST, ALL):
         trial = carried(space, number)
         row = json.loads(json.dumps([dict(trial.draws), dict(trial.params), dict(trial.config)]))
-        assert space.restore([Stage(number, row[0], 0, row[1], row[2])]) == trial
+        assert space.restore([StoredTrial(number, row[0], 0, row[1], row[2])]) == trial
 
 
 class FakeLearner:
@@ -187,12 +187,12 @@ def test_a_source_waits_for_its_search_and_takes_the_best_trial_of_it() -> None:
     numbers = [trial.number for trial in learner.started]
     assert sorted(numbers) == list(range(ALL))
     for place, trial in enumerate(learner.started):
-        if trial.source is not None:
-            domain = trial.source // TRIED
+        if trial.architecture_trial is not None:
+            domain = trial.architecture_trial // TRIED
             assert set(numbers[:place]) >= set(range(domain * TRIED, domain * TRIED + TRIED))
-            assert trial.source % TRIED == TRIED - 1, "the last of each search has the best objective"
+            assert trial.architecture_trial % TRIED == TRIED - 1, "the last of each search has the best objective"
             spline = trial.config["model"]["activation"]
-            assert spline["values"].split()[0] == str(trial.source)
+            assert spline["values"].split()[0] == str(trial.architecture_trial)
 
 
 def test_a_search_that_finds_nothing_leaves_its_cells_empty_and_the_study_ends() -> None:
@@ -241,6 +241,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(launched: Path) -> None:
     url = f"sqlite:///{launched}/graft.db"
     assert raw(url, "SELECT state, count(*) FROM trials GROUP BY state") == [("finished", ALL)]
@@ -263,6 +264,7 @@ def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(laun
         assert np.array_equal(np.float32(values.split()), np.float32(learned[source]))
 
 
+@pytest.mark.long
 def test_stage_one_and_stage_two_replay_to_the_bit(
     launched: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +289,7 @@ def test_the_report_has_every_cell(
     assert {cell["pairs"] for cell in cells} == {str(PAIRS)}
 
 
+@pytest.mark.long
 def test_a_transfer_on_postgresql_learns_the_same_and_is_copied_with_what_it_learned(
     launched: Path,
     tmp_path: Path,
@@ -342,7 +345,7 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
         store.start(study, [trial], "w")
         report = Report(number=0, fence=1, step=9, metrics=(), state="finished", architectures=(LEARNED,))
         store.record(study, [report])
-        store.record(study, [report], [Ending(number=0, fence=1, state="finished", objective=0.5)])
+        store.record(study, [report], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])
         [outcome] = store.outcomes(study, None)
     assert outcome.architectures == (LEARNED,)
 
@@ -406,6 +409,7 @@ MIXED = SPACE.replace(
 )
 
 
+@pytest.mark.long
 def test_tasks_with_objectives_of_their_own_are_judged_and_reported_by_these(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -446,7 +450,7 @@ def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:
         name = space.objective_of(number).metric
         report = Report(number=number, fence=1, step=3, metrics=(Metric(name, "raw", "", 0.5),))
         if number in started:
-            holds = tuple(trial.held for trial in started.values())
+            holds = tuple(trial.start for trial in started.values())
             controller.exchange([report], Offer(worker="w", lanes=0, structure="other", holds=holds))
     wrong = Report(number=1, fence=1, step=3, metrics=(Metric("loss", "raw", "", 0.5),))
     other = Controller.begin(space, Rows())

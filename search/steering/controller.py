@@ -25,14 +25,14 @@ from spaces.errors import StudyError
 from spaces.records import (
     TERMINAL,
     Directives,
-    Ending,
-    Held,
     Offer,
     Outcome,
+    QueuedTrial,
     Report,
     State,
     Trial,
-    Waiting,
+    TrialResult,
+    TrialStart,
 )
 from spaces.settings import Objective
 from spaces.transfer import TransferSpace
@@ -40,9 +40,9 @@ from spaces.transfer import TransferSpace
 if TYPE_CHECKING:
     from spaces.space import Space
 
-SUSPECT = 3
+SUSPECTED_AFTER = 3
 """A trial with which so many workers died since its last checkpoint has the next empty device to itself."""
-CONVICTED = 5
+QUARANTINED_AFTER = 5
 """A trial with which so many died, at last alone with it, has failed. A launch that died counts if nothing else was in
 training, and then there must be one more: who ends a launch may have had other reasons."""
 _NOBODY = "nobody"
@@ -141,7 +141,7 @@ class Controller:
         controller = cls(space, strategy, monitors, memory, clock)
         for trial, waiting in queued:
             alone = [one.number for one in left] == [trial.number]
-            controller._take_back(trial, waiting, alone=alone and waiting.deaths > CONVICTED)
+            controller._take_back(trial, waiting, alone=alone and waiting.crashes > QUARANTINED_AFTER)
         return controller
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
@@ -150,7 +150,7 @@ class Controller:
         What the memory raises goes through; the run is over then, and a new controller goes on from what was written.
         """
         if not self._leases.admit(offer):
-            return Directives(lost=True)
+            return Directives(lease_lost=True)
         accepted = self._accepted(reports, offer.worker)
         self._wanted.check((self._space.objective_of(report.number), report) for report in accepted)
         self._judge(accepted, self._record(accepted))
@@ -178,16 +178,16 @@ class Controller:
     def sweep(self) -> None:
         """To be called every second or so: every ten, workers that fell silent a minute ago lose their trials."""
         for worker in self._leases.sweep():
-            self.left(worker)
+            self.handle_departure(worker)
 
-    def lost(self, worker: str) -> None:
+    def handle_crash(self, worker: str) -> None:
         """The worker's process died: its trials start again elsewhere, to the same numbers; one may be why."""
         self._leases.drop(worker)
         numbers = self._lanes.of(worker)
         if numbers:
             self._requeue(numbers, self._memory.rescue(self._lanes.held(numbers)), alone=len(numbers) == 1)
 
-    def left(self, worker: str) -> None:
+    def handle_departure(self, worker: str) -> None:
         """The worker's machine is gone, or cannot be reached, which is no trial's doing; as `lost` but for that."""
         self._leases.drop(worker)
         self._give_back(self._lanes.of(worker))
@@ -221,14 +221,14 @@ class Controller:
         accepted: list[Report] = []
         over: set[int] = set()
         for report in reports:
-            if not self._lanes.has(Held(report.number, report.fence), worker) or report.number in over:
+            if not self._lanes.has(TrialStart(report.number, report.fence), worker) or report.number in over:
                 continue
             accepted.append(report)
             if report.state != "running":
                 over.add(report.number)
         return accepted
 
-    def _record(self, reports: Sequence[Report]) -> list[Ending]:
+    def _record(self, reports: Sequence[Report]) -> list[TrialResult]:
         """Write the reports with the endings that they imply; those endings."""
         if not reports:
             return []
@@ -238,7 +238,7 @@ class Controller:
                 self._space.objective_of(report.number), objectives[report.number], report
             )
         endings = [
-            Ending(
+            TrialResult(
                 number=report.number,
                 state=report.state,
                 objective=objectives[report.number] if report.state == "finished" else None,
@@ -258,7 +258,7 @@ class Controller:
         self._reports += len(reports)
         return endings
 
-    def _judge(self, reports: Sequence[Report], endings: Sequence[Ending]) -> None:
+    def _judge(self, reports: Sequence[Report], endings: Sequence[TrialResult]) -> None:
         """Let the stopping policies and the sampler see what is recorded."""
         groups = {report.number: self._lanes[report.number].trial.group for report in reports}
         verdicts = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
@@ -268,11 +268,11 @@ class Controller:
             self._memory.end(pruned)
             self._close(pruned)
 
-    def _pruned(self, number: int) -> Ending:
+    def _pruned(self, number: int) -> TrialResult:
         lane = self._lanes[number]
-        return Ending(number=number, state="pruned", objective=lane.objective, fence=lane.trial.fence)
+        return TrialResult(number=number, state="pruned", objective=lane.objective, fence=lane.trial.fence)
 
-    def _breed(self, reports: Sequence[Report], worker: str) -> tuple[list[Ending], list[Trial]]:
+    def _breed(self, reports: Sequence[Report], worker: str) -> tuple[list[TrialResult], list[Trial]]:
         """Trials of the worker's pack that make room for copies of better ones, and the copies; nothing is done yet."""
         if not self._breeders or not reports:
             return [], []
@@ -285,7 +285,7 @@ class Controller:
             breeder.child(self._space, number, candidates) for number in numbers
         ]
 
-    def _close(self, endings: Sequence[Ending]) -> None:
+    def _close(self, endings: Sequence[TrialResult]) -> None:
         """Forget trials whose endings are written, but for what they teach."""
         outcomes: list[Outcome] = []
         for ending in endings:
@@ -333,21 +333,21 @@ class Controller:
         if numbers:
             self._requeue(numbers, self._memory.release(self._lanes.held(numbers)), alone=False)
 
-    def _requeue(self, numbers: Collection[int], waiting: Sequence[Waiting], *, alone: bool) -> None:
+    def _requeue(self, numbers: Collection[int], waiting: Sequence[QueuedTrial], *, alone: bool) -> None:
         """Hand out again trials that are written as queued."""
         known = {one.number: one for one in waiting}
         for number in sorted(numbers):
-            self._take_back(self._leave(number).trial, known.get(number, Waiting(number)), alone=alone)
+            self._take_back(self._leave(number).trial, known.get(number, QueuedTrial(number)), alone=alone)
 
-    def _take_back(self, trial: Trial, waiting: Waiting, *, alone: bool) -> None:
+    def _take_back(self, trial: Trial, waiting: QueuedTrial, *, alone: bool) -> None:
         """A trial that waits goes on from its checkpoints; `alone`: nothing else can be why a worker died with it."""
         trial = replace(trial, fence=0, checkpoints=waiting.checkpoints)
-        self._deaths[trial.number] = waiting.deaths
-        if waiting.deaths >= CONVICTED and alone:
-            self._condemn(trial, waiting.deaths)
-        elif waiting.deaths >= CONVICTED:
+        self._deaths[trial.number] = waiting.crashes
+        if waiting.crashes >= QUARANTINED_AFTER and alone:
+            self._condemn(trial, waiting.crashes)
+        elif waiting.crashes >= QUARANTINED_AFTER:
             self._supply.quarantine(trial)
-        elif waiting.deaths >= SUSPECT:
+        elif waiting.crashes >= SUSPECTED_AFTER:
             self._supply.isolate(trial)
         else:
             self._supply.give_back([trial])
@@ -356,19 +356,21 @@ class Controller:
         """End a trial that takes its workers along; nobody trains it meanwhile."""
         [started] = self._written([trial], _NOBODY, ())
         error = f"{deaths} workers died while they trained it, at last alone with it"
-        ending = Ending(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
+        ending = TrialResult(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
         self._memory.end([ending])
         self._close([ending])
 
     def _lanes_of(self, offer: Offer) -> int:
         """Lanes to fill: free ones, and those of trials that the worker is told to stop; beside a suspect none."""
-        if any(self._deaths.get(number, 0) >= SUSPECT for number in self._lanes.of(offer.worker)):
+        if any(self._deaths.get(number, 0) >= SUSPECTED_AFTER for number in self._lanes.of(offer.worker)):
             return 0
         if offer.structure is None:
             return offer.lanes
         return offer.lanes + sum(not self._lanes.has(one, offer.worker) for one in offer.holds)
 
-    def _start(self, offer: Offer, lanes: int, endings: Sequence[Ending], copies: Sequence[Trial]) -> tuple[Trial, ...]:
+    def _start(
+        self, offer: Offer, lanes: int, endings: Sequence[TrialResult], copies: Sequence[Trial]
+    ) -> tuple[Trial, ...]:
         """The copies that take the lanes of these endings, and trials for the other lanes; written as running."""
         filling = self._supply.take(offer.structure, lanes)
         if not filling and not self._lanes and offer.structure is None and offer.lanes:
@@ -383,7 +385,7 @@ class Controller:
         self._recall([trial for trial in started if trial.checkpoints])
         return started
 
-    def _written(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending]) -> tuple[Trial, ...]:
+    def _written(self, trials: Sequence[Trial], worker: str, endings: Sequence[TrialResult]) -> tuple[Trial, ...]:
         """The trials with their fences, written as running on the worker."""
         if not trials:
             return ()
@@ -396,9 +398,9 @@ class Controller:
     def _save(self, offer: Offer) -> None:
         """Write the worker's checkpoints, each with what is known of its trial there, after the reports up to it."""
         saved = [
-            one._replace(known=self._known(one.number))
+            one._replace(controller_state=self._known(one.number))
             for one in offer.saved
-            if self._lanes.has(Held(one.number, one.fence), offer.worker)
+            if self._lanes.has(TrialStart(one.number, one.fence), offer.worker)
         ]
         if saved:
             self._memory.record((), (), saved)
@@ -415,7 +417,7 @@ class Controller:
     def _recall(self, trials: Sequence[Trial]) -> None:
         """Know of trials that go on what was known at their furthest checkpoints."""
         for trial in trials:
-            known = max(trial.checkpoints, key=lambda one: one.step).known
+            known = max(trial.checkpoints, key=lambda one: one.step).controller_state
             assert known, "it was written with every checkpoint"
             lane = self._lanes[trial.number]
             lane.step, lane.objective = _furthest(trial), known["objective"]

@@ -6,7 +6,7 @@ from collections.abc import Collection, KeysView
 from dataclasses import dataclass
 from typing import final
 
-from spaces.records import Architecture, Held, Trial
+from spaces.records import Architecture, Trial, TrialStart
 
 
 @dataclass(slots=True)
@@ -43,14 +43,14 @@ class Lanes:
         """The trials that a worker has."""
         return frozenset(self._crews.get(worker, ()))
 
-    def has(self, one: Held, worker: str) -> bool:
+    def has(self, one: TrialStart, worker: str) -> bool:
         """Whether the worker has this very start of the trial."""
         lane = self._lanes.get(one.number)
         return lane is not None and lane.worker == worker and lane.trial.fence == one.fence
 
-    def held(self, numbers: Collection[int]) -> list[Held]:
+    def held(self, numbers: Collection[int]) -> list[TrialStart]:
         """These trials with their fences, in order of number."""
-        return [Held(number, self._lanes[number].trial.fence) for number in sorted(numbers)]
+        return [TrialStart(number, self._lanes[number].trial.fence) for number in sorted(numbers)]
 
     def put(self, lane: Lane) -> None:
         """A trial begins to train."""

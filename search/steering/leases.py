@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from search.steering.memory import Memory
-from spaces.records import Heard, Offer
+from spaces.records import Offer, WorkerStatus
 
 LEASE_SECONDS = 60.0
 SWEEP_SECONDS = 10.0
@@ -98,9 +98,9 @@ class Leases:
         return [name for name, seen in living.items() if name in over and seen.state == "running"]
 
 
-def _heard(seen: _Seen, now: float) -> Heard:
+def _heard(seen: _Seen, now: float) -> WorkerStatus:
     offer = seen.offer
-    return Heard(
+    return WorkerStatus(
         worker=offer.worker,
         host=offer.host,
         device=offer.device,

@@ -5,45 +5,58 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from spaces.records import Checkpoint, Ending, Heard, Held, Outcome, Report, Stage, State, Trial, Waiting
+from spaces.records import (
+    Checkpoint,
+    Outcome,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+    WorkerStatus,
+)
 from spaces.settings import Direction
 
 
 class Memory(Protocol):
     """The rows of one study, claimed by this process. A method returns when what it writes is committed."""
 
-    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = (), /) -> Mapping[int, int]:
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[TrialResult] = (), /) -> Mapping[int, int]:
         """Write trials as running on `worker`, new or queued ones, and verdicts on those whose places they take.
 
         All or nothing. Returns number -> fence of each.
         """
         ...
 
-    def record(self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint], /) -> object:
+    def record(
+        self, reports: Sequence[Report], endings: Sequence[TrialResult], saved: Sequence[Checkpoint], /
+    ) -> object:
         """Write reports, the endings that they imply, and checkpoints, all or nothing; of starts that still run."""
         ...
 
-    def end(self, endings: Sequence[Ending], /) -> None:
+    def end(self, endings: Sequence[TrialResult], /) -> None:
         """Write the controller's own verdicts on running trials."""
         ...
 
-    def running(self) -> Sequence[Held]:
+    def running(self) -> Sequence[TrialStart]:
         """The trials that are written as running: before the first exchange, those that another controller left."""
         ...
 
-    def release(self, held: Sequence[Held], /) -> Sequence[Waiting]:
+    def release(self, held: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
         """Put trials that were given back in the queue; they lose the reports after their newest checkpoints."""
         ...
 
-    def rescue(self, held: Sequence[Held], /) -> Sequence[Waiting]:
+    def rescue(self, held: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
         """As `release`, for trials whose worker died: that is counted."""
         ...
 
-    def queued(self) -> Sequence[tuple[Sequence[Stage], Waiting]]:
+    def queued(self) -> Sequence[tuple[Sequence[StoredTrial], QueuedTrial]]:
         """The trials that wait to be started again, each with its line of descent: the first first, itself last."""
         ...
 
-    def leases(self, heard: Sequence[Heard], term: float, /) -> Collection[str]:
+    def leases(self, heard: Sequence[WorkerStatus], term: float, /) -> Collection[str]:
         """Let workers hold their trials for `term` seconds from when they were heard of; those whose time is over."""
         ...
 

@@ -44,6 +44,19 @@ class Node:
     content: Content
     text: str
     """The value as the file writes it, on one line."""
+    tree: yaml.Node
+    """The syntax tree that it was read from."""
+
+    @classmethod
+    def of_word(cls, word: str, like: Node) -> Node:
+        """A word that the file leaves out, as if it were written where `like` stands."""
+        tree = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value=word, start_mark=like.tree.start_mark)
+        return cls(place=like.place, content=word, text=word, tree=tree)
+
+    @property
+    def word(self) -> str:
+        """A scalar as the file writes it, whole; empty for a section, a list, and where nothing is written."""
+        return self.tree.value if isinstance(self.tree, yaml.ScalarNode) else ""
 
     def error(self, path: str, message: str) -> SpaceError:
         """The error of this value: place, dotted path, and what is wrong."""
@@ -160,10 +173,10 @@ class _Reader:
             raise SpaceError(f"{place}: {shortened(node.tag)}: tags are not part of a space")
         match node:
             case yaml.ScalarNode():
-                return Node(place=place, content=_scalar(node), text=shortened(node.value, limit=_SHOWN))
+                return Node(place=place, content=_scalar(node), text=shortened(node.value, limit=_SHOWN), tree=node)
             case yaml.SequenceNode():
                 items = tuple(self.read(item, item.start_mark, depth + 1) for item in node.value)
-                return Node(place=place, content=items, text=f"[{', '.join(item.text for item in items)}]")
+                return Node(place=place, content=items, text=f"[{', '.join(item.text for item in items)}]", tree=node)
             case _:
                 return self._mapping(node, place, depth)
 
@@ -177,7 +190,7 @@ class _Reader:
                 raise SpaceError(f"{where} stands here twice, first at {entries[key.value].place}")
             entries[key.value] = self.read(value, key.start_mark, depth + 1)
         text = ", ".join(f"{shortened(key)}: {entry.text}" for key, entry in entries.items())
-        return Node(place=place, content=entries, text=f"{{{text}}}")
+        return Node(place=place, content=entries, text=f"{{{text}}}", tree=node)
 
 
 def mark_place(mark: yaml.Mark) -> str:

@@ -50,20 +50,20 @@ def load(origin: str, families: Families, overrides: Mapping[str, str] | None = 
 
 def parse(text: str, origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
     """The space in a YAML text, which errors call `origin`; otherwise as `load`."""
-    root = composed(text, origin)
+    tree = composed(text, origin)
     if overrides:
-        root = overridden(root, overrides)
-        text = written(root)
+        tree = overridden(tree, overrides)
+        text = written(tree)
+    root = read(tree)
     if is_transfer(root):
         whole = self_contained(root)
-        reading = read(whole)
-        name = _study(mapping(reading, "").get("study") or reading)
-        return transfer_space(whole, name, families, partial(_drawn_space, families), _hash(reading))
-    return _Reading(read(root), families).space(text)
+        name = _study(mapping(whole, "").get("study") or whole)
+        return transfer_space(whole, name, families, partial(_drawn_space, families), _hash(whole))
+    return _Reading(root, families).space(text)
 
 
-def _drawn_space(families: Families, root: yaml.Node) -> DrawnSpace:
-    return _Reading(read(root), families).space(written(root))
+def _drawn_space(families: Families, tree: yaml.Node) -> DrawnSpace:
+    return _Reading(read(tree), families).space(written(tree))
 
 
 def _hash(root: Node) -> str:
@@ -123,8 +123,7 @@ class _Reading:
         site = Site(declarations=self._declarations, path=key, block="trial")
         if key == "training":
             return record(self._sections[key], mapping(self._sections[key], key), Training, key, site)
-        default = _DEFAULTS.get(key, "")
-        node = self._sections.get(key) or Node(place=self._root.place, content=default, text=default)
+        node = self._sections.get(key) or Node.of_word(_DEFAULTS.get(key, ""), self._root)
         return plugin(node, self._families[key], site)
 
 

@@ -28,11 +28,10 @@ def search_settings(node: Node, families: Families, site: Site) -> Search:
     if missing:
         raise node.error(site.path, f"search needs {', '.join(missing)}")
     ruled = {key: rule for key, rule in rules(Search).items() if key in entries}
-    sampler = entries.get("sampler", Node(place=node.place, content="random", text="random"))
-    stopping = entries.get("stopping", Node(place=node.place, content=(), text="[]"))
+    sampler = entries.get("sampler") or Node.of_word("random", node)
     return Search(
         sampler=_plugin(sampler, families["sampler"], site.at("sampler")),
-        stopping=_policies(stopping, families["stopping"], site.at("stopping")),
+        stopping=_policies(entries.get("stopping"), families["stopping"], site.at("stopping")),
         objective=_objective(entries["objective"], "search.objective"),
         **{key: constant_value(value(entries[key], rule, site.at(key))) for key, rule in ruled.items()},
     )
@@ -42,7 +41,9 @@ def _plugin(node: Node, family: type, site: Site) -> Any:
     return constant_value(plugin(node, family, site))
 
 
-def _policies(node: Node, family: type, site: Site) -> tuple[Any, ...]:
+def _policies(node: Node | None, family: type, site: Site) -> tuple[Any, ...]:
+    if node is None:
+        return ()
     listed = node.content if isinstance(node.content, tuple) else (node,)
     return tuple(_plugin(policy, family, site) for policy in listed)
 

@@ -25,10 +25,10 @@ class Steering:
         with self._turn:
             return self._study.exchange(reports, offer)
 
-    def lost(self, worker: str) -> None:
+    def handle_crash(self, worker: str) -> None:
         """The worker's process is known to be dead."""
         with self._turn:
-            self._study.lost(worker)
+            self._study.handle_crash(worker)
 
     def renew(self, worker: str) -> bool:
         """The worker is alive; False if its lease ran out."""

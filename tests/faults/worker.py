@@ -67,7 +67,7 @@ class ToyWorker:
             while pulse.alive():
                 courier.send(reports, self._offer())
                 directives, journal = self._answered(courier, pulse)
-                if directives is None or directives.lost:
+                if directives is None or directives.lease_lost:
                     break
                 self._note(reports, directives)
                 if directives.done:
@@ -94,13 +94,13 @@ class ToyWorker:
             return
         self.written = time.monotonic()
         lanes = [*self.lanes.values()]
-        states = [[*lane.trial.held, lane.training.step, lane.training.word] for lane in lanes]
+        states = [[*lane.trial.start, lane.training.step, lane.training.word] for lane in lanes]
         content = json.dumps(states).encode()
         path = self.folder / f"{self.name}-{time.monotonic_ns()}.json"
         path.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         self.saved = tuple(
-            Checkpoint(*lane.trial.held, lane.training.step, str(path), place, digest)
+            Checkpoint(*lane.trial.start, lane.training.step, str(path), place, digest)
             for place, lane in enumerate(lanes)
         )
 
@@ -115,7 +115,7 @@ class ToyWorker:
             host="toy",
             device="toy",
             steps=steps,
-            holds=tuple(lane.trial.held for lane in self.lanes.values()),
+            holds=tuple(lane.trial.start for lane in self.lanes.values()),
             saved=saved,
         )
 
@@ -157,7 +157,7 @@ def _resumed(trial: Trial) -> Training:
     for checkpoint in trial.checkpoints:
         content = Path(checkpoint.path).read_bytes()
         if hashlib.sha256(content).hexdigest() == checkpoint.sha256:
-            number, fence, step, word = json.loads(content)[checkpoint.place]
+            number, fence, step, word = json.loads(content)[checkpoint.row]
             assert (number, fence, step) == checkpoint[:3]
             return Training(config=trial.config, seed=trial.seed, step=step, word=word)
     return Training(config=trial.config, seed=trial.seed)

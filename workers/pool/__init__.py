@@ -25,11 +25,11 @@ class Steering(Protocol):
         """The one seam: record, decide, answer."""
         ...
 
-    def lost(self, worker: str) -> None:
+    def handle_crash(self, worker: str) -> None:
         """A worker died: its trials go back to the queue."""
         ...
 
-    def left(self, worker: str) -> None:
+    def handle_departure(self, worker: str) -> None:
         """A worker went down with its machine: its trials go back to the queue, and none of them is why."""
         ...
 

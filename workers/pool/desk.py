@@ -52,11 +52,11 @@ class Desk:
 
     def detach(self, slot: int) -> None:
         """The slot's holder is dead."""
-        self._clear(slot, self._controller.lost)
+        self._clear(slot, self._controller.handle_crash)
 
     def leave(self, slot: int) -> None:
         """The slot's holder went down with its node."""
-        self._clear(slot, self._controller.left)
+        self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """As the controller's; after an error of ours every worker is sent home, and the driver is told."""

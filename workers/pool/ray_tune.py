@@ -54,7 +54,7 @@ SWEEP_SECONDS = 1.0
 KNOCK_SECONDS = 10.0
 CONNECT_SECONDS = "5"
 """How long Ray may try where something listens; read by Ray from a variable."""
-PACKAGES = ("cli", "search", "spaces", "storage", "workers")
+PACKAGES = ("cli", "graft", "search", "spaces", "storage", "workers")
 
 
 @dataclass(frozen=True, kw_only=True)

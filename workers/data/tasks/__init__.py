@@ -98,7 +98,7 @@ class Task(ABC):
         return means
 
     @property
-    def judged_together(self) -> int:
+    def evaluated_together(self) -> int:
         """Sequences of a set that are only judged together, as the two of a pair: sets hold whole groups of so many."""
         return 1
 

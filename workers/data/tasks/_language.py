@@ -108,7 +108,7 @@ class LanguageTask(TokenTask):
         return {"nll": means[0], "accuracy": means[1]}
 
     @property
-    def judged_together(self) -> int:
+    def evaluated_together(self) -> int:
         return self._probes.rows if self.probes else 1
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:

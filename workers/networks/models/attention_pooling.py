@@ -12,7 +12,7 @@ from torch import Tensor
 from spaces.plugins.fields import part, size
 from workers.data.tasks import Batch, SetTask, Task, is_given
 from workers.networks.activations.gelu import Gelu
-from workers.networks.models import Affine, Attention, Model, Site, over
+from workers.networks.models import Affine, Attention, Model, Site, require_task
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
 
@@ -39,10 +39,10 @@ class AttentionPooling(Model):
 
     def check(self, task: Task) -> None:
         """Any task over sets fits: items have no order and no limit in number."""
-        over(SetTask, task, self)
+        require_task(SetTask, task, self)
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        task, width = over(SetTask, task, self), self.width
+        task, width = require_task(SetTask, task, self), self.width
         return {
             **_map("item_in", task.features, width),
             **_map("item_out", width, width, matrices=1),

@@ -1,27 +1,23 @@
-"""Commands that look at what is stored: studies, trials, show, query; status and export have files of their own."""
+"""Commands that show what a database holds: studies, trials, show, query."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import polars as pl
 import typer
-import yaml
 
-from cli.export import PARAMETER, export, unpacked
+from cli.commands.export import export
+from cli.commands.status import status
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
-from cli.status import believed_state, status
-from cli.tables import aligned, show, show_json, show_text
-from graft.files import cell, one_line
-from spaces.errors import StudyError
-from spaces.records import TERMINAL
-from storage.frames import TRIALS, Reader, open_reader
+from cli.tables import align, show, show_json, show_text
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SECONDS = 300.0
 """How long the database may work on an answer that a person described in SQL."""
-_LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "draws", "config"))
 _PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
 """The order in which params stand in a table for people, which may be too narrow for all."""
 _TIMES = {"started": "started_at", "ended": "finished_at"}
@@ -29,7 +25,7 @@ _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands that look at a database to the program."""
+    """Add the commands that read a database to the program, status and export included."""
     for command in (studies, status, trials, show_trial, query, export):
         app.command("show" if command is show_trial else None)(command)
 
@@ -39,9 +35,12 @@ def studies(storage: Storage = None, form: Format = "table") -> None:
 
     Example: search studies --storage graft.db
     """
+    from graft.stored.studies import read_studies
+    from storage.frames import open_reader
+
     with open_reader(storage_url(storage)) as reader:
-        rows = [_study_row(reader, row) for row in reader.studies().iter_rows(named=True)]
-    show(pl.DataFrame(rows, schema=_STUDY_COLUMNS), form)
+        frame = read_studies(reader)
+    show(frame, form)
 
 
 def trials(
@@ -56,9 +55,12 @@ def trials(
 
     Example: search trials set-complement --where "params.optimizer.learning_rate > 1e-3" --top 10
     """
+    from graft.stored.trials import LISTED, unpack_params
+    from storage.frames import open_reader
+
     with open_reader(storage_url(storage), SECONDS) as reader:
-        frame = unpacked(reader.trials(study, where=where, sort=sort, top=top, columns=_LISTED))
-    show(_for_people(frame) if form == "table" else frame, form)
+        frame = unpack_params(reader.trials(study, where=where, sort=sort, top=top, columns=LISTED))
+    show(_select_for_people(frame) if form == "table" else frame, form)
 
 
 def show_trial(
@@ -71,9 +73,12 @@ def show_trial(
 
     Example: search show set-complement 17
     """
+    from graft.stored.trials import read_metrics, read_trial
+    from storage.frames import open_reader
+
     with open_reader(storage_url(storage)) as reader:
-        row = stored_trial(reader, study, number)
-        metrics = stored_metrics(reader, row["id"])
+        row = read_trial(reader, study, number)
+        metrics = read_metrics(reader, row["id"])
         objective = reader.study(study)["objective"]
     for name in ("params", "draws", "config"):
         row[name] = json.loads(row[name])
@@ -93,6 +98,8 @@ def query(
 
     Example: search query "SELECT state, count(*) AS trials FROM trials GROUP BY state"
     """
+    from storage.frames import open_reader
+
     with open_reader(storage_url(storage), seconds) as reader:
         frame = reader.query(sql)
     if not frame.width:
@@ -100,34 +107,23 @@ def query(
     show(frame, form)
 
 
-_STUDY_COLUMNS = {
-    "name": pl.String(),
-    "state": pl.String(),
-    "ended": pl.Int64(),
-    "trials": pl.Int64(),
-    "objective": pl.String(),
-    "best": pl.Float64(),
-    "best_number": pl.Int64(),
-    "created_at": pl.Datetime("us", "UTC"),
-}
-
-
-def _study_row(reader: Reader, row: Mapping[str, Any]) -> dict[str, Any]:
-    name: str = row["name"]
-    counts = reader.counts(name)
-    best, number = reader.best(name) or (None, None)
-    ended = sum(count for state, count in counts.items() if state in TERMINAL)
-    found = {"state": believed_state(reader, row), "ended": ended, "best": best, "best_number": number}
-    return {key: found.get(key, row.get(key)) for key in _STUDY_COLUMNS}
-
-
-def _for_people(trials: pl.DataFrame) -> pl.DataFrame:
+def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
     """What a person compares: where each trial stands, then the params that differ, then errors if there are any."""
-    paths = [name for name in trials.columns if name.startswith(PARAMETER) and trials[name].n_unique() > 1]
-    paths.sort(key=_preference)
-    last = [path.rpartition(".")[2] for path in paths]
-    short = [
-        name if last.count(name) == 1 else path.removeprefix(PARAMETER) for name, path in zip(last, paths, strict=True)
+    import polars as pl
+
+    from graft.stored.trials import PARAMS_PREFIX
+
+    def preference(column: str) -> int:
+        path = column.removeprefix(PARAMS_PREFIX)
+        return next((rank for rank, prefix in enumerate(_PREFERRED) if path.startswith(prefix)), len(_PREFERRED))
+
+    columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
+    columns.sort(key=preference)
+    # The last part of a path is its name in the table, where no other path ends alike.
+    last = [column.rpartition(".")[2] for column in columns]
+    names = [
+        name if last.count(name) == 1 else column.removeprefix(PARAMS_PREFIX)
+        for name, column in zip(last, columns, strict=True)
     ]
     return trials.select(
         "number",
@@ -135,34 +131,15 @@ def _for_people(trials: pl.DataFrame) -> pl.DataFrame:
         "state",
         "steps",
         "objective",
-        *(pl.col(path).alias(name) for path, name in zip(paths, short, strict=True)),
+        *(pl.col(column).alias(name) for column, name in zip(columns, names, strict=True)),
         *(["parent", "parent_step"] if trials["parent"].count() else []),
         *(["error"] if trials["error"].count() else []),
     )
 
 
-def _preference(column: str) -> int:
-    path = column.removeprefix(PARAMETER)
-    return next((place for place, prefix in enumerate(_PREFERRED) if path.startswith(prefix)), len(_PREFERRED))
-
-
-def stored_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
-    """A row of `trials`, whole; raises StudyError if the study has no such trial."""
-    found = reader.trials(study, where=f"number = {number}")
-    if found.is_empty():
-        highest = reader.trials(study, sort="number DESC", top=1, columns=("number",))["number"].max()
-        there = "it has none yet" if highest is None else f"the highest is {highest}"
-        raise StudyError(f"study {study!r} has no trial {number}; {there}")
-    return found.row(0, named=True)
-
-
-def stored_metrics(reader: Reader, trial: int) -> pl.DataFrame:
-    """step, name, variant, condition and value of a trial's kept metrics, by its id; in the order of steps."""
-    columns = "step, name, variant, condition, value"
-    return reader.query(f"SELECT {columns} FROM metrics WHERE trial_id = {trial} ORDER BY {columns}")
-
-
 def _heading(study: str, row: Mapping[str, Any], objective: str) -> str:
+    from graft.files import one_line
+
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"
     lines = [f"trial {row['number']} of {study}: {row['state']} after {steps}, {group}, seed {row['seed']}"]
     if row["parent"] is not None:
@@ -177,31 +154,26 @@ def _heading(study: str, row: Mapping[str, Any], objective: str) -> str:
 
 
 def _sections(row: Mapping[str, Any], metrics: pl.DataFrame) -> list[str]:
+    """The configuration, the draws and the metrics of a trial."""
+    import polars as pl
+    import yaml
+
+    from graft.files import cell
+    from graft.stored.trials import summarise_metrics
+
     draws: Mapping[str, float] = row["draws"]
     values = {name: row["params"].get(name) for name in draws}
     table = {"draw": list(draws), "u": list(draws.values()), "value": [cell(value) for value in values.values()]}
-    config = yaml.safe_dump(_readable(row["config"]), sort_keys=False, allow_unicode=True).rstrip()
-    parts = [config, aligned(pl.DataFrame(table)) if draws else "nothing was drawn"]
-    return [*parts, aligned(_extremes(metrics)) if metrics.height else "no metrics yet"]
+    return [
+        yaml.safe_dump(_sort_config(row["config"]), sort_keys=False, allow_unicode=True).rstrip(),
+        align(pl.DataFrame(table)) if draws else "nothing was drawn",
+        align(summarise_metrics(metrics)) if metrics.height else "no metrics yet",
+    ]
 
 
-def _readable(config: Any) -> Any:
+def _sort_config(config: Any) -> Any:
     """The configuration with its sections in the order of a space file and names first; stored JSON is sorted."""
     if not isinstance(config, dict):
         return config
-    order = {key: place for place, key in enumerate(("name", *_SECTIONS))}
-    return {key: _readable(config[key]) for key in sorted(config, key=lambda key: order.get(key, len(order)))}
-
-
-def _extremes(metrics: pl.DataFrame) -> pl.DataFrame:
-    """One row per metric and variant. Lowest and highest: which of them is the better one, a metric does not say."""
-    value, step = pl.col("value"), pl.col("step")
-    return metrics.group_by("name", "variant", "condition", maintain_order=True).agg(
-        validations=pl.len(),
-        lowest=value.min(),
-        lowest_step=step.get(value.arg_min()),
-        highest=value.max(),
-        highest_step=step.get(value.arg_max()),
-        last=value.last(),
-        last_step=step.last(),
-    )
+    order = {key: rank for rank, key in enumerate(("name", *_SECTIONS))}
+    return {key: _sort_config(config[key]) for key in sorted(config, key=lambda key: order.get(key, len(order)))}

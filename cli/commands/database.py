@@ -1,4 +1,4 @@
-"""The command group db: a database brought up, looked over, backed up, and copied into another one."""
+"""The command group db: upgrade a database, check it, back it up, copy it into another one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Storage, shown, storage_url
+from cli.options import Storage, database_name, storage_url
 from cli.tables import show_text
-from graft.files import one_line
-from storage.checking import check as check_database
-from storage.copying import backup as back_up
-from storage.copying import copy as copy_studies
-from storage.store import bring_up, pending
 
 BROKEN = 1
 """Exit status of `check` where something is broken."""
@@ -35,15 +30,17 @@ def upgrade(
 
     Example: search db upgrade --storage graft.db
     """
+    from storage.store import bring_up, pending
+
     url = storage_url(storage)
     found, steps = pending(url)
     if not steps:
-        typer.echo(f"{shown(url)}: schema {found}, nothing to do", err=True)
+        typer.echo(f"{database_name(url)}: schema {found}, nothing to do", err=True)
         return
-    typer.echo("\n".join([f"{shown(url)}: schema {found}, to be brought up by", *steps]), err=True)
+    typer.echo("\n".join([f"{database_name(url)}: schema {found}, to be brought up by", *steps]), err=True)
     if not dry_run:
         bring_up(url)
-        typer.echo(f"{shown(url)}: done", err=True)
+        typer.echo(f"{database_name(url)}: done", err=True)
 
 
 def check(storage: Storage = None) -> None:
@@ -51,11 +48,14 @@ def check(storage: Storage = None) -> None:
 
     Example: search db check --storage graft.db
     """
+    from graft.files import one_line
+    from storage.checking import check as check_database
+
     url = storage_url(storage)
     verdict = check_database(url)
     lines = [*(f"broken: {fault}" for fault in verdict.faults), *(f"note: {note}" for note in verdict.notes)]
     good = "broken" if verdict.faults else "good"
-    show_text("\n".join(map(one_line, [*lines, f"{shown(url)}: {good}, {verdict.rules} rules looked at"])))
+    show_text("\n".join(map(one_line, [*lines, f"{database_name(url)}: {good}, {verdict.rules} rules looked at"])))
     if verdict.faults:
         raise typer.Exit(BROKEN)
 
@@ -67,6 +67,8 @@ def backup(
 
     Example: search db backup graft-2026-11-21.db
     """
+    from storage.copying import backup as back_up
+
     target = back_up(storage_url(storage), file.absolute())
     typer.echo(f"{target}: {target.stat().st_size:,} bytes", err=True)
 
@@ -80,6 +82,8 @@ def copy(
 
     Example: search db copy graft.db postgresql://me@host/graft --study set-complement
     """
+    from storage.copying import copy as copy_studies
+
     for copied in copy_studies(storage_url(source), storage_url(target), study):
         size = f"{copied.trials:,} trials and {copied.metrics:,} metrics"
         typer.echo(f"{copied.name}: {size} {'copied' if copied.new else 'are there already, the same'}", err=True)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from graft.devices import check_device
 from spaces.errors import StudyError
 
 EXECUTORS = ("auto", "inline", "ray")
@@ -19,20 +20,21 @@ ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
 class Placement:
     """Where a study runs."""
 
-    executor: str
-    workers: int | None
+    executor: str = "auto"
+    workers: int | None = None
     """None: one per GPU, or one per core where there is none."""
-    ray_address: str | None
-    device: str | None
-    width: int | None
+    ray_address: str | None = None
+    device: str | None = None
+    width: int | None = None
     """Most lanes of a pack. None: found while it trains."""
     ray_env: str | None = None
     """A YAML or JSON file, for `read_environment`."""
 
-    def resolved(self) -> Placement:
-        """`auto` decided, and everything checked; raises StudyError naming the value and the choices.
+    def resolve(self) -> Placement:
+        """The same with `auto` and the device decided, and everything checked.
 
-        `auto` is ray with an address or several GPUs, if Ray is installed, else inline.
+        `auto` is ray with an address or several GPUs, if Ray is installed, else inline. Raises StudyError that names
+        the value and the choices.
         """
         from workers.engine import devices
 
@@ -64,14 +66,6 @@ class Placement:
             raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address; here trials run in this environment")
         check_access(self.ray_address)
         self.environment()
-
-
-def check_device(device: str) -> None:
-    """Raise StudyError unless torch can use the device here."""
-    from workers.engine import devices
-
-    if not devices.known(device):
-        raise StudyError(f"--device: {device!r} is not on this machine; use cpu, or cuda where there is a GPU")
 
 
 def read_environment(file: str) -> Mapping[str, Any]:

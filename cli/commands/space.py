@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 import typer
 
 from cli.options import Format
 from cli.tables import show, show_json, show_text
-from graft.families import families
-from graft.files import cell, one_line
-from search.steering.staged import begin
 from spaces.errors import GraftError
-from spaces.grammar.terms import Level
-from spaces.plugins import name_of
-from spaces.reading import catalogue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
     from spaces.records import Trial
     from spaces.space import Space
@@ -41,12 +36,14 @@ def check(files: Files) -> None:
 
     Example: search space check spaces/*.yaml
     """
+    from graft.files import one_line
+
     faults = 0
     for file in files:
         try:
             space = _load(file)
             space.check()
-            show_text(f"{file}: good; {summary(space)}")
+            show_text(f"{file}: good; {summarise(space)}")
         except GraftError as error:
             faults += 1
             typer.echo(f"error: {one_line(str(error))}", err=True)
@@ -64,12 +61,18 @@ def sample(
 
     Example: search space sample set_complement -n 3
     """
-    trials = _sampled(_load(file, seed), count)
+    import polars as pl
+
+    from graft.launching.preview import sample_trials
+
+    trials = sample_trials(_load(file, seed), count)
     if form == "json":
-        show_json([_record(trial) for trial in trials])
+        show_json([_to_json(trial) for trial in trials])
+    elif form == "table":
+        show(_side_by_side(trials), form)
     else:
-        frame = pl.DataFrame([_row(trial) for trial in trials], infer_schema_length=None, strict=False)
-        show(_side_by_side(trials) if form == "table" else frame, form)
+        rows = [{"number": trial.number, "group": trial.group, "seed": trial.seed, **trial.params} for trial in trials]
+        show(pl.DataFrame(rows, infer_schema_length=None, strict=False), form)
 
 
 def describe(file: File, form: Format = "table") -> None:
@@ -77,13 +80,14 @@ def describe(file: File, form: Format = "table") -> None:
 
     Example: search space describe set_complement
     """
+    from graft.launching.preview import describe_space
+
     space = _load(file)
     if form == "table":
-        show_text(f"{summary(space)}\n")
-    rows = [(row.path, row.text, _scope(row.level), row.bounds, row.condition) for row in space.describe()]
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(_DESCRIBED, pl.String()), orient="row")
-    conditional = frame["condition"].count() > 0 or form != "table"
-    show(frame if conditional else frame.drop("condition"), form)
+        show_text(f"{summarise(space)}\n")
+    frame = describe_space(space)
+    has_conditions = frame["condition"].count() > 0
+    show(frame if has_conditions or form != "table" else frame.drop("condition"), form)
 
 
 def list_spaces(form: Format = "table") -> None:
@@ -91,12 +95,16 @@ def list_spaces(form: Format = "table") -> None:
 
     Example: search space list
     """
-    names = catalogue.packaged()
-    show(pl.DataFrame({"name": names, "about": [_about(name) for name in names]}), form)
+    from graft.launching.preview import list_packaged_spaces
+
+    show(list_packaged_spaces(), form)
 
 
-def summary(space: Space) -> str:
+def summarise(space: Space) -> str:
     """The size of a study in a line: groups, trials, steps, validations, what is optimised and how."""
+    from spaces.grammar.terms import Level
+    from spaces.plugins import name_of
+
     search = space.search
     groups = math.ceil(search.trials / search.group)
     training = space.sample(0, lambda _: 0.5).config["training"]
@@ -113,23 +121,14 @@ def summary(space: Space) -> str:
     return ", ".join(parts)
 
 
-_DESCRIBED = ("path", "value", "drawn", "range", "condition")
-
-
 def _load(file: str, seed: int | None = None) -> Space:
+    from graft.families import families
     from spaces import load
 
     return load(file, families(), {} if seed is None else {"search.seed": str(seed)})
 
 
-def _sampled(space: Space, count: int) -> list[Trial]:
-    planned = space.search.trials
-    numbers = [place * planned // count for place in range(count)] if count < planned else range(planned)
-    strategy = begin(space, [])
-    return [trial for number in numbers for trial in strategy.ask(strategy.ready(range(number, number + 1)))]
-
-
-def _record(trial: Trial) -> dict[str, object]:
+def _to_json(trial: Trial) -> dict[str, object]:
     return {
         "number": trial.number,
         "group": trial.group,
@@ -139,25 +138,15 @@ def _record(trial: Trial) -> dict[str, object]:
     }
 
 
-def _row(trial: Trial) -> dict[str, object]:
-    return {"number": trial.number, "group": trial.group, "seed": trial.seed, **trial.params}
-
-
 def _side_by_side(trials: Sequence[Trial]) -> pl.DataFrame:
     """One column per trial: few trials with many params read best so."""
+    import polars as pl
+
+    from graft.files import cell
+
     paths = list(dict.fromkeys(path for trial in trials for path in trial.params))
     columns = {
         f"trial {trial.number}": [str(trial.group), *(cell(trial.params.get(path)) for path in paths)]
         for trial in trials
     }
     return pl.DataFrame({"": ["group", *paths], **columns})
-
-
-def _scope(level: Level) -> str | None:
-    return {Level.CONSTANT: None, Level.GROUP: "per group", Level.TRIAL: "per trial"}[level]
-
-
-def _about(name: str) -> str:
-    """The first comment of a packaged space, up to the end of its line."""
-    lines = catalogue.text(name).splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")

@@ -19,7 +19,7 @@ Key = tuple[int, str, str, str]
 """step, name, variant, condition"""
 
 
-class Row(NamedTuple):
+class MetricPair(NamedTuple):
     """One metric as it is stored and as it was replayed; None for a number that is not finite, or is not there."""
 
     step: int
@@ -31,8 +31,7 @@ class Row(NamedTuple):
     difference: float
     """Relative to the larger of the two; infinite where one of them alone is finite, or the replay lacks the metric."""
 
-    @property
-    def place(self) -> str:
+    def __str__(self) -> str:
         """`tvd/bema at step 500`"""
         name = "/".join(part for part in (self.name, self.variant, self.condition) if part)
         return f"{name} at step {self.step:,}"
@@ -43,8 +42,8 @@ class Comparison:
     """A trial's stored metrics next to those of its replay."""
 
     number: int
-    rows: Sequence[Row]
-    objective: Row | None
+    pairs: Sequence[MetricPair]
+    objective: MetricPair | None
     """The objective, as the replay's reports give it; None if the trial has none or was replayed in part."""
     divergence: str | None
     """How the stored trial diverged; None if it did not, as far as it was replayed."""
@@ -56,63 +55,63 @@ class Comparison:
     @property
     def reproduced(self) -> bool:
         """Whether the replay is what is stored: to the bit on the same kind of device, else within TOLERANCE."""
-        return self.divergence == self.replayed_divergence and not self._wrong and not self._misjudged
+        return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
 
     @property
     def verdict(self) -> str:
         """`reproduced: 36 of 36 metrics equal to the bit`, or what differs first."""
-        return "; ".join(self._parts())
+        return "; ".join(self._statements())
 
     @cached_property
-    def _wrong(self) -> Sequence[Row]:
+    def _different(self) -> Sequence[MetricPair]:
         most = 0.0 if self._same_kind else TOLERANCE
-        return [row for row in self.rows if row.difference > most]
+        return [pair for pair in self.pairs if pair.difference > most]
 
     @property
-    def _misjudged(self) -> bool:
+    def _objective_differs(self) -> bool:
         return self.objective is not None and self.objective.difference > (0.0 if self._same_kind else TOLERANCE)
 
     @property
     def _same_kind(self) -> bool:
         return self.trained_on == self.replayed_on
 
-    def _parts(self) -> Iterable[str]:
-        good = f"{len(self.rows) - len(self._wrong):,} of {len(self.rows):,}"
+    def _statements(self) -> Iterable[str]:
+        good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
         equal = "equal to the bit" if self._same_kind else f"within {TOLERANCE:g}"
         if self.reproduced:
             yield f"reproduced: {good} metrics {equal}"
             if self.divergence:
                 yield f"{self.divergence}, as stored"
         else:
-            yield f"differs: {self._first_fault()}"
+            yield f"differs: {self._describe_first()}"
             yield f"{good} {'equal' if self._same_kind else equal}"
         if not self._same_kind:
             yield from self._across_devices()
 
-    def _first_fault(self) -> str:
-        row = self._wrong[0] if self._wrong else self.objective if self._misjudged else None
-        if row:
-            values = f"stored {_exact(row.stored)}, replayed {_exact(row.replayed)}"
-            return f"{row.place}: {values} (relative {row.difference:.0e})"
+    def _describe_first(self) -> str:
+        pair = self._different[0] if self._different else self.objective if self._objective_differs else None
+        if pair:
+            values = f"stored {_exact(pair.stored)}, replayed {_exact(pair.replayed)}"
+            return f"{pair}: {values} (relative {pair.difference:.0e})"
         return f"stored: {self.divergence or 'no divergence'}, replayed: {self.replayed_divergence or 'no divergence'}"
 
     def _across_devices(self) -> Iterable[str]:
-        if self.rows:
-            row = max(self.rows, key=lambda row: row.difference)
-            yield f"largest relative difference {row.difference:.1e} ({row.place})"
+        if self.pairs:
+            pair = max(self.pairs, key=lambda pair: pair.difference)
+            yield f"largest relative difference {pair.difference:.1e} ({pair})"
         yield f"trained on {self.trained_on}, replayed on {self.replayed_on}, where bits are not promised"
 
 
-def compared(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[Row]:
-    """A row for each stored metric, in the order of steps."""
+def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:
+    """A pair for each stored metric, in the order of steps."""
     found = {(report.step, *metric[:3]): _finite(metric.value) for report in replayed for metric in report.metrics}
     return [
-        Row(*key, value, found.get(key), difference(value, found[key]) if key in found else math.inf)
+        MetricPair(*key, value, found.get(key), relative_difference(value, found[key]) if key in found else math.inf)
         for key, value in sorted(stored.items())
     ]
 
 
-def difference(one: float | None, other: float | None) -> float:
+def relative_difference(one: float | None, other: float | None) -> float:
     """|one - other| relative to the larger of them; None stands for any number that is not finite."""
     if one == other:
         return 0.0
@@ -121,9 +120,9 @@ def difference(one: float | None, other: float | None) -> float:
     return abs(one - other) / max(abs(one), abs(other))
 
 
-def frame(comparisons: Iterable[Comparison]) -> pl.DataFrame:
+def to_frame(comparisons: Iterable[Comparison]) -> pl.DataFrame:
     """One row per stored metric of each trial."""
-    rows = [(one.number, *row) for one in comparisons for row in one.rows]
+    rows = [(one.number, *pair) for one in comparisons for pair in one.pairs]
     return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
 
 
