@@ -30,7 +30,8 @@ from pathlib import Path
 
 import spaces
 from graft.families import families
-from graft.running import RunningStudy, enrol
+from graft.running import enrol, open_controller
+from search.steering.controller import Controller
 from spaces.records import TERMINAL, Directives, Metric, Offer, Report, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
@@ -159,7 +160,7 @@ def live(url: str, workers: int, lanes: int, until: int) -> Stretch:
     resume, work = Clock(), Clock()
     crew = [SimulatedWorker(name=f"worker-{index}-after-{os.getpid()}", lanes=lanes) for index in range(workers)]
     with resume.running():
-        study = RunningStudy(url, STUDY)
+        study = open_controller(url, STUDY)
         before = ended_of(study)
         crew[0].apply(study.exchange([], crew[0].offer()))
     opened, exchanges, done = resident(), 0, False
@@ -186,7 +187,7 @@ def live(url: str, workers: int, lanes: int, until: int) -> Stretch:
     )
 
 
-def ended_of(study: RunningStudy) -> int:
+def ended_of(study: Controller) -> int:
     """Trials that will not train again."""
     counts = study.progress().counts
     return sum(counts.get(state, 0) for state in TERMINAL)

@@ -75,7 +75,7 @@ def storage_url(storage: str | None) -> str:
 
 def database_name(url: str) -> str:
     """What messages call a database, without its password; raises StorageError for a URL of another kind."""
-    from storage.database import find_database
+    from storage.databases import find_database
 
     return find_database(url).name
 

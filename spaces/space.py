@@ -70,12 +70,12 @@ class Space(ABC):
         own = self.resolve(number, draws)
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
 
-    def restore(self, stages: Sequence[StoredTrial]) -> Trial:
-        """The last trial of a stored line of descent; a trial that started anew is a line of one stage."""
-        first, *later = stages
+    def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
+        """The last trial of a stored lineage; a trial that started from step 0 is a lineage of one."""
+        first, *later = lineage
         trial = self.resolve(first.number, first.draws)
-        for stage in later:
-            trial = self.child(trial, stage.number, stage.parent_step, stage.draws)
+        for stored in later:
+            trial = self.child(trial, stored.number, stored.parent_step, stored.draws)
         return trial
 
     def check(self, samples: int = 200) -> None:
@@ -96,6 +96,11 @@ class Space(ABC):
     def has_one_objective(self) -> bool:
         """Whether all of its trials can be compared."""
         return True
+
+    @property
+    def needs_outcomes(self) -> bool:
+        """Whether later trials depend on the outcomes of earlier ones, whatever the sampler."""
+        return False
 
     def objective_of(self, number: int) -> Objective:
         """What is optimised by trial `number`."""

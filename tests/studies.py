@@ -8,7 +8,7 @@ from typing import Any
 
 from spaces.records import Checkpoint, Metric, Report, Trial, TrialResult
 from spaces.settings import Objective
-from storage.store import Store, open_store
+from storage import ClaimedStudy, Store, open_store
 from tests.databases import heard
 
 SPACE = "study: demo\n# the text of a space is only stored here\n"
@@ -68,9 +68,9 @@ def ending(number: int) -> TrialResult:
     )
 
 
-def write_study(store: Store, name: str = "demo") -> int:
-    """The study in state running: 16 trials ended, 4 are at step 100, 4 have not been started; its id."""
-    study = store.create_study(
+def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
+    """The study in state running: 16 trials ended, 4 are at step 100, 4 have not been started."""
+    study_id = store.create_study(
         name,
         space=SPACE,
         space_hash="0" * 64,
@@ -79,15 +79,15 @@ def write_study(store: Store, name: str = "demo") -> int:
         trials=PLANNED,
         version="0.1.0",
     )
-    store.claim(study, policy="full", objective=OBJECTIVE)
-    store.set_state(study, "running")
-    store.start(study, [trial(number) for number in (*ENDED, *RUNNING)], WORKER)
+    study = store.claim(study_id, policy="full", objective=OBJECTIVE)
+    study.set_state("running")
+    study.start([trial(number) for number in (*ENDED, *RUNNING)], WORKER)
     for step, numbers in ((50, (*ENDED, *RUNNING)), (100, (*ENDED, *RUNNING)), (200, ENDED)):
         reports = [Report(number=number, fence=1, step=step, metrics=metrics(number, step)) for number in numbers]
-        store.record(study, reports)
-    store.end(study, [ending(number) for number in ENDED])
-    store.record(study, [], [], [checkpoint(number, step) for step in (50, 100) for number in RUNNING])
-    store.leases(study, [heard(WORKER)], 60)
+        study.record(reports)
+    study.end([ending(number) for number in ENDED])
+    study.record([], [], [checkpoint(number, step) for step in (50, 100) for number in RUNNING])
+    study.renew_leases([heard(WORKER)], 60)
     return study
 
 

@@ -14,8 +14,8 @@ import pytest
 from search.objectives import objective_after
 from search.samplers import Strategy
 from search.steering.controller import Controller
-from search.steering.memory import Memory
-from search.steering.supply import RARE, Supply
+from search.steering.study_store import StudyStore
+from search.steering.trial_queue import RARE, TrialQueue
 from search.stopping import Monitor
 from spaces.errors import StudyError
 from spaces.records import (
@@ -60,7 +60,7 @@ class Row:
     """The newest first; at most two."""
 
 
-class Rows(Memory):
+class Rows(StudyStore):
     """A database in a dict, as strict as storage: what should not be written is an error here. `log` is every write."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Rows(Memory):
         waiting = [(n, row) for n, row in sorted(self.rows.items()) if row.state == "queued"]
         return [(self.line(row.trial), QueuedTrial(n, row.crashes, row.checkpoints)) for n, row in waiting]
 
-    def leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
+    def renew_leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
         for one in heard:
             if one.worker not in self.lost:
                 self.lease_until[one.worker] = math.inf if one.state == "done" else self.now - one.seconds + term
@@ -471,36 +471,36 @@ TRIAL = Trial(number=0, group=0, seed=0, draws={}, params={}, config={}, structu
 
 
 def test_a_freed_lane_is_refilled_though_four_structures_come_in_turn() -> None:
-    supply = Supply(Mixed(4, look_ahead=256), [range(2000)])
-    assert len(supply.take(None, 32)) == 32
+    queue = TrialQueue(Mixed(4, look_ahead=256), [range(2000)])
+    assert len(queue.take(None, 32)) == 32
     refills = 0
-    while supply.take("0", 1):
+    while queue.take("0", 1):
         refills += 1
     assert refills >= (256 - 3 * 32) // 3  # each lane's trial brings three of other structures
 
 
 def test_a_structure_that_no_longer_comes_up_is_not_asked_for_again() -> None:
     strategy = Mixed(10**9, look_ahead=4096)
-    supply = Supply(strategy, [range(10_000)])
-    assert len(supply.take(None, 8)) == 1
+    queue = TrialQueue(strategy, [range(10_000)])
+    assert len(queue.take(None, 8)) == 1
     assert strategy.asked <= RARE + 8
     for _ in range(100):
-        assert not supply.take("0", 1)
+        assert not queue.take("0", 1)
     assert strategy.asked <= RARE + 8
 
 
 def test_no_more_trials_than_the_look_ahead_are_held() -> None:
     strategy = Mixed(8, look_ahead=50)
-    supply = Supply(strategy, [range(10_000)])
-    taken = len(supply.take(None, 1000))
+    queue = TrialQueue(strategy, [range(10_000)])
+    taken = len(queue.take(None, 1000))
     assert strategy.asked - taken <= 50
 
 
 def test_trials_that_went_back_wait_for_new_ones_of_their_structure() -> None:
     returned = [replace(TRIAL, number=n, structure="1") for n in range(2)]
-    supply = Supply(Mixed(3, look_ahead=256), [range(2, 400)])
-    supply.give_back(returned)
-    assert [trial.structure for trial in supply.take(None, 10)] == ["1"] * 10
+    queue = TrialQueue(Mixed(3, look_ahead=256), [range(2, 400)])
+    queue.requeue(returned)
+    assert [trial.structure for trial in queue.take(None, 10)] == ["1"] * 10
 
 
 def test_an_empty_device_gets_the_structure_with_most_trials_waiting() -> None:

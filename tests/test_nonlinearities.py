@@ -27,7 +27,7 @@ from graft.report.learned import MOST, Learned, Nonlinearity, listed, table
 from graft.report.nonlinearities import ENDINGS, figure, render
 from spaces.errors import StorageError
 from spaces.records import TrialResult
-from storage.database import find_database
+from storage.databases import find_database
 from storage.frames import ARCHITECTURES, open_reader
 from storage.schema import Now, architectures, trial_id
 from tests.databases import claimed, make_trial
@@ -76,15 +76,15 @@ def add_architectures(url: str, study: int, rows: Sequence[Row], low: float = -2
 
 def write(url: str, name: str = "study", rows: Sequence[Row] = ROWS) -> None:
     """A study whose first four trials ended with OBJECTIVES, and what they learned."""
-    with claimed(url, name=name) as (store, study):
-        store.start(study, [make_trial(number) for number in range(len(OBJECTIVES))], "w")
+    with claimed(url, name=name) as study:
+        study.start([make_trial(number) for number in range(len(OBJECTIVES))], "w")
         endings = [
             TrialResult(number=number, fence=1, state="finished" if value else "diverged", objective=value)
             for number, value in enumerate(OBJECTIVES)
         ]
-        store.end(study, endings)
+        study.end(endings)
     if rows:
-        add_architectures(url, study, rows)
+        add_architectures(url, study.id, rows)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from search.samplers import Strategy
 from search.steering.controller import Controller
-from search.stopping import Breeder, Selection, Stopping
+from search.stopping import Stopping
+from search.stopping.population import PopulationMonitor, Selection
 from spaces import parse, plugins
 from spaces.errors import StudyError
 from spaces.records import TERMINAL, Ancestor, Directives, Metric, Offer, Outcome, Report, Trial
@@ -33,13 +34,13 @@ POLICY = "{population: {every: 10}}"
 # ----------------------------------------------------------------------------------------------------------- the policy
 
 
-def breeder(**fields: object) -> Breeder:
+def breeder(**fields: object) -> PopulationMonitor:
     here = plugins.build(Stopping, {"name": "population", "every": 10, **fields}).begin(OBJECTIVE)
-    assert isinstance(here, Breeder)
+    assert isinstance(here, PopulationMonitor)
     return here
 
 
-def heard(here: Breeder, losses: dict[int, float], step: int) -> Selection:
+def heard(here: PopulationMonitor, losses: dict[int, float], step: int) -> Selection:
     """What the policy says when these trials, all of the pack, report together."""
     assert here.observe([report(number, step, loss) for number, loss in losses.items()], {}) == set()
     return here.select(losses.keys(), losses.keys())
@@ -77,7 +78,7 @@ def test_a_copy_is_judged_at_the_next_multiple_after_it_was_made() -> None:
 
 def test_a_trial_that_starts_again_is_not_judged_before_it_is_where_it_was_copied() -> None:
     here = breeder()
-    here.recall({1: 50})
+    here.recall_copied({1: 50})
     assert heard(here, {0: 1.0, 1: 0.0}, 10).losers == [0], "1 is good, which is no judgement of later rounds"
     assert heard(here, {0: 0.0, 1: 1.0}, 20) == Selection()
     assert heard(here, {0: 0.0, 1: 1.0}, 50) == Selection()

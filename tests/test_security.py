@@ -43,9 +43,9 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 
 @pytest.fixture
 def filled(url: str) -> str:
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n) for n in range(3)], "w")
-        store.record(study, [make_report(n, 10) for n in range(3)])
+    with claimed(url) as study:
+        study.start([make_trial(n) for n in range(3)], "w")
+        study.record([make_report(n, 10) for n in range(3)])
     return url
 
 
@@ -317,11 +317,9 @@ def test_the_name_of_a_launched_study_is_checked(search: Search, tmp_path: Path)
 
 
 def test_an_error_of_any_text_can_be_stored(url: str):
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(0)], "w")
-        store.end(
-            study, [TrialResult(number=0, fence=1, state="failed", objective=None, error="a\x00b \ud800 \x1b[31m")]
-        )
+    with claimed(url) as study:
+        study.start([make_trial(0)], "w")
+        study.end([TrialResult(number=0, fence=1, state="failed", objective=None, error="a\x00b \ud800 \x1b[31m")])
     assert raw(url, "SELECT error FROM trials") == [("a b \\ud800 \x1b[31m",)]
 
 

@@ -83,9 +83,9 @@ class Disk(Rows):
         self._die(after=True)
         return waiting
 
-    def leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
+    def renew_leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
         self._die(after=False)
-        lost = super().leases(heard, term)
+        lost = super().renew_leases(heard, term)
         self._die(after=True)
         return lost
 

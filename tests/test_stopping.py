@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search.stopping import Monitor, Stopping
-from search.stopping._measures import RememberingMonitor
 from spaces import plugins
 from spaces.errors import GraftError
 from spaces.records import Metric, Report
@@ -233,8 +232,8 @@ def test_stored_reports_make_a_monitor_judge_as_if_it_had_never_stopped(name: st
     past = [report(number, step, (number + 1) / step) for number in range(8) for step in (1, 3, 9)]
     live, resumed = monitor(name), monitor(name)
     stopped(live, past)
-    assert isinstance(resumed, RememberingMonitor)
-    resumed.recall(past, dict.fromkeys(range(8), 0))
+    assert resumed.compares == "tvd"
+    resumed.recall_reports(past, dict.fromkeys(range(8), 0))
     for number, value in ((8, 0.0), (9, 2.5), (10, 100.0)):
         assert stopped(live, [report(number, 1, value)]) == stopped(resumed, [report(number, 1, value)])
     assert stopped(resumed, [report(11, 1, 200.0)]) == {11}

@@ -14,7 +14,7 @@ import torch
 
 from graft.families import families
 from search.steering.controller import Controller
-from search.steering.staged import begin
+from search.steering.transfer_strategy import begin
 from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
 from spaces.forms import moving, with_frozen
@@ -337,16 +337,16 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
 
     space = transfer()
     with open_store(f"sqlite:///{tmp_path}/a.db") as store:
-        study = store.create_study(
+        study_id = store.create_study(
             "s", space="", space_hash="", objective=space.search.objective, seed=0, trials=1, version="1"
         )
-        store.claim(study, policy="full", objective=space.search.objective)
+        study = store.claim(study_id, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)
-        store.start(study, [trial], "w")
+        study.start([trial], "w")
         report = Report(number=0, fence=1, step=9, metrics=(), state="finished", architectures=(LEARNED,))
-        store.record(study, [report])
-        store.record(study, [report], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])
-        [outcome] = store.outcomes(study, None)
+        study.record([report])
+        study.record([report], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])
+        [outcome] = study.outcomes(None)
     assert outcome.architectures == (LEARNED,)
 
 

@@ -522,12 +522,12 @@ def test_a_study_whose_workers_drop_at_random_makes_every_trial_once():
 
 
 def test_the_database_requeues_some_of_a_workers_trials(url: str):
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n) for n in range(4)], "a")
-        store.start(study, [make_trial(4)], "b")
-        store.record(study, [make_report(n, 10) for n in range(4)])
-        assert store.release(study, held(1, 2)) == [QueuedTrial(1), QueuedTrial(2)]
-        assert store.counts(study) == {"queued": 2, "running": 3}
+    with claimed(url) as study:
+        study.start([make_trial(n) for n in range(4)], "a")
+        study.start([make_trial(4)], "b")
+        study.record([make_report(n, 10) for n in range(4)])
+        assert study.release(held(1, 2)) == [QueuedTrial(1), QueuedTrial(2)]
+        assert study.counts() == {"queued": 2, "running": 3}
 
 
 @pytest.mark.slow

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graft.families import families
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
-from graft.running import RunningStudy, Standing, find_study
+from graft.running import find_study, open_controller
 from spaces import load
 from spaces.errors import StudyError
-from spaces.records import Directives, Offer, Report
+from spaces.records import Progress
 
 if TYPE_CHECKING:
+    from search.steering.controller import Controller
     from spaces.space import Space
     from workers.pool import Saving
 
@@ -42,85 +43,58 @@ def read_space(origin: str, overrides: Mapping[str, str]) -> Space:
 
 
 def run_study(
-    request: RunRequest, show: Callable[[Standing], None], stop_requested: Callable[[], bool] = lambda: False
-) -> Standing:
-    """Run a study until it is finished or stopped; says where it then stands.
+    request: RunRequest, show: Callable[[Progress], None], stop_requested: Callable[[], bool] = lambda: False
+) -> Progress:
+    """Run a study until it is finished or stopped; its progress then.
 
-    `show` is called with its progress, often. `stop_requested` is asked before every exchange. Raises StudyError if
-    there is no such study, if another process runs it, or if it cannot be run as requested.
+    `show` is called with its progress, often. `stop_requested` is asked as often. Raises StudyError if there is no such
+    study, if another process runs it, or if it cannot be run as requested.
     """
     saving = request.checkpoints.saving(request.database, find_study(request.database, request.study))
     url = request.checkpoints.absolute_url()
-    open_study = functools.partial(RunningStudy, request.database, request.study, saving, url)
+    open_study = functools.partial(open_controller, request.database, request.study, saving, url)
+
+    def watch(progress: Progress) -> bool:
+        show(progress)
+        return stop_requested()
+
     if request.placement.executor == "inline":
-        return _run_inline(open_study, request.placement, saving, _Watch(show, stop_requested))
-    return _run_ray(open_study, request.placement, saving, _Watch(show, stop_requested))
-
-
-@dataclass(frozen=True)
-class _Watch:
-    show: Callable[[Standing], None]
-    stop_requested: Callable[[], bool]
+        return _run_inline(open_study, request.placement, saving, watch)
+    return _run_ray(open_study, request.placement, saving, watch)
 
 
 def _run_inline(
-    open_study: Callable[[], RunningStudy], placement: Placement, saving: Saving | None, watch: _Watch
-) -> Standing:
+    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+) -> Progress:
     from workers.pool import inline
 
-    study = open_study()
+    controller = open_study()
     try:
         inline.run(
-            _WatchedStudy(study, watch),
+            controller,
             device=str(placement.device),
             width=placement.width,
             workers=placement.workers,
             saving=saving,
+            watch=watch,
         )
-        return study.progress()
+        return controller.progress()
     finally:
-        study.close()
-
-
-class _WatchedStudy:
-    """A running study that shows its progress after every exchange, and stops when that is requested."""
-
-    def __init__(self, study: RunningStudy, watch: _Watch) -> None:
-        self._study, self._watch = study, watch
-
-    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        if self._watch.stop_requested():
-            self._study.request_stop()
-        directives = self._study.exchange(reports, offer)
-        self._watch.show(self._study.progress())
-        return directives
-
-    def handle_crash(self, worker: str) -> None:
-        self._study.handle_crash(worker)
-
-    def handle_departure(self, worker: str) -> None:
-        self._study.handle_departure(worker)
-
-    def renew(self, worker: str) -> bool:
-        return self._study.renew(worker)
-
-    def sweep(self) -> None:
-        self._study.sweep()
+        controller.close()
 
 
 def _run_ray(
-    open_study: Callable[[], RunningStudy], placement: Placement, saving: Saving | None, watch: _Watch
-) -> Standing:
+    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+) -> Progress:
     try:
         from workers.pool import ray_tune
     except ModuleNotFoundError:
         raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'") from None
-    last: list[Standing] = []
+    last: list[Progress] = []
 
-    def show(standing: Standing) -> bool:
-        last[:] = [standing]
-        watch.show(standing)
-        return watch.stop_requested() or standing.stopping
+    def show(progress: Progress) -> bool:
+        last[:] = [progress]
+        return watch(progress) or progress.stopping
 
     cluster = ray_tune.Cluster(
         address=placement.ray_address, workers=placement.workers, environment=placement.environment()

@@ -88,7 +88,7 @@ class PatienceMonitor(Monitor):
         return [kept.best, kept.improved, kept.waited] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """As it was."""
+        """Its best so far, and how long it has waited."""
         best, improved, waited = state
         self._members[number] = _Member(group, dict(best), improved, waited)
         self._groups[group].add(number)

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, final
+from typing import final
 
 from spaces.errors import GraftError, StudyError
-from spaces.records import Directives, Offer, Report
+from spaces.records import Directives, Offer, Progress, Report
 from workers.pool import Steering
 from workers.pool.slots import MOST_DEATHS
-
-
-class Controller(Steering, Protocol):
-    """What the actor needs of a controller beyond steering.
-
-    As `renew`, `request_stop` and `progress` never wait for a call that is under way in another thread.
-    """
-
-    def request_stop(self) -> None:
-        """Answer every later exchange with a stop; running trials go back to the queue."""
-        ...
-
-    def progress(self) -> Any:
-        """A plain value for the display."""
-        ...
-
-    def close(self) -> None:
-        """Release the database."""
-        ...
 
 
 @final
@@ -40,7 +21,7 @@ class Desk:
 
     SWIFT = ("renew", "progress", "request_stop")
 
-    def __init__(self, make_controller: Callable[[], Controller]) -> None:
+    def __init__(self, make_controller: Callable[[], Steering]) -> None:
         self._controller = make_controller()
         self._holders: dict[int, str] = {}
         self._error: GraftError | None = None
@@ -86,7 +67,7 @@ class Desk:
         """As the controller's."""
         self._controller.request_stop()
 
-    def progress(self) -> Any:
+    def progress(self) -> Progress:
         """As the controller's; raises the error that ended the run."""
         if self._error is not None:
             raise self._error

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from spaces.records import Directives, Offer, Report
+from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.devices import default_workers
 from workers.engine.process import prepare
 from workers.pool import Saving, Steering
@@ -28,11 +28,13 @@ def run(
     width: int | None = None,
     workers: int | None = None,
     saving: Saving | None = None,
+    watch: Callable[[Progress], bool] | None = None,
 ) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
 
     `width` None: found as it trains (`widths`); `workers` None: as many as suit the device; `saving` None: no
-    checkpoints are written.
+    checkpoints are written. `watch` is called with the progress a few times a second, and returns True to ask for a
+    stop.
     """
     prepare()
     desk = _Desk(controller)
@@ -43,6 +45,8 @@ def run(
     for thread in threads:
         while thread.is_alive():
             thread.join(SIGNALS_EVERY)
+            if watch and watch(controller.progress()):
+                controller.request_stop()
     if desk.failure:
         raise desk.failure
 

@@ -1,4 +1,4 @@
-"""Where the next trials come from: returned ones, ones asked ahead, new ones from the sampler; sorted by structure."""
+"""Which trials are trained next: requeued ones first, then those asked ahead, then new ones from the sampler."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from search.samplers import Strategy
 from spaces.records import Trial
 
 RARE = 64
-"""A structure that has not come up in this many trials is not waited for."""
+"""A structure that the sampler has not given in this many trials is not waited for."""
 REMEMBERED = 4096
-"""Structures of which it is known when they last came up."""
+"""Structures of which it is known when they last came up: the memory of a study with ever new ones is bounded."""
 
 
 @final
-class Shelf:
+class ByStructure:
     """Trials by structure, each structure first in, first out."""
 
     def __init__(self) -> None:
@@ -53,69 +53,73 @@ class Shelf:
 
 
 @final
-class Supply:
-    """Hands out each trial of a study once, and again when it was given back.
+class TrialQueue:
+    """Hands out each trial of a study once, and again when it was requeued.
 
-    A sampler is asked by number, in ascending order. Trials that do not fit the structure wanted are held for the next
-    offer that they fit; they are nowhere but in memory and are asked for again by number after a restart.
+    A pack trains one structure, but a sampler is asked by number, in ascending order. Trials of another structure are
+    kept until an offer asks for that structure. They are in memory only: after a restart the sampler is asked for these
+    numbers again.
     """
 
     def __init__(self, strategy: Strategy, numbers: Iterable[range]) -> None:
         """`numbers`: never started yet, ascending."""
         self._strategy = strategy
-        self._numbers = deque(part for part in (_below(part, strategy.size) for part in numbers) if part)
-        self._returned = Shelf()
-        self._suspects: deque[Trial] = deque()
+        self._numbers = deque(part for part in (_limit(part, strategy.size) for part in numbers) if part)
+        self._requeued = ByStructure()
+        self._suspected: deque[Trial] = deque()
         self._quarantined: deque[Trial] = deque()
-        self._held = Shelf()
+        self._ahead = ByStructure()
         self._asked = 0
         self._seen: dict[str, int] = {}
         """Structure -> when it last came up, in trials asked; the oldest first."""
 
     @property
     def queued(self) -> int:
-        """Trials that were given back and wait."""
-        return len(self._returned) + len(self._suspects) + len(self._quarantined)
+        """Trials that were started before and wait."""
+        return len(self._requeued) + len(self._suspected) + len(self._quarantined)
 
     @property
     def waiting(self) -> int:
         """Trials left to hand out."""
-        return sum(map(len, self._numbers)) + self.queued + len(self._held)
+        return sum(map(len, self._numbers)) + self.queued + len(self._ahead)
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing left to hand out."""
-        return not (self._numbers or self.queued or self._held)
+        return not (self._numbers or self.queued or self._ahead)
 
-    def give_back(self, trials: Iterable[Trial]) -> None:
-        """Take trials back that have to start again; they are handed out before new ones."""
-        self._returned.put(trials)
+    def requeue(self, trials: Iterable[Trial]) -> None:
+        """Add trials that have to start again; they are handed out before new ones."""
+        self._requeued.put(trials)
 
     def isolate(self, trial: Trial) -> None:
-        """Take a trial back that is to have a device of its own: the next one that is empty."""
-        self._suspects.append(trial)
+        """Add a suspected trial, which is to have a device of its own: the next one that is empty.
+
+        So its worker's next crash, if there is one, tells which trial it is.
+        """
+        self._suspected.append(trial)
 
     def quarantine(self, trial: Trial) -> None:
-        """Take a trial back that is to train when nothing else does, after all others."""
+        """Add a trial that is to be trained when no other is, after all others."""
         self._quarantined.append(trial)
 
-    def last(self) -> list[Trial]:
-        """The next trial in quarantine, for an empty device; asked when `take` gives nothing and nothing trains."""
+    def take_quarantined(self) -> list[Trial]:
+        """The next trial in quarantine, for an empty device; asked when `take` gives none and no trial is running."""
         return [self._quarantined.popleft()] if self._quarantined else []
 
     def take(self, structure: str | None, lanes: int) -> list[Trial]:
         """Up to `lanes` trials of one structure (None: of the one with most trials waiting, or that waits longest).
 
-        Fewer when there are no more; when the sampler's `look_ahead` of other structures are held; or when the
+        Fewer when there are no more; when the sampler's `look_ahead` trials of other structures are kept; or when the
         structure has not come up in the last RARE trials, as at the end of a group that had it.
         """
-        if structure is None and lanes and self._suspects:
-            return [self._suspects.popleft()]
+        if structure is None and lanes and self._suspected:
+            return [self._suspected.popleft()]
         if structure is None and lanes:
             structure = self._next() or (self._next() if self._ask(1) else None)
         taken: list[Trial] = []
         while structure is not None and len(taken) < lanes:
-            trial = self._returned.pop(structure) or self._held.pop(structure)
+            trial = self._requeued.pop(structure) or self._ahead.pop(structure)
             if trial is not None:
                 taken.append(trial)
             elif not self._comes_up(structure) or not self._ask(min(lanes - len(taken), self._room)):
@@ -124,17 +128,17 @@ class Supply:
 
     @property
     def _room(self) -> int:
-        return self._strategy.look_ahead - len(self._held)
+        return self._strategy.look_ahead - len(self._ahead)
 
     def _comes_up(self, structure: str) -> bool:
         return self._asked - self._seen.setdefault(structure, self._asked) < RARE
 
     def _next(self) -> str | None:
         """The structure that an empty device should take."""
-        structures = {**dict.fromkeys(self._returned.structures()), **dict.fromkeys(self._held.structures())}
+        structures = {**dict.fromkeys(self._requeued.structures()), **dict.fromkeys(self._ahead.structures())}
         if self._strategy.in_order:
             return next(iter(structures), None)
-        return max(structures, key=lambda one: self._returned.count(one) + self._held.count(one), default=None)
+        return max(structures, key=lambda one: self._requeued.count(one) + self._ahead.count(one), default=None)
 
     def _ask(self, count: int) -> bool:
         """Ask the sampler for at most `count` new trials; whether there are any now."""
@@ -146,19 +150,19 @@ class Supply:
             if not ready:
                 return False
             if asked := self._strategy.ask(ready):
-                self._hold(asked)
+                self._keep(asked)
                 return True
         return False
 
-    def _hold(self, asked: Sequence[Trial]) -> None:
+    def _keep(self, asked: Sequence[Trial]) -> None:
         for trial in asked:
             self._asked += 1
             self._seen.pop(trial.structure, None)
             self._seen[trial.structure] = self._asked
         while len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        self._held.put(asked)
+        self._ahead.put(asked)
 
 
-def _below(numbers: range, size: int | None) -> range:
+def _limit(numbers: range, size: int | None) -> range:
     return numbers if size is None else range(numbers.start, min(numbers.stop, size))
