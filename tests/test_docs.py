@@ -32,7 +32,7 @@ DOCS = ROOT / "docs"
 ROOT_PAGES = {"index.md": "README.md"} | {name: name for name in ("BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md")}
 HISTORY = ("BENCHMARKS.md", "CHANGELOG.md")
 """Pages that say what was, and may name files that are gone."""
-CLUSTER = ("slurm.sbatch", "kuberay.yaml")
+SCRIPTS = ("slurm.sbatch", "kuberay.yaml", "figures/make")
 CUT = ["--trials=20", "--set=search.group=20", "--steps=6", "--set=training.validate_every=3"]
 """What cuts launches to a few steps where a page says `cut short`."""
 HERE = ["--executor=inline", "--device=cpu", "--workers=1", "--pack=20"]
@@ -119,11 +119,11 @@ def test_the_program_understands_every_command_of_the_documentation() -> None:
     texts = [
         *((block.page, block.text) for block in BLOCKS),
         *((page, "".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL))) for page, text in made().items()),
-        *((name, (DOCS / name).read_text()) for name in CLUSTER),
+        *((name, (DOCS / name).read_text()) for name in SCRIPTS),
     ]
     found = [(page, arguments) for page, text in texts for arguments in searches(text)]
     pages = {page for page, _ in found}
-    assert {*CLUSTER, "index.md", "tutorial.md", "how-to/cluster.md", "reference/commands.md"} <= pages
+    assert {*SCRIPTS, "index.md", "tutorial.md", "how-to/cluster.md", "reference/commands.md"} <= pages
     for page, arguments in found:
         assert understood(arguments), page
 
@@ -283,7 +283,8 @@ def test_what_a_page_would_fetch_from_elsewhere_is_found(text: str, found: str) 
 
 
 def test_the_file_for_slurm_is_a_script_and_the_one_for_kubernetes_is_yaml() -> None:
-    subprocess.run(["bash", "-n", DOCS / "slurm.sbatch"], check=True)
+    for script in ("slurm.sbatch", "figures/make"):
+        subprocess.run(["bash", "-n", DOCS / script], check=True)
     kinds = [part["kind"] for part in yaml.safe_load_all((DOCS / "kuberay.yaml").read_text())]
     assert kinds == ["Service", "StatefulSet", "RayCluster", "Job"]
 
