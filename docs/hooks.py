@@ -13,10 +13,6 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 ROOT_PAGES = {"index.md": "README.md"} | {name: name for name in ("BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md")}
 """Page of the site -> the file of the repository's root that it is."""
-_FETCHED = re.compile(
-    r"""<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'\s>]+|url\(["']?https?:[^)]+"""
-)
-"""What a browser would fetch from elsewhere; a link that a person may follow is none."""
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -39,12 +35,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_post_build(config: Any) -> None:
     """Fail where a page would fetch anything from elsewhere."""
+    from docs.offline import fetched
+
     for path in sorted(Path(config.site_dir).rglob("*")):
         if path.suffix in (".html", ".css") and (found := fetched(path.read_text())):
             raise PluginError(f"{path.name} fetches {found}")
-
-
-def fetched(text: str) -> str:
-    """The first thing that a browser would fetch from elsewhere for this page; empty for none."""
-    found = _FETCHED.search(text)
-    return found.group() if found else ""

@@ -26,7 +26,7 @@ def page() -> str:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Name and command of every command, those of groups as `report study`."""
-    waiting = [("", typer.main.get_command(app))]
+    waiting: list[tuple[str, Any]] = [("", typer.main.get_command(app))]
     while waiting:
         prefix, group = waiting.pop(0)
         for name, command in group.commands.items():

@@ -115,7 +115,9 @@ def _said(settings: type) -> Mapping[str, str]:
     assert isinstance(definition, ast.ClassDef)
     said: dict[str, str] = {}
     for field, text in zip(definition.body, definition.body[1:], strict=False):
-        named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if named and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            said[field.target.id] = str(text.value.value)
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
+                said[name] = sentence
+            case _:
+                pass
     return said

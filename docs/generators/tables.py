@@ -28,5 +28,5 @@ def sentence(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    marked = "".join(f"\\{character}" if character in "\\*_[]<>" else character for character in text)
-    return marked.replace("|", "&#124;")
+    marked = "".join(f"\\{character}" if character in "\\*_[]" else character for character in text)
+    return marked.replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;")

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from spaces.errors import PluginError
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
+from spaces.records import Architecture
 
 Family = TypeVar("Family")
 Examples = Sequence[Mapping[str, Any]]
@@ -49,6 +50,23 @@ class MayPad(Protocol):
     @property
     def may_pad(self) -> bool:
         """Whether padding of tensors with zeros leaves what it does as it is."""
+        ...
+
+
+@runtime_checkable
+class HoldsArchitectures(Protocol):
+    """A family whose members hold what trials learn for other trials, as models their splines."""
+
+    architecture_variants: Sequence[str]
+    """What may stand for a learned part; first the part as it was learned."""
+
+    def with_architectures(
+        self, config: Mapping[str, Any], learned: Sequence[Architecture], variant: str
+    ) -> Mapping[str, Any]:
+        """A member's configuration with what a trial of it learned, frozen, as one of the variants.
+
+        Raises PluginError for a part that learns and is not among those learned.
+        """
         ...
 
 

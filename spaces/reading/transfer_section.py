@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.forms import FORMS, Form
 from spaces.grammar.declarations import LeafDescription
 from spaces.grammar.nodes import Node, compose, read
 from spaces.grammar.overrides import replace_at, to_yaml
@@ -18,7 +17,7 @@ from spaces.grammar.sections import Families
 from spaces.messages import shortened, unknown
 from spaces.reading import catalogue
 from spaces.space import DrawnSpace
-from spaces.transfer import BASELINE, Domain, TransferSpace
+from spaces.transfer import BASELINE, Domain, TransferSpace, list_variants
 
 ReadSpace = Callable[[yaml.Node], DrawnSpace]
 """The space of one task, from its syntax tree."""
@@ -109,7 +108,7 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
         drawn_sizes=(),
         domains=domains,
         paths=tuple(architecture),
-        forms=_read_forms(transfer),
+        forms=_read_forms(transfer, list_variants(families)),
         tried=of_one.trials,
         pairs=pairs,
         families=families,
@@ -186,15 +185,15 @@ def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
             value = value[step]
 
 
-def _read_forms(transfer: Node) -> tuple[Form, ...]:
+def _read_forms(transfer: Node, variants: Sequence[str]) -> tuple[str, ...]:
     node = _find(transfer, "forms")
     if node is None:
-        return ("spline",)
+        return (variants[0],)
     listed = node.content if isinstance(node.content, tuple) else (node,)
-    forms = [_read_choice(one, "transfer.forms", FORMS) for one in listed]
+    forms = [_read_choice(one, "transfer.forms", variants) for one in listed]
     if not forms or len(set(forms)) < len(forms):
         raise node.error("transfer.forms", "name each form once, at least one")
-    return tuple(form for form in FORMS if form in forms)
+    return tuple(variant for variant in variants if variant in forms)
 
 
 def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:
