@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from search.analysis.affinity import best_sources, by_similarity, generality, similarity
-from search.analysis.transfer import BASELINE, compare
+from search.analysis.compatibility_matrix import BASELINE, compare
 
 TASKS = ("memorize", "add_mod", "add", "add_reversed", "mano", "haystack", "copy", "parentheses")
 

@@ -14,9 +14,9 @@ from functools import cached_property, partial
 from random import Random
 from typing import Any, NamedTuple, final
 
-from spaces.forms import Form, with_frozen
 from spaces.grammar.parts import Families
 from spaces.grammar.terms import Draw, Source
+from spaces.plugins import HoldsArchitectures
 from spaces.program import completed
 from spaces.records import Architecture, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
@@ -51,7 +51,7 @@ class Carried(NamedTuple):
     """Stage two: what was found on `source` (None: the baseline) in a form, on `target` with the seed of `pair`."""
 
     source: int | None
-    form: Form
+    form: str
     target: int
     pair: int
 
@@ -66,7 +66,8 @@ class TransferSpace(Space):
     domains: Sequence[Domain]
     paths: Sequence[str]
     """What an architecture is: dotted paths of a configuration."""
-    forms: Sequence[Form]
+    forms: Sequence[str]
+    """Variants of what was learned, each tried (`list_variants`)."""
     tried: int
     """Trials of stage one on each domain that has one."""
     pairs: int
@@ -143,7 +144,11 @@ class TransferSpace(Space):
         trial = self._of_pair(number, place, base)
         if found is None:
             return trial
-        return self._with_architecture(trial, found.number, with_frozen(found.config, learned, place.form))
+        config = dict(found.config)
+        for section, family in self.families.items():
+            if isinstance(family, HoldsArchitectures):
+                config[section] = family.with_architectures(config[section], learned, place.form)
+        return self._with_architecture(trial, found.number, config)
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
         stored = lineage[-1]
@@ -182,7 +187,7 @@ class TransferSpace(Space):
         if place.source is None:
             return BASELINE
         name = self.domains[place.source].name
-        return name if place.form == "spline" else f"{name} {place.form}"
+        return name if place.form == list_variants(self.families)[0] else f"{name} {place.form}"
 
     def _with_architecture(self, trial: Trial, source: int, given: Mapping[str, Any]) -> Trial:
         """The trial with what stands at the architecture's paths of a configuration."""
@@ -192,6 +197,12 @@ class TransferSpace(Space):
         config, structure = completed(config, self.families)
         params = {**trial.params, "architecture.trial": source}
         return replace(trial, params=params, config=config, structure=structure, architecture_trial=source)
+
+
+def list_variants(families: Families) -> Sequence[str]:
+    """What may stand for a learned part of a configuration; first the part as it was learned."""
+    holding = (family for family in families.values() if isinstance(family, HoldsArchitectures))
+    return [variant for family in holding for variant in family.architecture_variants] or ["as learned"]
 
 
 def _drawn(key: str, draw: Draw) -> float:

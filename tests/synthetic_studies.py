@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from graft.report.data import StudyData
+from graft.report.study import claims
 from spaces.records import State
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -85,6 +87,17 @@ def trials_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
 
 def metrics_frame(rows: list[tuple[int, int, str, str, str, float | None]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=METRICS_SCHEMA, orient="row")
+
+
+def study_data(row: dict[str, Any], trials: pl.DataFrame, metrics: pl.DataFrame, lanes: Any = (0, 0)) -> StudyData:
+    """A study of these frames, as its report reads it from a database."""
+    return StudyData(
+        study=row,
+        load_trials=lambda: trials,
+        load_metrics=lambda: metrics,
+        load_lane_steps=lambda: lanes,
+        claims=claims(),
+    )
 
 
 def set_complement_study(

@@ -25,9 +25,9 @@ from tests.trials import config, trial
 from workers.data.corpora._tokens import _on, tokens_of
 from workers.data.corpora.stories import Stories
 from workers.data.tasks import Batch, Task
-from workers.data.tasks._draws import Split
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks._probes import next_token, one_masked, pairs_of, probes_of, told_right, whole
+from workers.data.tasks._splits import Split
 from workers.data.tasks.language import Language
 from workers.data.tasks.masked_language import MaskedLanguage
 from workers.engine.pack import Pack

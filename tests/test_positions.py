@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import example
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.positions.learned import Learned
@@ -37,7 +38,7 @@ def scores(position: Position, query: Tensor, key: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_position_adds_depends_on_nothing_that_follows(name: str) -> None:
     """Shorter inputs get the positions and biases that longer ones begin with."""
-    position = plugins.build(Position, {"name": name})
+    position = plugins.build(Position, example(Position, name))
     learned = {n: random(*p.shape) for n, p in position.parameters(8, 12).items()}
     stream, query = random(2, 12, 8), random(3, 12, 4)
     torch.testing.assert_close(position.add_to(stream[:, :7], learned), position.add_to(stream, learned)[:, :7])
@@ -46,7 +47,7 @@ def test_what_a_position_adds_depends_on_nothing_that_follows(name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_positions_tell_equal_tokens_apart_unless_there_are_none(name: str) -> None:
-    position = plugins.build(Position, {"name": name})
+    position = plugins.build(Position, example(Position, name))
     learned = {n: random(*p.shape) for n, p in position.parameters(8, 6).items()}
     placed = position.add_to(torch.ones(1, 6, 8, dtype=torch.float64), learned)
     same = torch.ones(2, 6, 4, dtype=torch.float64)
@@ -128,7 +129,7 @@ def test_alibi_grows_linearly_with_the_distance() -> None:
 
 def test_positions_keep_the_precision_of_the_model() -> None:
     for name in NAMES:
-        position: Any = plugins.build(Position, {"name": name})
+        position: Any = plugins.build(Position, example(Position, name))
         learned = {n: random(*p.shape).float() for n, p in position.parameters(8, 6).items()}
         stream = random(1, 6, 8).float()
         bias = position.bias(2, stream)

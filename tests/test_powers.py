@@ -1,4 +1,4 @@
-"""The grid of averages in a study's report, against plain numpy."""
+"""The sections of a study's report on grids of averages, diagnostics, trained scorers and maps, against numpy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import pytest
 import scipy.stats
 
 from graft.families import diagnostic_names
+from graft.report.data import StudyData
 from graft.report.document import Table
+from graft.report.sections.averaging_grid import AveragingGrid
+from graft.report.sections.condition_maps import ConditionMaps
+from graft.report.sections.diagnostics import Diagnostics
+from graft.report.sections.trained_scorer import TrainedScorer
 from graft.report.study import document
-from search.analysis.powers import rest_of, split
-from search.analysis.summary import StudySummary, summarise
+from search.analysis.averaging_grid import CONDITIONS, split_powers
+from search.analysis.scores import Claim, distribution
 from spaces import plugins
-from tests.synthetic_studies import metrics_frame, study_row, trial_row, trials_frame
+from tests.synthetic_studies import metrics_frame, study_data, study_row, trial_row, trials_frame
 from workers.networks.diagnostics import Diagnostic
 
 pytestmark = pytest.mark.fast
@@ -33,7 +38,7 @@ def values(trials: int) -> dict[tuple[str, str], np.ndarray]:
     return found
 
 
-def summary(trials: int, objective: str = "tvd/bema/kappa=0.5 eta=0.3") -> StudySummary:
+def grid_study(trials: int, objective: str = "tvd/bema/kappa=0.5 eta=0.3") -> StudyData:
     rows = [trial_row(number, 0, "finished", 0.1) for number in range(trials)]
     metrics = [
         (number, step, "tvd", variant, condition, float(column[number]) if step == 20 else 0.99)
@@ -41,12 +46,12 @@ def summary(trials: int, objective: str = "tvd/bema/kappa=0.5 eta=0.3") -> Study
         for number in range(trials)
         for step in (10, 20)
     ]
-    return summarise(study_row(objective=objective), trials_frame(rows), metrics_frame(metrics))
+    return study_data(study_row(objective=objective), trials_frame(rows), metrics_frame(metrics))
 
 
 @pytest.mark.parametrize("trials", [3, 8])
 def test_each_pair_of_powers_is_compared_with_raw_on_the_last_validations(trials: int) -> None:
-    found = summary(trials).powers
+    found = AveragingGrid(data=grid_study(trials)).powers
     columns = values(trials)
     raw = columns["raw", ""]
     assert found.select("kappa", "eta").rows() == [(k, e) for k in KAPPAS for e in (*ETAS, None)]
@@ -60,11 +65,11 @@ def test_each_pair_of_powers_is_compared_with_raw_on_the_last_validations(trials
 
 
 def test_a_grid_is_one_picture_and_no_rows_of_tables() -> None:
-    found = summary(8)
+    found = grid_study(8)
     assert found.statistics["condition"].unique().sort().to_list() == ["", "length=9"]
     pictures = [block for block in document(found).blocks if getattr(block, "number", None) == 5]
     assert len(pictures) == 1
-    best = found.powers.sort("change").row(0, named=True)
+    best = AveragingGrid(data=found).powers.sort("change").row(0, named=True)
     assert f"The lowest is κ = {best['kappa']:g}" in pictures[0].caption
     assert pictures[0].svg.startswith("<svg")
 
@@ -72,17 +77,18 @@ def test_a_grid_is_one_picture_and_no_rows_of_tables() -> None:
 def test_a_study_without_a_grid_has_no_such_picture() -> None:
     rows = [trial_row(number, 0, "finished", 0.1) for number in range(3)]
     metrics = [(number, 10, "tvd", "raw", "", 0.1 * number) for number in range(3)]
-    found = summarise(study_row(objective="tvd/raw"), trials_frame(rows), metrics_frame(metrics))
-    assert found.powers.is_empty()
+    found = study_data(study_row(objective="tvd/raw"), trials_frame(rows), metrics_frame(metrics))
+    assert AveragingGrid(data=found).powers.is_empty()
     assert not [block for block in document(found).blocks if getattr(block, "number", None) == 5]
 
 
 def test_conditions_are_told_from_powers() -> None:
-    assert rest_of("length=9 kappa=0.5 eta=0.3") == "length=9"
-    assert rest_of("kappa=0.5") == rest_of("") == ""
-    assert rest_of("my_kappa=0.5") == "my_kappa=0.5"
+    claim = Claim(conditions=CONDITIONS)
+    assert claim.rest_of("length=9 kappa=0.5 eta=0.3") == "length=9"
+    assert claim.rest_of("kappa=0.5") == claim.rest_of("") == ""
+    assert claim.rest_of("my_kappa=0.5") == "my_kappa=0.5"
     frame = pl.DataFrame({"condition": ["", "a=1", "a=1 kappa=0.2", "kappa=0.2 eta=1"]})
-    plain, grid = split(frame)
+    plain, grid = frame.filter(~claim.rows), split_powers(frame.filter(claim.rows))
     assert plain["condition"].to_list() == ["", "a=1"]
     assert grid.rows() == [("a=1", 0.2, None), ("", 0.2, 1.0)]
 
@@ -96,10 +102,10 @@ def test_diagnostics_are_a_table_of_means_and_no_race() -> None:
         for name in ("tvd", "attention_entropy", "attention_entropy layer=0 head=1")
     ]
     frames = trials_frame(rows), metrics_frame(metrics)
-    found = summarise(study_row(objective="tvd/raw"), *frames, diagnostics=diagnostic_names())
+    found = study_data(study_row(objective="tvd/raw"), *frames)
     assert found.statistics["name"].unique().to_list() == ["tvd"]
-    assert found.curves["name"].unique().to_list() == ["tvd"]
-    assert found.diagnostics.select("name", "variant", "trials", "value").rows() == [
+    assert distribution(found.scores)["name"].unique().to_list() == ["tvd"]
+    assert Diagnostics(data=found).means.select("name", "variant", "trials", "value").rows() == [
         ("attention_entropy", "raw", 4, 21.5),
         ("attention_entropy layer=0 head=1", "raw", 4, 21.5),
     ]
@@ -122,9 +128,10 @@ def test_weights_that_are_validated_both_ways_are_compared_trial_by_trial() -> N
         for number in range(6)
     ]
     study = study_row(objective="accuracy/raw", direction="maximize")
-    found = summarise(study, trials_frame(rows), metrics_frame(metrics))
-    assert found.both_ways["condition"].to_list() == ["", "items=32"]
-    for row in found.both_ways.iter_rows(named=True):
+    found = study_data(study, trials_frame(rows), metrics_frame(metrics))
+    comparison = TrainedScorer(data=found).comparison
+    assert comparison["condition"].to_list() == ["", "items=32"]
+    for row in comparison.iter_rows(named=True):
         own, trained = ways[row["condition"]], ways[f"{row['condition']} scorer=trained".strip()]
         told = scipy.stats.ttest_rel(own, trained)
         assert row["p"] == pytest.approx(told.pvalue)
@@ -146,14 +153,13 @@ def test_conditions_of_two_numbers_are_maps_of_each_scorer() -> None:
     for other in ("alone=1 other=2", "slope=1 reach=2", "slope=2 reach=1"):
         metrics += [(number, 20, "accuracy", "raw", other, 0.5) for number in range(4)]
     study = study_row(objective="accuracy/raw/length=10 sigma=1", direction="maximize")
-    found = summarise(study, trials_frame(rows), metrics_frame(metrics))
-    assert found.maps["across"].unique().to_list() == ["length"], (
-        "one value of each number is no map, nor are two pairs"
-    )
-    for row in found.maps.iter_rows(named=True):
-        numbers = [number for number in range(4) if scorers[number % 2] == row["scorer"]]
+    found = study_data(study, trials_frame(rows), metrics_frame(metrics))
+    means = ConditionMaps(data=found).means
+    assert means["across"].unique().to_list() == ["length"], "one value of each number is no map, nor are two pairs"
+    for row in means.iter_rows(named=True):
+        numbers = [number for number in range(4) if scorers[number % 2] == row["panel"]]
         assert row["value"] == pytest.approx(np.mean(numbers) + row["x"] + 0.1 * row["y"])
-    assert found.maps.height == 2 * len(places)
+    assert means.height == 2 * len(places)
     [picture] = [block for block in document(found).blocks if getattr(block, "number", None) == 6]
     assert picture.caption.startswith("accuracy by length and sigma")
     assert "panel for each scorer" in picture.caption

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.options import OptionError
-from graft.report import words
+from graft.files import OutputError
+from graft.report import formatting
+from graft.report.data import StudyData
 from graft.report.study import render
-from search.analysis.summary import StudySummary, summarise
-from tests.synthetic_studies import metrics_frame, set_complement_study, study_row, trial_row, trials_frame
+from search.analysis.trials import best_trials, compare_parameters, count_states
+from tests.synthetic_studies import metrics_frame, set_complement_study, study_data, study_row, trial_row, trials_frame
 
 VOID = {"meta", "br", "hr", "img", "link"}
 EVIL = '<script>alert("1 & 2")</script>|`$x_1$`'
@@ -60,18 +61,18 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def html(summary: StudySummary, folder: Path) -> Page:
-    render(summary, folder / "page.html")
+def html(study: StudyData, folder: Path) -> Page:
+    render(study, folder / "page.html")
     assert [path.name for path in folder.iterdir()] == ["page.html"]
     return Page((folder / "page.html").read_text(encoding="utf-8"))
 
 
-def synthetic(row: dict[str, Any] | None = None, **options: Any) -> StudySummary:
-    return summarise(row or study_row(), *set_complement_study(**options))
+def synthetic(row: dict[str, Any] | None = None, **options: Any) -> StudyData:
+    return study_data(row or study_row(), *set_complement_study(**options))
 
 
 @pytest.fixture(scope="module")
-def four_groups() -> StudySummary:
+def four_groups() -> StudyData:
     return synthetic(groups=4, members=250)
 
 
@@ -89,7 +90,7 @@ def assert_inert(page: Page) -> None:
     assert {reference[1:] for reference in references if reference and reference[0] == "#"} <= set(page.ids)
 
 
-def test_a_page_has_all_figures_and_fetches_nothing(four_groups: StudySummary, tmp_path: Path) -> None:
+def test_a_page_has_all_figures_and_fetches_nothing(four_groups: StudyData, tmp_path: Path) -> None:
     page = html(four_groups, tmp_path)
     assert_inert(page)
     assert page.tags.count("svg") == 4
@@ -97,9 +98,10 @@ def test_a_page_has_all_figures_and_fetches_nothing(four_groups: StudySummary, t
     assert "Left out" not in page.text
 
 
-def test_a_page_shows_the_numbers_of_the_summary(four_groups: StudySummary, tmp_path: Path) -> None:
+def test_a_page_shows_the_numbers_of_the_study(four_groups: StudyData, tmp_path: Path) -> None:
     page = html(four_groups, tmp_path)
-    best = four_groups.best.row(0, named=True)
+    best_ten = best_trials(four_groups.ended, "minimize")
+    best = best_ten.row(0, named=True)
     assert f"The best trial is {best['number']}, with tvd/bema = {best['objective']:.3g}." in page.text
     wanted = four_groups.statistics.row(
         by_predicate=(pl.col("kept") == "best")
@@ -110,13 +112,13 @@ def test_a_page_shows_the_numbers_of_the_summary(four_groups: StudySummary, tmp_
     )
     assert f"−{-100 * wanted['change']:.1f} ± {100 * wanted['change_margin']:.1f} % (best 10 %)" in page.text
     assert f"{wanted['value']:.3g} ± " in page.text
-    for state, count in four_groups.counts.items():
+    for state, count in count_states(four_groups.trials).items():
         assert f"{state} {count}" in page.text
-    for path in four_groups.varying:
+    for path in compare_parameters(best_ten["params"]).varying:
         assert path in page.text
 
 
-def test_markdown_has_its_figures_beside_it(four_groups: StudySummary, tmp_path: Path) -> None:
+def test_markdown_has_its_figures_beside_it(four_groups: StudyData, tmp_path: Path) -> None:
     render(four_groups, tmp_path / "my report.md")
     text = (tmp_path / "my report.md").read_text(encoding="utf-8")
     for number in (1, 2, 3, 4):
@@ -126,9 +128,7 @@ def test_markdown_has_its_figures_beside_it(four_groups: StudySummary, tmp_path:
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_the_rows_of_a_markdown_table_have_as_many_cells_as_its_header(
-    four_groups: StudySummary, tmp_path: Path
-) -> None:
+def test_the_rows_of_a_markdown_table_have_as_many_cells_as_its_header(four_groups: StudyData, tmp_path: Path) -> None:
     render(four_groups, tmp_path / "page.md")
     tables = re.findall(r"(?:^\|.*\|\n)+", (tmp_path / "page.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert len(tables) == 6
@@ -136,13 +136,13 @@ def test_the_rows_of_a_markdown_table_have_as_many_cells_as_its_header(
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
-def test_another_ending_is_refused_with_the_choices(four_groups: StudySummary, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"^[^\n]*page\.pdf: the ending must be one of \.html, \.md$"):
+def test_another_ending_is_refused_with_the_choices(four_groups: StudyData, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"^[^\n]*page\.pdf: the ending must be one of \.html, \.md$"):
         render(four_groups, tmp_path / "page.pdf")
     assert list(tmp_path.iterdir()) == []
 
 
-def evil_summary() -> StudySummary:
+def evil_study() -> StudyData:
     """Every text that comes from a user tries to be a script."""
     rows = [
         trial_row(
@@ -162,17 +162,17 @@ def evil_summary() -> StudySummary:
         for variant in ("raw", EVIL)
     ]
     row = study_row(name=EVIL, objective=f"{EVIL}/raw", state=EVIL)
-    return summarise(row, trials_frame(rows), metrics_frame(metrics))
+    return study_data(row, trials_frame(rows), metrics_frame(metrics))
 
 
 def test_texts_of_users_stay_texts_in_html(tmp_path: Path) -> None:
-    page = html(evil_summary(), tmp_path)
+    page = html(evil_study(), tmp_path)
     assert_inert(page)
     assert page.text.count(EVIL) > 10
 
 
 def test_texts_of_users_stay_texts_in_markdown(tmp_path: Path) -> None:
-    render(evil_summary(), tmp_path / "page.md")
+    render(evil_study(), tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert text.startswith('# Study \\<script\\>alert("1 \\& 2")\\</script\\>\\|\\`\\$x\\_1\\$\\`\n')
     assert not re.search(r"(?<!\\)<", text)
@@ -181,7 +181,7 @@ def test_texts_of_users_stay_texts_in_markdown(tmp_path: Path) -> None:
 
 
 def test_a_study_of_nothing_says_so(tmp_path: Path) -> None:
-    page = html(summarise(study_row(state="running"), trials_frame([]), metrics_frame([])), tmp_path)
+    page = html(study_data(study_row(state="running"), trials_frame([]), metrics_frame([])), tmp_path)
     assert_inert(page)
     assert "0 of 1,000 planned trials exist" in page.text
     assert "No trial has ended with a result yet" in page.text
@@ -189,14 +189,14 @@ def test_a_study_of_nothing_says_so(tmp_path: Path) -> None:
 
 def test_a_study_whose_trials_all_run_or_failed_shows_its_counts(tmp_path: Path) -> None:
     rows = [trial_row(0, 0, "running", None), trial_row(1, 0, "failed", None), trial_row(2, 0, "failed", None)]
-    page = html(summarise(study_row(), trials_frame(rows), metrics_frame([(0, 1, "tvd", "raw", "", 0.5)])), tmp_path)
+    page = html(study_data(study_row(), trials_frame(rows), metrics_frame([(0, 1, "tvd", "raw", "", 0.5)])), tmp_path)
     assert "failed 2 66.7 %" in page.text
     assert "No trial has ended with a result yet" in page.text
     assert "svg" not in page.tags
 
 
 def test_a_study_with_results_but_no_metrics_still_has_its_best_trials(tmp_path: Path) -> None:
-    page = html(summarise(study_row(), trials_frame([trial_row(0, 0, "finished", 0.5)]), metrics_frame([])), tmp_path)
+    page = html(study_data(study_row(), trials_frame([trial_row(0, 0, "finished", 0.5)]), metrics_frame([])), tmp_path)
     assert "The best trial is 0" in page.text
     assert "svg" not in page.tags
 
@@ -243,14 +243,14 @@ def without(trials: pl.DataFrame, pattern: str) -> pl.DataFrame:
 
 def test_without_sampled_dropout_its_figures_are_left_out(tmp_path: Path) -> None:
     trials, metrics = set_complement_study(groups=2, members=30)
-    page = html(summarise(study_row(), without(trials, "dropout"), metrics), tmp_path)
+    page = html(study_data(study_row(), without(trials, "dropout"), metrics), tmp_path)
     assert "Left out: Figures 2 and 3, dropout of the best trials. The study samples no dropout rate." in page.text
     assert page.tags.count("svg") == 2
 
 
 def test_without_a_gap_groups_stand_in_order_and_dropout_by_portion(tmp_path: Path) -> None:
     trials, metrics = set_complement_study(groups=3, members=30)
-    page = html(summarise(study_row(), without(trials, "generalisation_gap"), metrics), tmp_path)
+    page = html(study_data(study_row(), without(trials, "generalisation_gap"), metrics), tmp_path)
     assert_inert(page)
     assert page.tags.count("svg") == 3
     assert "averaged over groups" in page.text
@@ -266,7 +266,7 @@ def test_another_task_that_maximises_accuracy(tmp_path: Path) -> None:
         for condition in ("", "length=64")
     ]
     row = study_row(objective="accuracy/ema/length=64", direction="maximize")
-    page = html(summarise(row, trials_frame(rows), metrics_frame(metrics)), tmp_path)
+    page = html(study_data(row, trials_frame(rows), metrics_frame(metrics)), tmp_path)
     assert_inert(page)
     assert "The best trial is 19, with accuracy/ema/length=64 = 0.95." in page.text
     assert "EMA changes accuracy, length=64 (more is better) against the raw parameters by +1.1 % (best)" in page.text
@@ -277,7 +277,7 @@ def test_another_task_that_maximises_accuracy(tmp_path: Path) -> None:
 def test_metrics_that_are_always_0_are_not_drawn(tmp_path: Path) -> None:
     rows = [trial_row(number, 0, "finished", 0.0) for number in range(4)]
     metrics = [(number, 1, "tvd", variant, "", 0.0) for number in range(4) for variant in ("raw", "bema")]
-    page = html(summarise(study_row(), trials_frame(rows), metrics_frame(metrics)), tmp_path)
+    page = html(study_data(study_row(), trials_frame(rows), metrics_frame(metrics)), tmp_path)
     assert "Left out: Figure 4, the distribution of all trials. All metrics are 0 in the best trials." in page.text
 
 
@@ -287,7 +287,7 @@ def test_many_groups_are_folded_away(tmp_path: Path) -> None:
     assert_inert(page)
 
 
-def test_the_same_summary_gives_the_same_page(four_groups: StudySummary, tmp_path: Path) -> None:
+def test_the_same_study_gives_the_same_page(four_groups: StudyData, tmp_path: Path) -> None:
     for name in ("one.html", "two.html"):
         render(four_groups, tmp_path / name)
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
@@ -307,10 +307,10 @@ def test_the_same_summary_gives_the_same_page(four_groups: StudySummary, tmp_pat
     ],
 )
 def test_numbers_are_short(value: float | None, text: str) -> None:
-    assert words.number(value) == text
+    assert formatting.number(value) == text
 
 
 @given(st.floats(-1e12, 1e12))
 def test_numbers_read_back_to_three_digits(value: float) -> None:
-    shown = words.number(value).replace("−", "-").replace(",", "")
+    shown = formatting.number(value).replace("−", "-").replace(",", "")
     assert float(shown) == pytest.approx(value, rel=5.01e-3)

@@ -15,6 +15,7 @@ from spaces import plugins
 from spaces.errors import GraftError
 from spaces.records import Metric, Report
 from spaces.settings import Objective
+from tests.plug_ins import example
 from tests.search_spaces import PLAIN, space
 
 pytestmark = pytest.mark.fast
@@ -22,8 +23,6 @@ pytestmark = pytest.mark.fast
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="raw")
 Loss = float
 FINITE = st.integers(0, 30).map(float)
-NEEDED = {"patience": {"steps": 10}, "population": {"every": 10}}
-"""Fields that have no default."""
 
 
 def monitor(name: str, objective: Objective = OBJECTIVE, **fields: object) -> Monitor:
@@ -241,8 +240,7 @@ def test_stored_reports_make_a_monitor_judge_as_if_it_had_never_stopped(name: st
 
 @pytest.mark.parametrize("name", plugins.names(Stopping))
 def test_reports_without_the_metric_stop_nothing(name: str) -> None:
-    fields = NEEDED.get(name, {})
-    here = monitor(name, metric="itp", **fields)
+    here = monitor(**{**example(Stopping, name), "metric": "itp"})
     assert stopped(here, [report(n, 1, float(n)) for n in range(6)]) == set()
 
 
@@ -251,8 +249,7 @@ def test_reports_without_the_metric_stop_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", plugins.names(Stopping))
 def test_a_policys_configuration_builds_it_again(name: str) -> None:
-    fields = NEEDED.get(name, {})
-    policy = plugins.build(Stopping, {"name": name, "metric": "tvd/bema", **fields})
+    policy = plugins.build(Stopping, {**example(Stopping, name), "metric": "tvd/bema"})
     assert plugins.build(Stopping, plugins.config_of(policy)) == policy
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a study's summary: by hand on a small study, in plain Python on a random one, by resampling."""
+"""The numbers of a study's report: by hand on a small study, in plain Python on a random one, by resampling."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.analysis.summary import StudySummary, summarise
-from search.analysis.tails import median_interval, tails
+from graft.report.data import StudyData
+from graft.report.sections._set_complement import measure
+from graft.report.sections.best_per_group import BestPerGroup
+from graft.report.sections.dropout import Dropout
+from search.analysis.groups import compare_within_groups
+from search.analysis.scores import distribution
+from search.analysis.top_k import median_interval, top_k_statistics
+from search.analysis.trials import best_trials, compare_parameters, count_states
 from tests.synthetic_studies import (
     DROPOUTS,
     metrics_frame,
     set_complement_study,
+    study_data,
     study_row,
     trial_row,
     trials_frame,
@@ -30,7 +37,7 @@ pytestmark = pytest.mark.fast
 ONE_IN = {"best": 10**9, "best 0.1 %": 1000, "best 1 %": 100, "best 10 %": 10, "all": 1}
 
 
-def by_hand() -> StudySummary:
+def by_hand() -> StudyData:
     """Two groups of two finished trials each, one diverged trial and one that still runs."""
     config = {"task": {"name": "set_complement", "length": 2, "vocabulary": 5, "open": True}}
     model = {"name": "minimal", "width": 8, "key_width": 3, "value_width": 6, "norm_epsilon": 1e-6}
@@ -66,7 +73,7 @@ def by_hand() -> StudySummary:
         for place, step in enumerate((10, 20))
         for variant, value in zip(("raw", "bema"), (both[0][place], both[1][place]), strict=True)
     ]
-    return summarise(study_row(trials=6), trials_frame(rows), metrics_frame(metrics), top=3)
+    return study_data(study_row(trials=6), trials_frame(rows), metrics_frame(metrics))
 
 
 def lookup(frame: pl.DataFrame, **wanted: Any) -> dict[str, Any]:
@@ -77,22 +84,23 @@ def lookup(frame: pl.DataFrame, **wanted: Any) -> dict[str, Any]:
 
 
 def test_trials_are_counted_by_state_in_the_order_of_a_trials_life() -> None:
-    assert list(by_hand().counts.items()) == [("running", 1), ("finished", 4), ("diverged", 1)]
+    assert list(count_states(by_hand().trials).items()) == [("running", 1), ("finished", 4), ("diverged", 1)]
 
 
 def test_the_best_trials_come_with_what_differs_between_them_and_what_does_not() -> None:
-    summary = by_hand()
-    assert summary.best["number"].to_list() == [1, 0, 3]
-    assert summary.best["objective"].to_list() == [0.1, 0.2, 0.3]
-    assert summary.varying == {"task.generalisation_gap": (0, 0, 3), "model.embedding_dropout": (0.25, 0.0, 0.1)}
-    assert summary.shared == {"x": "same"}
+    best = best_trials(by_hand().ended, "minimize", 3)
+    assert best["number"].to_list() == [1, 0, 3]
+    assert best["objective"].to_list() == [0.1, 0.2, 0.3]
+    parameters = compare_parameters(best["params"])
+    assert parameters.varying == {"task.generalisation_gap": (0, 0, 3), "model.embedding_dropout": (0.25, 0.0, 0.1)}
+    assert parameters.shared == {"x": "same"}
 
 
 def test_a_parameter_that_only_some_trials_have_differs() -> None:
     rows = [trial_row(n, n, "finished", n + 1.0, params={"n": 1.5} if n else {"m": "a"}) for n in range(2)]
-    summary = summarise(study_row(), trials_frame(rows), metrics_frame([]))
-    assert summary.varying == {"m": ("a", None), "n": (None, 1.5)}
-    assert summary.shared == {}
+    parameters = compare_parameters(best_trials(trials_frame(rows), "minimize")["params"])
+    assert parameters.varying == {"m": ("a", None), "n": (None, 1.5)}
+    assert parameters.shared == {}
 
 
 def test_statistics_count_ended_trials_once_with_their_best_or_last_value() -> None:
@@ -107,7 +115,7 @@ def test_statistics_count_ended_trials_once_with_their_best_or_last_value() -> N
 
 
 def test_groups_have_their_sizes_gap_and_extra_dimensions() -> None:
-    groups = by_hand().groups
+    groups = measure(by_hand().groups)
     assert groups.drop("width_multiplier", "value_coefficient").rows(named=True) == [
         {
             "group_number": group,
@@ -129,25 +137,25 @@ def test_a_width_of_no_extra_dimensions_has_value_coefficient_0() -> None:
     sizes = {"task": {"vocabulary": 5}, "model": {"width": 4, "value_width": 4}}
     rows = [trial_row(number, 0, "finished", 1.0, config=sizes if number else {}) for number in range(2)]
     rows[0]["config"] = None
-    groups = summarise(study_row(), trials_frame(rows), metrics_frame([])).groups
+    groups = measure(study_data(study_row(), trials_frame(rows), metrics_frame([])).groups)
     assert groups["value_coefficient"].to_list() == [0.0]
 
 
 def test_groups_compare_their_own_best_trials() -> None:
-    summary = by_hand()
-    second = lookup(summary.group_statistics, group_number=1, variant="bema", portion="best")
+    by_group = BestPerGroup(data=by_hand())
+    second = lookup(by_group.statistics, group_number=1, variant="bema", portion="best")
     assert (second["value"], second["raw"], second["gap"]) == (0.3, 0.7, 3.0)
-    across = lookup(summary.across_groups, variant="bema", portion="best")
+    across = lookup(compare_within_groups(by_group.statistics), variant="bema", portion="best")
     assert (across["groups"], across["better"], across["low"]) == (2, 2, None)
     assert across["median"] == pytest.approx((0.1 / 0.3 - 1 + 0.3 / 0.7 - 1) / 2)
-    assert summary.gap_trend.filter(variant="raw", portion="best").select("gap", "median").rows() == [
+    assert by_group.medians.filter(variant="raw", portion="best").select("gap", "median").rows() == [
         (0.0, 0.3),
         (3.0, 0.7),
     ]
 
 
 def test_dropout_is_averaged_over_the_best_trials_of_each_group_and_variant() -> None:
-    dropout = by_hand().dropout
+    dropout = Dropout(data=by_hand()).rates
     rates = dropout.rates.filter(portion="best 10 %").select("group_number", "variant", "rate").rows()
     assert rates == [(0, "bema", 0.25), (0, "raw", 0.25), (1, "bema", 0.1), (1, "raw", 0.3)]
     assert lookup(dropout.rates, group_number=1, variant="raw", portion="all")["rate"] == pytest.approx(0.2)
@@ -156,7 +164,7 @@ def test_dropout_is_averaged_over_the_best_trials_of_each_group_and_variant() ->
 
 
 def test_curves_end_at_all_trials_and_start_at_the_best() -> None:
-    curve = by_hand().curves.filter(variant="bema")
+    curve = distribution(by_hand().scores).filter(variant="bema")
     assert curve.select("value", "share").rows() == [(0.1, 0.25), (0.2, 0.5), (0.3, 0.75), (0.6, 1.0)]
 
 
@@ -183,7 +191,7 @@ def plain_tail(values: list[float], portion: str) -> float:
 @pytest.mark.parametrize("kept", ["best", "last"])
 def test_statistics_equal_plain_python(random_study: tuple[pl.DataFrame, pl.DataFrame], kept: str) -> None:
     scores = plain_scores(*random_study, kept)
-    statistics = summarise(study_row(), *random_study).statistics.filter(kept=kept)
+    statistics = study_data(study_row(), *random_study).statistics.filter(kept=kept)
     assert statistics.height == 3 * 3 * 3
     for row in statistics.iter_rows(named=True):
         values = list(scores[row["name"], row["variant"]].values())
@@ -200,16 +208,17 @@ def test_group_statistics_and_dropout_equal_plain_python(random_study: tuple[pl.
     scores = plain_scores(*random_study, "best")
     group = dict(trials.select("number", "group_number").iter_rows())
     params = {number: json.loads(text) for number, text in trials.select("number", "params").iter_rows()}
-    summary = summarise(study_row(), *random_study)
+    study = study_data(study_row(), *random_study)
+    rates = Dropout(data=study).rates.rates
 
     def members(name: str, variant: str, wanted: int) -> dict[int, float]:
         return {number: value for number, value in scores[name, variant].items() if group[number] == wanted}
 
-    for row in summary.group_statistics.iter_rows(named=True):
+    for row in study.group_statistics.iter_rows(named=True):
         own = members(row["name"], row["variant"], row["group_number"])
         assert row["value"] == pytest.approx(plain_tail(list(own.values()), row["portion"]), rel=1e-12)
-    assert summary.dropout.rates.height == 3 * 3 * 2 * 4
-    for row in summary.dropout.rates.iter_rows(named=True):
+    assert rates.height == 3 * 3 * 2 * 4
+    for row in rates.iter_rows(named=True):
         own = members("tvd", row["variant"], row["group_number"])
         best = sorted(own, key=own.__getitem__)[: max(1, len(own) // ONE_IN[row["portion"]])]
         assert row["rate"] == pytest.approx(fmean(params[number][row["dropout"]] for number in best), rel=1e-12)
@@ -217,7 +226,7 @@ def test_group_statistics_and_dropout_equal_plain_python(random_study: tuple[pl.
 
 def test_curves_are_points_of_the_distribution(random_study: tuple[pl.DataFrame, pl.DataFrame]) -> None:
     scores = plain_scores(*random_study, "best")
-    curves = summarise(study_row(), *random_study).curves.filter(name="tvd")
+    curves = distribution(study_data(study_row(), *random_study).scores).filter(name="tvd")
     for row in curves.iter_rows(named=True):
         values = scores["tvd", row["variant"]].values()
         assert row["share"] == pytest.approx(sum(value <= row["value"] for value in values) / len(values))
@@ -231,13 +240,13 @@ def test_more_is_better_where_the_study_maximises_and_for_accuracies() -> None:
         for step in (1, 2)
         for name in ("reward", "accuracy", "loss")
     ]
-    summary = summarise(
+    study = study_data(
         study_row(objective="reward/raw", direction="maximize"), trials_frame(rows), metrics_frame(metrics)
     )
-    assert summary.best["number"].to_list() == [3, 2, 1, 0]
-    best = summary.statistics.filter(kept="best", portion="best").select("name", "sign", "value").rows()
+    assert best_trials(study.ended, "maximize")["number"].to_list() == [3, 2, 1, 0]
+    best = study.statistics.filter(kept="best", portion="best").select("name", "sign", "value").rows()
     assert best == [("reward", -1, 0.5), ("accuracy", -1, 0.5), ("loss", 1, 0.5)]
-    assert summary.curves.filter(name="reward")["value"].to_list() == [0.5, 0.4, 0.3, 0.2]
+    assert distribution(study.scores).filter(name="reward")["value"].to_list() == [0.5, 0.4, 0.3, 0.2]
 
 
 def test_conditions_are_metrics_of_their_own_and_the_objectives_comes_first() -> None:
@@ -247,31 +256,33 @@ def test_conditions_are_metrics_of_their_own_and_the_objectives_comes_first() ->
         for number in range(2)
         for name, condition in (("itp", ""), ("tvd", ""), ("tvd", "length=64"), ("tvd", "length=32"))
     ]
-    summary = summarise(study_row(objective="tvd/raw/length=64"), trials_frame(rows), metrics_frame(metrics))
-    found = summary.statistics.filter(kept="best", portion="best").select("name", "condition").rows()
+    study = study_data(study_row(objective="tvd/raw/length=64"), trials_frame(rows), metrics_frame(metrics))
+    found = study.statistics.filter(kept="best", portion="best").select("name", "condition").rows()
     assert found == [("tvd", "length=64"), ("tvd", ""), ("tvd", "length=32"), ("itp", "")]
 
 
 def test_trials_of_their_own_groups_make_no_groups() -> None:
     trials, metrics = set_complement_study(groups=40, members=1, validations=2)
-    summary = summarise(study_row(), trials, metrics)
-    assert summary.groups.is_empty()
-    assert summary.group_statistics.is_empty()
-    assert summary.across_groups.is_empty()
-    assert set(summary.dropout.pooled["dropout"]) == set(DROPOUTS)
+    study = study_data(study_row(), trials, metrics)
+    assert study.groups.is_empty()
+    assert study.group_statistics.is_empty()
+    assert compare_within_groups(study.group_statistics).is_empty()
+    assert set(Dropout(data=study).rates.pooled["dropout"]) == set(DROPOUTS)
 
 
-def test_a_study_without_trials_has_a_summary() -> None:
-    summary = summarise(study_row(), trials_frame([]), metrics_frame([]))
-    frames = (summary.best, summary.statistics, summary.curves, summary.groups, summary.group_statistics)
-    assert all(frame.is_empty() for frame in (*frames, summary.gap_trend, summary.dropout.rates))
-    assert summary.counts == {}
+def test_a_study_without_trials_has_no_numbers() -> None:
+    study = study_data(study_row(), trials_frame([]), metrics_frame([]))
+    best, shares = best_trials(study.ended, "minimize"), distribution(study.scores)
+    frames = (best, study.statistics, shares, study.groups, study.group_statistics)
+    medians, rates = BestPerGroup(data=study).medians, Dropout(data=study).rates
+    assert all(frame.is_empty() for frame in (*frames, medians, rates.rates))
+    assert count_states(study.trials) == {}
 
 
 def test_a_text_that_ends_in_dropout_is_no_rate() -> None:
     rows = [trial_row(0, 0, "finished", 0.5, params={"kind": "dropout", 'an "odd" dropout': 0.5, "rate": 1})]
-    summary = summarise(study_row(), trials_frame(rows), metrics_frame([(0, 1, "tvd", "raw", "", 0.5)]))
-    assert summary.dropout.rates.is_empty()
+    study = study_data(study_row(), trials_frame(rows), metrics_frame([(0, 1, "tvd", "raw", "", 0.5)]))
+    assert Dropout(data=study).rates.rates.is_empty()
 
 
 def pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -297,7 +308,7 @@ def test_margins_are_those_of_the_bootstrap() -> None:
         mean, raw_mean = np.sort(bema[drawn])[:count].mean(), np.sort(raw[drawn])[:count].mean()
         means.append(mean)
         changes.append(mean / raw_mean - 1)
-    row = lookup(tails(scored(raw, bema), ["name"]), variant="bema", portion="best 10 %")
+    row = lookup(top_k_statistics(scored(raw, bema), ["name"]), variant="bema", portion="best 10 %")
     assert row["counted"] == count
     assert row["margin"] == pytest.approx(1.96 * np.std(means), rel=0.12)
     assert row["change_margin"] == pytest.approx(1.96 * np.std(changes), rel=0.12)
@@ -308,7 +319,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     exact = np.sort(truth)[:200_000].mean()
     hits = 0
     for seed in range(200):
-        row = lookup(tails(scored(*pairs(500, seed)), ["name"]), variant="raw", portion="best 10 %")
+        row = lookup(top_k_statistics(scored(*pairs(500, seed)), ["name"]), variant="raw", portion="best 10 %")
         hits += abs(row["value"] - exact) < row["margin"]
     assert 0.88 < hits / 200 < 0.99
 
@@ -340,6 +351,7 @@ def test_of_equally_good_trials_the_earlier_ones_are_the_best() -> None:
         trial_row(number, 0, "finished", 0.5, params={"model.dropout": number / 100}) for number in reversed(range(40))
     ]
     metrics = metrics_frame([(number, 1, "tvd", "raw", "", 0.5) for number in reversed(range(40))])
-    summary = summarise(study_row(), trials_frame(rows), metrics, top=3)
-    assert summary.best["number"].to_list() == [0, 1, 2]
-    assert lookup(summary.dropout.rates, portion="best 10 %")["rate"] == pytest.approx((0.0 + 0.01 + 0.02 + 0.03) / 4)
+    study = study_data(study_row(), trials_frame(rows), metrics)
+    assert best_trials(study.ended, "minimize", 3)["number"].to_list() == [0, 1, 2]
+    rates = Dropout(data=study).rates.rates
+    assert lookup(rates, portion="best 10 %")["rate"] == pytest.approx((0.0 + 0.01 + 0.02 + 0.03) / 4)

@@ -21,9 +21,9 @@ from scipy.spatial.distance import squareform
 
 import benchmarks.transfer
 from search.analysis.affinity import best_sources, by_similarity, generality, similarity
-from search.analysis.intervals import Bootstrap, Interval, Student, adjusted
+from search.analysis.compatibility_matrix import Matrix, TransferError, compare
+from search.analysis.intervals import Bootstrap, Interval, Student, adjust
 from search.analysis.stage_two import READ, results
-from search.analysis.transfer import Matrix, TransferError, compare
 
 pytestmark = pytest.mark.fast
 
@@ -212,7 +212,7 @@ def test_another_baseline_turns_the_changes_round() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1))
 def test_adjusted_p_values_are_those_of_scipy(values: list[float | None]) -> None:
-    found = pl.DataFrame({"p": values}, schema={"p": pl.Float64}).select(adjusted(pl.col("p")))["p"].to_list()
+    found = pl.DataFrame({"p": values}, schema={"p": pl.Float64}).select(adjust(pl.col("p")))["p"].to_list()
     known = [value for value in values if value is not None]
     expected = iter(scipy.stats.false_discovery_control(known) if known else [])
     assert found == pytest.approx([None if value is None else next(expected) for value in values])

@@ -17,7 +17,6 @@ from search.steering.controller import Controller
 from search.steering.transfer_strategy import begin
 from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
-from spaces.forms import moving, with_frozen
 from spaces.records import Architecture, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
 from spaces.transfer import BASELINE, Carried, Found, TransferSpace
 from tests.databases import raw
@@ -26,6 +25,7 @@ from tests.launches import running
 from tests.launches import search as search_in_a_process
 from tests.test_controller import Rows
 from workers.engine.pack import Pack
+from workers.networks.frozen_splines import active_range, with_frozen_splines
 
 SPACE = """
 study: tiny-transfer
@@ -115,18 +115,18 @@ def test_sources_on_a_target_differ_in_their_architecture_alone_and_share_seeds_
 def test_knots_arrive_in_their_float32_bits() -> None:
     knots = torch.randn(9, generator=torch.Generator().manual_seed(3), dtype=torch.float32)
     found = Architecture(component="mlp", low=-1.0, high=1.0, knots=tuple(knots.tolist()))
-    config = with_frozen({"model": {"activation": {"name": "spline", "knots": 9}}}, [found], "spline")
-    values = config["model"]["activation"]["values"]
+    model = with_frozen_splines({"activation": {"name": "spline", "knots": 9}}, [found], "spline")
+    values = model["activation"]["values"]
     assert torch.equal(torch.tensor([float(text) for text in values.split()]), knots)
 
 
 def test_a_polynomial_is_fitted_where_the_spline_moves() -> None:
-    assert moving(LEARNED.knots, -1.0, 1.0) == (-1.0, 0.5)
-    assert moving((2.0,) * 9, -1.0, 1.0) == (-1.0, 1.0)
-    config = {"model": {"scorer": {"name": "spline_kernel", "phi": {"name": "spline", "knots": 9}}}}
-    formed = with_frozen(config, [LEARNED._replace(component="attention")], "polynomial")["model"]["scorer"]["phi"]
+    assert active_range(LEARNED.knots, -1.0, 1.0) == (-1.0, 0.5)
+    assert active_range((2.0,) * 9, -1.0, 1.0) == (-1.0, 1.0)
+    model = {"scorer": {"name": "spline_kernel", "phi": {"name": "spline", "knots": 9}}}
+    formed = with_frozen_splines(model, [LEARNED._replace(component="attention")], "polynomial")["scorer"]["phi"]
     assert (formed["name"], formed["low"], formed["high"], formed["of"]["frozen"]) == ("polynomial", -1.0, 0.5, True)
-    assert config["model"]["scorer"]["phi"] == {"name": "spline", "knots": 9}
+    assert model["scorer"]["phi"] == {"name": "spline", "knots": 9}
 
 
 def test_the_text_of_a_transfer_needs_no_other_file() -> None:

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from search.analysis.compatibility_matrix import compare
 from search.analysis.stage_two import READ as OF_STAGE_TWO
 from search.analysis.stage_two import results
-from search.analysis.transfer import compare
 from search.analysis.warm_start import Earlier, gains, prior, shared, task_of, winners_of
 from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid

@@ -28,7 +28,7 @@ from tests.test_pack import alone, random_trials, reports_of
 from tests.test_worker import FakeController
 from tests.trials import config, trial
 from workers.engine import widths
-from workers.engine.measurements import Remembered
+from workers.engine.measurements import RateFile
 from workers.engine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
 from workers.engine.pack import NARROWEST, Pack
 from workers.engine.timing import best_rate
@@ -103,7 +103,7 @@ class Device:
         return width / (1 + width / self.knee)
 
     def finder(self, path: Path) -> FoundWidths:
-        return FoundWidths(device="cpu", remembered=Remembered(path), rate_of=self.rate_of, clock=lambda: self.now)
+        return FoundWidths(device="cpu", rate_file=RateFile(path), rate_of=self.rate_of, clock=lambda: self.now)
 
 
 ONE = trial(0, config(width=12))
@@ -202,27 +202,27 @@ def test_a_real_pack_has_a_rate():
 def test_any_file_can_be_read_and_written_over(tmp_path_factory: pytest.TempPathFactory, content: bytes):
     path = tmp_path_factory.mktemp("cache") / "widths.json"
     path.write_bytes(content)
-    remembered = Remembered(path)
-    assert all(width >= 2 and 0 < rate < math.inf for width, rate in remembered.rates("k").items())
-    remembered.add("k", 8, 2.5)
-    assert Remembered(path).rates("k")[8] == 2.5
+    rate_file = RateFile(path)
+    assert all(width >= 2 and 0 < rate < math.inf for width, rate in rate_file.rates("k").items())
+    rate_file.add("k", 8, 2.5)
+    assert RateFile(path).rates("k")[8] == 2.5
 
 
 def test_a_folder_that_cannot_be_written_is_no_error_and_this_process_still_knows(tmp_path: Path):
     (tmp_path / "file").write_text("no folder")
-    remembered = Remembered(tmp_path / "file" / "widths.json")
-    remembered.add("k", 4, 1.0)
-    assert remembered.rates("k") == {4: 1.0}
+    rate_file = RateFile(tmp_path / "file" / "widths.json")
+    rate_file.add("k", 4, 1.0)
+    assert rate_file.rates("k") == {4: 1.0}
 
 
 def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path):
     path = tmp_path / "widths.json"
-    Remembered(path).add("theirs", 2, 1.0)
-    remembered, done = Remembered(path), threading.Event()
+    RateFile(path).add("theirs", 2, 1.0)
+    remembered, done = RateFile(path), threading.Event()
 
     def write() -> None:
         for width in range(2, 200):
-            remembered.add("mine", width, 1.0)
+            rate_file.add("mine", width, 1.0)
         done.set()
 
     writer = threading.Thread(target=write)
@@ -230,7 +230,7 @@ def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path
     while not done.is_set():
         assert json.loads(path.read_text())["theirs"] == {"2": 1.0}
     writer.join()
-    assert len(Remembered(path).rates("mine")) == 198
+    assert len(RateFile(path).rates("mine")) == 198
     assert [one.name for one in tmp_path.iterdir()] == ["widths.json"]
 
 

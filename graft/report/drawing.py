@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from graft.report.words import number, plain
+from graft.report.formatting import number, plain
 
 INK, SOFT, GRID = "#1b1f24", "#57606a", "#e6eaef"
 PANEL = (3.6, 2.6)

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from graft.report.document import Block, Document, Heading, Paragraph, Picture, Table
-from graft.report.words import plain
+from graft.report.formatting import plain
 
 _STYLE = Path(__file__).with_name("style.css")
 

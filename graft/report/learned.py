@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from graft.report.document import Table
-from graft.report.words import number
+from graft.report.formatting import number
 from spaces.errors import StorageError
-from spaces.forms import moving
 from spaces.settings import Direction
+from workers.networks.frozen_splines import active_range
 
 if TYPE_CHECKING:
     from workers.networks.spline_variants import Range, Version
@@ -64,7 +64,7 @@ class Nonlinearity:
     @property
     def moving(self) -> Range:
         """From where to where it is not constant; all of its range if it is constant throughout."""
-        return moving(self.knots, self.low, self.high)
+        return active_range(self.knots, self.low, self.high)
 
     @property
     def variation(self) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from graft.report.document import Block, Document, Heading, Paragraph, Picture, Table
-from graft.report.words import plain
+from graft.report.formatting import plain
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#$])")
 

@@ -18,8 +18,8 @@ from graft.files import write as write_frame
 from graft.report import html
 from graft.report.document import Document, Picture
 from graft.report.drawing import SOFT, legend, styled, to_svg
+from graft.report.formatting import number
 from graft.report.learned import Learned, Nonlinearity, Panel, caption, frame, gelu, table, title
-from graft.report.words import number
 from spaces.messages import shortened
 
 _PANEL = (2.7, 2.1)

@@ -9,7 +9,7 @@ import polars as pl
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from search.analysis.transfer import GAIN, Matrix
+from search.analysis.compatibility_matrix import GAIN, Matrix
 
 Axis = Literal["source", "target"]
 
@@ -84,7 +84,7 @@ def by_similarity(matrix: Matrix) -> Matrix:
     rows = _leaves(similarity(matrix, "source"))
     named = [source for source in rows if source in matrix.targets]
     others = [target for target in _leaves(similarity(matrix, "target")) if target not in named]
-    return matrix.arranged(rows, [*named, *others])
+    return matrix.reorder(rows, [*named, *others])
 
 
 def _leaves(alike: pl.DataFrame) -> list[str]:
@@ -95,4 +95,4 @@ def _leaves(alike: pl.DataFrame) -> list[str]:
     distance = np.clip((distance + distance.T) / 2, 0, 2)
     np.fill_diagonal(distance, 0)
     tree = linkage(squareform(distance, checks=False), method="average", optimal_ordering=True)
-    return [names[place] for place in leaves_list(tree).tolist()]
+    return [names[leaf] for leaf in leaves_list(tree).tolist()]

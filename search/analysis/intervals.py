@@ -65,10 +65,10 @@ class Bootstrap(Interval):
         found = np.full((2, cells.height), np.nan)
         pairs = cells["pairs"].to_numpy()
         for count in np.unique(pairs[pairs >= 2]).tolist():
-            places = np.flatnonzero(pairs == count)
-            changes = np.stack([cells["changes"][place].to_numpy() for place in places.tolist()])  # [cells, pairs]
+            rows = np.flatnonzero(pairs == count)
+            changes = np.stack([cells["changes"][row].to_numpy() for row in rows.tolist()])  # [cells, pairs]
             changes.sort()  # whatever the order of the results, the same draws
-            found[:, places] = np.quantile(self._means(changes), self._levels(), axis=0)
+            found[:, rows] = np.quantile(self._means(changes), self._levels(), axis=0)
         return found[0], found[1]
 
     def describe(self) -> str:
@@ -99,7 +99,7 @@ def paired_p(cells: pl.DataFrame) -> Numbers:
     return np.where(nothing.fill_null(False).to_numpy(), 1.0, some)
 
 
-def adjusted(p: pl.Expr) -> pl.Expr:
+def adjust(p: pl.Expr) -> pl.Expr:
     """The p values adjusted for their number: of those below 5 %, 5 % are false at most on average.
 
     Nulls do not count. Source: Benjamini and Hochberg 1995, "Controlling the false discovery rate".

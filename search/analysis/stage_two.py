@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from search.analysis.transfer import TransferError
+from search.analysis.compatibility_matrix import TransferError
 from spaces.settings import Direction
 
 COLUMNS = ("group_number", "model", "scorer", "seed", "task")
@@ -72,12 +72,12 @@ def _looked_up(trials: pl.DataFrame, path: str) -> pl.Series:
         return trials[path].cast(pl.String)
     nested = "$" + "".join(f'["{name}"]' for name in path.split("."))
     params, config = pl.col("params").str, pl.col("config").str
-    places = (
+    values = (
         params.json_path_match(f'$["{path}"]'),
         config.json_path_match(f'{nested}["name"]'),
         config.json_path_match(nested),
     )
-    return trials.select(pl.coalesce(places).alias(path)).to_series()
+    return trials.select(pl.coalesce(values).alias(path)).to_series()
 
 
 def _integers(texts: pl.Series, path: str) -> pl.Series:

@@ -15,7 +15,7 @@ from itertools import zip_longest
 import numpy as np
 import polars as pl
 
-from search.analysis.transfer import GAIN, Matrix
+from search.analysis.compatibility_matrix import GAIN, Matrix
 from search.samplers.warm import own_draws
 from spaces.grammar.distributions import RANGES
 from spaces.grammar.terms import Draw, DrawKind
@@ -90,7 +90,7 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, float])
     """The prior for `target`; without candidates if no winner has a draw that the target has too.
 
     Sources count in the order of their weight: the target's own task first, then the tasks with the largest gains
-    (search.analysis.transfer), where one without a gain counts as 0. Those of negative weight are left out.
+    (search.analysis.compatibility_matrix), where one without a gain counts as 0. Those of negative weight are left out.
     """
     task = task_of(target)
     sources = [source for one in earlier for source in _sources(target, one, task, gains) if source.weight >= 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from search.samplers import Sampler
 from search.samplers._points import Points, PointStrategy
 from spaces.errors import SpaceError
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Outcome
 
@@ -31,6 +32,7 @@ class Grid(Sampler):
     """
 
     learns = False
+    EXAMPLES: ClassVar[Examples] = ({"points": 2},)
 
     points: int = size(5)
     """Coordinates per draw, at the middles of `points` equal parts of [0, 1)."""

@@ -6,13 +6,14 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from search.samplers import Sampler, Strategy
 from search.samplers._points import PointStrategy
 from search.samplers.grid import Grid
 from spaces.errors import PluginError, SpaceError
 from spaces.messages import unknown
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, text
 from spaces.records import Outcome, Trial
 from spaces.seeds import GAMMA, mix64
@@ -41,6 +42,14 @@ class Warm(Sampler):
 
     `search launch --warm-start` writes both texts; coordinates are of trials' `draws`, in [0, 1).
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "sampler": {"name": "tpe", "startup": 5},
+            "candidates": '{"optimizer.learning_rate": [0.3]}',
+            "box": '{"optimizer.learning_rate": [0.1, 1]}',
+        },
+    )
 
     sampler: Sampler = part(Sampler, "random")
     candidates: str = text("{}")

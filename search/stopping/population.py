@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from search.stopping import Copy, Monitor, Stopping
 from search.stopping._exploration import Exploration
 from search.stopping._measures import Measure, direction, metric
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob, size
 from spaces.records import Report, Trial
 from spaces.settings import Objective
@@ -44,6 +45,8 @@ class Population(Stopping):
     it makes one end of the range or the other. So here the coordinate of a draw moves by a share of its range, in the
     scale that the space draws in: 0.1 are these factors in the middle of uniform(0, b), and 0.79 and 1.26 on a decade.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"every": 10},)
 
     metric: str = metric()
     every: int = size()

@@ -12,14 +12,17 @@ import importlib
 import json
 import pkgutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from spaces.errors import PluginError
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
+from spaces.records import Architecture
 
 Family = TypeVar("Family")
+Examples = Sequence[Mapping[str, Any]]
+"""Configurations of a plug-in, without its name, that its family's contract test builds."""
 
 
 @runtime_checkable
@@ -47,6 +50,23 @@ class MayPad(Protocol):
     @property
     def may_pad(self) -> bool:
         """Whether padding of tensors with zeros leaves what it does as it is."""
+        ...
+
+
+@runtime_checkable
+class HoldsArchitectures(Protocol):
+    """A family whose members hold what trials learn for other trials, as models their splines."""
+
+    architecture_variants: Sequence[str]
+    """What may stand for a learned part; first the part as it was learned."""
+
+    def with_architectures(
+        self, config: Mapping[str, Any], learned: Sequence[Architecture], variant: str
+    ) -> Mapping[str, Any]:
+        """A member's configuration with what a trial of it learned, frozen, as one of the variants.
+
+        Raises PluginError for a part that learns and is not among those learned.
+        """
         ...
 
 
@@ -80,6 +100,17 @@ def _member(family: type, name: str) -> type:
 def load(family: type[Family], name: str) -> type[Family]:
     """The class of the member `name`; raises PluginError with the choices if there is none."""
     return _member(family, name)
+
+
+def examples(family: type) -> list[dict[str, Any]]:
+    """Configurations of all members, as the family's contract test builds them; each member has at least one.
+
+    A member that cannot be built from its defaults, or is large by default, or works in several ways, says so in its
+    own file: `EXAMPLES: ClassVar[Examples] = ({"length": 5}, ...)`.
+    """
+    return [
+        {"name": name, **fields} for name in names(family) for fields in getattr(load(family, name), "EXAMPLES", ({},))
+    ]
 
 
 def name_of(plugin: object) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.forms import FORMS, Form
 from spaces.grammar.declarations import Row
 from spaces.grammar.overrides import replaced, written
 from spaces.grammar.parts import Families
@@ -18,7 +17,7 @@ from spaces.grammar.source import Node, composed, read
 from spaces.messages import shortened, unknown
 from spaces.reading import catalogue
 from spaces.space import DrawnSpace
-from spaces.transfer import BASELINE, Domain, TransferSpace
+from spaces.transfer import BASELINE, Domain, TransferSpace, list_variants
 
 Parsed = Callable[[yaml.Node], DrawnSpace]
 """The space of one task, from its syntax tree."""
@@ -106,7 +105,7 @@ def transfer_space(root: Node, name: str, families: Families, parsed: Parsed, ha
         drawn_sizes=(),
         domains=domains,
         paths=tuple(architecture),
-        forms=_forms(transfer),
+        forms=_forms(transfer, list_variants(families)),
         tried=of_one.trials,
         pairs=pairs,
         families=families,
@@ -183,15 +182,15 @@ def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
             value = value[step]
 
 
-def _forms(transfer: Node) -> tuple[Form, ...]:
+def _forms(transfer: Node, variants: Sequence[str]) -> tuple[str, ...]:
     node = _optional(transfer, "forms")
     if node is None:
-        return ("spline",)
+        return (variants[0],)
     listed = node.content if isinstance(node.content, tuple) else (node,)
-    forms = [_one_of(one, "transfer.forms", FORMS) for one in listed]
+    forms = [_one_of(one, "transfer.forms", variants) for one in listed]
     if not forms or len(set(forms)) < len(forms):
         raise node.error("transfer.forms", "name each form once, at least one")
-    return tuple(form for form in FORMS if form in forms)
+    return tuple(variant for variant in variants if variant in forms)
 
 
 def _one_of(node: Node | None, path: str, choices: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.devices import default_workers
 from workers.engine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.employment import employed
+from workers.pool.employment import make_worker
 
 SIGNALS_EVERY = 0.2
 """Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""
@@ -76,7 +76,7 @@ class _Desk:
             while not done:
                 name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"  # never used again: a late word of it can be told
                 renew = functools.partial(self._controller.renew, name)
-                done = employed(name, self.exchange, device, width, renew=renew, saving=saving).run()
+                done = make_worker(name, self.exchange, device, width, renew=renew, saving=saving).run()
         except BaseException as error:
             with self._turn:
                 self.failure = self.failure or error

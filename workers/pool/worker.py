@@ -23,7 +23,7 @@ from workers.engine.checkpoints import Archive
 from workers.engine.memory import Shortage, attempt
 from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
 from workers.pool.courier import JOURNAL, Courier, Exchange, numbers_in
-from workers.pool.heartbeat import Pulse
+from workers.pool.heartbeat import Heartbeat
 
 EXCHANGE_SECONDS = 2.0
 """A worker speaks to the controller at least this often, so that a stop is heard."""
@@ -94,11 +94,11 @@ class Worker:
     def run(self) -> bool:
         """Exchange and train until done; False if the lease ran out, and everything that it held is dropped."""
         reports: list[Report] = []
-        with Courier(self.exchange) as courier, Pulse(self.renew) as pulse:
-            while pulse.alive():
+        with Courier(self.exchange) as courier, Heartbeat(self.renew) as heartbeat:
+            while heartbeat.alive():
                 offer = self._offer()
                 courier.send(reports, offer)
-                directives, reports = self._answered(courier, pulse)
+                directives, reports = self._answered(courier, heartbeat)
                 if directives is None or directives.lease_lost:
                     break
                 if directives.done:
@@ -113,11 +113,11 @@ class Worker:
         self.pack = None
         return False
 
-    def _answered(self, courier: Courier, pulse: Pulse) -> tuple[Directives | None, list[Report]]:
+    def _answered(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """The controller's answer, and what the lanes report until it comes; None if the lease ran out meanwhile."""
         journal, kept = list[Report](), 0
         directives = courier.answer(EXCHANGE_SECONDS)
-        while directives is None and pulse.alive():
+        while directives is None and heartbeat.alive():
             trains = kept < JOURNAL and bool(self.pack and self.pack.running)
             fresh = self._train() if trains else []
             journal += fresh

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from spaces import plugins
 from spaces.errors import PluginError
+from spaces.records import Architecture
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
+from workers.networks.frozen_splines import VARIANTS, with_frozen_splines
 from workers.networks.gradients import FusedGradient
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter, Parameters
@@ -54,9 +56,24 @@ class Attention(NamedTuple):
 class Model(ABC):
     """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
 
+    architecture_variants: ClassVar[Sequence[str]] = VARIANTS
+    """What may stand for a learned spline in a trial that uses it; first the spline itself."""
+
+    @staticmethod
+    def with_architectures(
+        config: Mapping[str, Any], learned: Sequence[Architecture], variant: str
+    ) -> Mapping[str, Any]:
+        """A model's configuration with the splines that a trial of it learned, frozen, as one of the variants."""
+        return with_frozen_splines(config, learned, variant)
+
     @property
     def may_pad(self) -> bool:
         """Whether zeros may be added to its tensors, and to its task's, without a change of what it computes."""
+        return False
+
+    @property
+    def causal(self) -> bool:
+        """Whether what the model says at a position depends on the inputs up to that position alone."""
         return False
 
     @abstractmethod

@@ -9,11 +9,13 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
+from spaces.plugins import Examples
 from spaces.plugins.fields import flag, knob, option, part, size
 from spaces.records import Scalar
 from workers.data.tasks import Batch, Task, is_given
@@ -42,6 +44,8 @@ class Layered(Model):
 
     Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f channels of the MLP.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"width": 6, "mlp_multiple": 2},)
 
     depth: int = size(2)
     heads: int = size(2)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import part, size
 from workers.data.tasks import Batch, SetTask, Task, is_given
 from workers.networks.activations.gelu import Gelu
@@ -33,6 +34,8 @@ class AttentionPooling(Model):
 
     Legend: N sets, n items, d width, c classes.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"width": 6},)
 
     width: int = size(128)
     scorer: Scorer = part(Scorer, "adaptive_temperature")

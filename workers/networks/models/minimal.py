@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from spaces.plugins import actual, replaced
+from spaces.plugins import Examples, actual, replaced
 from spaces.plugins.fields import knob, option, part, size
 from workers.data.tasks import Batch, Task, TokenTask
 from workers.networks.gradients import minimal as minimal_native
@@ -51,6 +52,8 @@ class Minimal(Model):
     Legend: N sequences, s positions, v tokens, d width.
     """
 
+    EXAMPLES: ClassVar[Examples] = ({"width": 6, "key_width": 3, "value_width": 5},)
+
     width: int = size(padded=8)
     key_width: int = size(padded=32)
     value_width: int = size(padded=32)
@@ -64,6 +67,10 @@ class Minimal(Model):
     def may_pad(self) -> bool:
         """With a scorer of logits, most of them: others see how wide queries and keys are."""
         return isinstance(self.scorer, LogitScorer) and self.scorer.may_pad
+
+    @property
+    def causal(self) -> bool:
+        return True
 
     def check(self, task: Task) -> None:
         """Any task over tokens fits: there are no positions and so no longest input."""

@@ -1,4 +1,4 @@
-"""No average: only the training parameters are judged."""
+"""No average: only the training parameters are evaluated."""
 
 from __future__ import annotations
 

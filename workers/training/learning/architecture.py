@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.func import grad, vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, size
 from workers.data.tasks import Batch, Task
 from workers.networks import architectures
@@ -45,6 +46,8 @@ class Architecture(Learning):
 
     Legend: M models, W weights of one of them, F numbers of the form; P = M W + F.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"models": 2, "life": 4},)
 
     models: int = size(8)
     held_out_one_in: int = size(5, low=0)

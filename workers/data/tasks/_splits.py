@@ -11,7 +11,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from workers.numerics.randomness import Streams, hashed
+from workers.numerics.randomness import Streams, hash_rows
 
 
 class Split(Enum):
@@ -38,7 +38,7 @@ def below(fraction: Tensor, size: int | Tensor) -> Tensor:
     return (fraction * size) >> 32
 
 
-def held_apart(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tensor:
+def draw_in_split(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tensor:
     """One coordinate of an example, in 0 .. size - 1, that puts the example into `split`.
 
     `rest` [..., n] is all else of the example, `fraction` [...] a uniform number, `size` at least 16. An example
@@ -49,4 +49,4 @@ def held_apart(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tenso
     share = size // SHARE
     starts = {Split.VALIDATION: (0, share), Split.TEST: (share, share), Split.TRAINING: (2 * share, size - 2 * share)}
     start, count = starts[split]
-    return (start + below(fraction, count) + hashed(rest)) % size
+    return (start + below(fraction, count) + hash_rows(rest)) % size

@@ -1,48 +1,95 @@
-"""The figures of dropout rates: how much of it the best trials use."""
+"""How much dropout the best trials use: Figure 2 of paper 003, for studies that sample dropout rates."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Literal, final
 
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from graft.report.document import Block, Picture
 from graft.report.drawing import SOFT, dodges, grid, key, label_doublings, legend, look, on_doublings, styled, to_svg
-from graft.report.selection import portion_name, portion_title, portions_of, variants_of
-from search.analysis.summary import StudySummary
+from graft.report.sections import FigureNumbers, Part, Section, left_out
+from graft.report.sections._set_complement import MEASURES, measure
+from graft.report.series import portion_name, portion_title, portions_of, variants_of
+from search.analysis.dropout import DropoutRates, average_dropout
 
-_MEASURES = {
+_LABELS = {
     "width_multiplier": "embedding dimension multiplier",
     "value_coefficient": "value dimension coefficient",
 }
+_FORMULAS = {
+    "width_multiplier": "embedding dimension multiplier d / (v − 1)",
+    "value_coefficient": "value dimension coefficient (d_v − v + 1) / (d − v + 1), 0 where d = v − 1",
+}
 
 
-def dropout_by_gap_figure(summary: StudySummary, measure: str, number: int) -> str:
+@final
+class Dropout(Section):
+    """A figure for each measure of extra dimensions over the gap, or, where no gap varies, one by portions."""
+
+    part = Part.FIGURES
+    order = 20
+    figure_count = len(MEASURES)
+
+    @cached_property
+    def rates(self) -> DropoutRates:
+        """The rates of the best trials (search.analysis.dropout)."""
+        trials = self.data.ended.select("number", "group_number", "params")
+        return average_dropout(trials, self.data.objective_scores, measure(self.data.groups), "gap", MEASURES)
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        found, first, second = self.rates, figures.own, figures.own + 1
+        if found.pooled.is_empty():
+            what = f"Figures {first} and {second}, dropout of the best trials"
+            yield left_out(what, "The study samples no dropout rate.")
+        elif found.trend["gap"].n_unique() > 1:
+            for number, name in enumerate(MEASURES, first):
+                caption = (
+                    "Mean dropout rates of the best trials of each group by generalisation gap, for groups up to the "
+                    f"median {_FORMULAS[name]}, and above it. Points are means over groups of gap 0, 1–2, 3–6, 7–14 "
+                    "and so on, bars 95 % intervals over five groups or more."
+                )
+                yield Picture(number=number, caption=caption, svg=_draw_by_gap(found, name, number))
+        else:
+            within = "in their groups, averaged over groups" if self.data.groups.height > 1 else "among all"
+            caption = (
+                f"Mean dropout rates of the best trials {within}, with the number of trials in each portion. "
+                "Bars are 95 % intervals."
+            )
+            yield Picture(number=first, caption=caption, svg=_draw_by_portion(found.pooled, first))
+            what = f"Figure {second}, dropout by generalisation gap and extra dimensions"
+            yield left_out(what, "It needs groups of different gaps, with a known vocabulary, width and value width.")
+
+
+def _draw_by_gap(found: DropoutRates, measure: str, number: int) -> str:
     """Mean dropout rates of top portions over the gap, apart for groups with fewer and with more extra dimensions."""
-    frame = summary.dropout.trend.filter(pl.col("measure") == measure)
+    frame = found.trend.filter(pl.col("measure") == measure)
     rates = frame["dropout"].unique().sort().to_list()
-    portions = {portion: most for portion, most in portions_of(summary.dropout.rates).items() if portion != "all"}
+    portions = {portion: most for portion, most in portions_of(found.rates).items() if portion != "all"}
     with styled():
         figure, panels = grid(len(rates), len(portions))
         for row, rate in enumerate(rates):
             for column, portion in enumerate(portions):
                 axes = panels[row, column]
                 cells = frame.filter(pl.col("dropout") == rate)
-                _all_trials(axes, cells.filter(pl.col("portion") == "all"))
-                _dropout_lines(axes, cells.filter(pl.col("portion") == portion))
+                _draw_all_trials(axes, cells.filter(pl.col("portion") == "all"))
+                _draw_lines(axes, cells.filter(pl.col("portion") == portion))
                 label_doublings(axes.xaxis, max(frame["gap"].to_list()))
                 if row == 0:
                     axes.set_title(portion_title(portion, portions[portion]))
             panels[row, 0].set_ylabel(_rate_label(rate))
-            _rates_from_zero(panels[row, 0])
+            _start_at_zero(panels[row, 0])
         for axes in panels[-1]:
             axes.set_xlabel("generalisation gap")
-        legend(figure, _dropout_keys(frame, _MEASURES[measure]))
+        legend(figure, _keys(frame, _LABELS[measure]))
         return to_svg(figure, f"figure{number}")
 
 
-def _dropout_lines(axes: Axes, cells: pl.DataFrame) -> None:
+def _draw_lines(axes: Axes, cells: pl.DataFrame) -> None:
     lines = cells.select("variant", "extra").unique().sort("extra", "variant").rows()
     for (variant, extra), shift in zip(lines, dodges(len(lines)), strict=True):
         own, seen = cells.filter(pl.col("variant") == variant, pl.col("extra") == extra), look(variant)
@@ -60,16 +107,16 @@ def _dropout_lines(axes: Axes, cells: pl.DataFrame) -> None:
         )
 
 
-def _all_trials(axes: Axes, cells: pl.DataFrame) -> None:
+def _draw_all_trials(axes: Axes, cells: pl.DataFrame) -> None:
     """What a rate is without choosing trials: the line to compare the others with."""
     own = cells.filter(pl.col("variant") == variants_of(cells)[0])
     for extra in own["extra"].unique().sort():
         line = own.filter(pl.col("extra") == extra)
-        places = [on_doublings(gap) for gap in line["gap"]]
-        axes.plot(places, line["rate"].to_list(), color=SOFT, linewidth=1.2, linestyle=":", zorder=1)
+        xs = [on_doublings(gap) for gap in line["gap"]]
+        axes.plot(xs, line["rate"].to_list(), color=SOFT, linewidth=1.2, linestyle=":", zorder=1)
 
 
-def _dropout_keys(frame: pl.DataFrame, measure: str) -> list[Line2D]:
+def _keys(frame: pl.DataFrame, measure: str) -> list[Line2D]:
     def half(label: str, face: str, line: Literal["-", "--"]) -> Line2D:
         return Line2D([], [], color=SOFT, marker="o", markerfacecolor=face, linestyle=line, label=label)
 
@@ -80,9 +127,8 @@ def _dropout_keys(frame: pl.DataFrame, measure: str) -> list[Line2D]:
     return keys
 
 
-def dropout_by_portion_figure(summary: StudySummary, number: int) -> str:
+def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:
     """Mean dropout rates of ever better portions of the trials."""
-    frame = summary.dropout.pooled
     rates = frame["dropout"].unique().sort().to_list()
     counted = portions_of(frame)
     portions = list(reversed(counted))
@@ -104,12 +150,12 @@ def dropout_by_portion_figure(summary: StudySummary, number: int) -> str:
             axes.set_xticks(range(len(portions)), [portion_name(portion, counted[portion]) for portion in portions])
             axes.set_title(_rate_label(rate))
         panels[0, 0].set_ylabel("mean rate")
-        _rates_from_zero(panels[0, 0])
+        _start_at_zero(panels[0, 0])
         legend(figure, [key(variant) for variant in variants_of(frame)])
         return to_svg(figure, f"figure{number}")
 
 
-def _rates_from_zero(axes: Axes) -> None:
+def _start_at_zero(axes: Axes) -> None:
     """An axis that starts a little below 0, so that the markers of rates of 0 are whole."""
     top = max(axes.get_ylim()[1], 0.01)
     axes.set_ylim(-0.04 * top, top)

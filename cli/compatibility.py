@@ -48,14 +48,14 @@ def transfer_report(
     if output.suffix not in ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
     check_output(output, force)
-    from graft.report.compatibility import Paths, Transfer, cautions
+    from graft.report.compatibility.content import Paths, Transfer, cautions
+    from graft.report.compatibility.formats import render
     from graft.report.learned import Learned
-    from graft.report.transfer import render
     from graft.stored.studies import read_target_objectives
     from search.analysis.affinity import by_similarity
+    from search.analysis.compatibility_matrix import compare
     from search.analysis.intervals import Bootstrap, Student
     from search.analysis.stage_two import READ, results, target_of
-    from search.analysis.transfer import compare
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:

@@ -10,7 +10,7 @@ from spaces.records import TRAINED
 _KEYS = ("name", "condition", "variant")
 
 
-def both_ways(scores: pl.DataFrame) -> pl.DataFrame:
+def compare_with_trained(scores: pl.DataFrame) -> pl.DataFrame:
     """name, condition, variant, pairs, trained, value, mean, low, high and p, a row for each metric with both.
 
     `scores` has number, name, condition, variant, sign and `last`, a cost, sign * metric. Trained and value are means
@@ -34,5 +34,5 @@ def both_ways(scores: pl.DataFrame) -> pl.DataFrame:
         changes=pl.col("change"),
     )
     low, high = Student().bounds(cells)
-    told = cells.with_columns(low=pl.Series(low), high=pl.Series(high), p=pl.Series(paired_p(cells)))
-    return told.select(*_KEYS, "pairs", "trained", "value", "mean", "low", "high", "p")
+    found = cells.with_columns(low=pl.Series(low), high=pl.Series(high), p=pl.Series(paired_p(cells)))
+    return found.select(*_KEYS, "pairs", "trained", "value", "mean", "low", "high", "p")

@@ -1,6 +1,6 @@
 """The compatibility matrix: what an architecture found on one task changes on another, against the baseline.
 
-Legend: a *source* is what a model was made for (a row), a *target* the task it is trained on anew (a column), a *pair*
+Legend: a *source* is what a model was made for (a row), a *target* the task it is trained on again (a column), a *pair*
 the results of a source and of the baseline on one target with one seed. Source: paper 002, sections 3.2 and 4.2,
 Figures 5, 9 and 11.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from search.analysis.intervals import Interval, Student, adjusted, paired_p
+from search.analysis.intervals import Interval, Student, adjust, paired_p
 from spaces.errors import GraftError
 
 BASELINE = "baseline"
@@ -51,7 +51,7 @@ class Matrix:
     """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried
     with, in no order; change is null where that gave no pair."""
 
-    def arranged(self, sources: Sequence[str], targets: Sequence[str]) -> Matrix:
+    def reorder(self, sources: Sequence[str], targets: Sequence[str]) -> Matrix:
         """The same matrix with its rows and columns in another order."""
         cells = _in_order(self.cells, sources, targets)
         return replace(self, sources=tuple(sources), targets=tuple(targets), cells=cells)
@@ -67,20 +67,20 @@ def compare(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval 
     interval = interval or Student()
     targets = _targets(results)
     scores = _scores(results)
-    sources = _checked(scores, baseline)
-    pairs = _matched(scores, targets, baseline)
+    sources = _check_sources(scores, baseline)
+    pairs = _pair(scores, targets, baseline)
     cells = _cells(pairs, scores, baseline)
     if not cells["pairs"].sum():
         raise TransferError(f"no seed has results of both {baseline!r}, the baseline, and another source on one target")
     every = pl.DataFrame({"source": sources}, schema={"source": pl.String}).join(targets, how="cross")
-    judged = every.join(_judged(cells, interval), on=_CELL, how="left")
+    complete = every.join(_add_intervals(cells, interval), on=_CELL, how="left")
     columns: list[str] = targets["target"].to_list()
     return Matrix(
         baseline=baseline,
         interval=interval,
         sources=tuple(sources),
         targets=tuple(columns),
-        cells=_in_order(judged.with_columns(pl.col("pairs", "dropped").fill_null(0)), sources, columns),
+        cells=_in_order(complete.with_columns(pl.col("pairs", "dropped").fill_null(0)), sources, columns),
         pairs=pairs.select(*_CELL, "seed", "value", "against", "change"),
     )
 
@@ -102,9 +102,9 @@ def _targets(results: pl.DataFrame) -> pl.DataFrame:
         .sort("target")
         .collect()
     )
-    torn = found.filter(pl.col("target").is_duplicated())["target"]
-    if len(torn):
-        raise TransferError(f"results on {torn[0]!r} are both minimised and maximised; a target has one direction")
+    both = found.filter(pl.col("target").is_duplicated())["target"]
+    if len(both):
+        raise TransferError(f"results on {both[0]!r} are both minimised and maximised; a target has one direction")
     return found
 
 
@@ -115,7 +115,7 @@ def _scores(results: pl.DataFrame) -> pl.DataFrame:
     return finite.group_by(*_CELL, "seed").agg(value.mean())
 
 
-def _checked(scores: pl.DataFrame, baseline: str) -> list[str]:
+def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
     """The sources but the baseline, by name."""
     found: list[str] = scores["source"].unique().sort().to_list()
     if baseline not in found:
@@ -126,7 +126,7 @@ def _checked(scores: pl.DataFrame, baseline: str) -> list[str]:
     return [source for source in found if source != baseline]
 
 
-def _matched(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.DataFrame:
+def _pair(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.DataFrame:
     """Each seed of each cell with the baseline's value beside it; `met`: whether the baseline was tried with it."""
     is_baseline, value, against = pl.col("source") == baseline, pl.col("value"), pl.col("against")
     known = scores.filter(is_baseline).select("target", "seed", against="value", met=pl.lit(True))
@@ -171,20 +171,20 @@ def _cells(pairs: pl.DataFrame, scores: pl.DataFrame, baseline: str) -> pl.DataF
     )
 
 
-def _judged(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
+def _add_intervals(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
     """Cells with the ends of their intervals and p values."""
     known = cells.filter(pl.col("pairs") > 0)
     low, high = interval.bounds(known)
     columns = {"low": low, "high": high, "p": paired_p(known)}
-    judged = known.with_columns(pl.Series(name, values).fill_nan(None) for name, values in columns.items())
-    judged = judged.with_columns(q=adjusted(pl.col("p")))
-    found = pl.concat([judged, cells.filter(pl.col("pairs") == 0)], how="diagonal")
+    tested = known.with_columns(pl.Series(name, values).fill_nan(None) for name, values in columns.items())
+    tested = tested.with_columns(q=adjust(pl.col("p")))
+    found = pl.concat([tested, cells.filter(pl.col("pairs") == 0)], how="diagonal")
     return found.select(*_CELL, "mean", "low", "high", "pairs", "dropped", "p", "q")
 
 
 def _in_order(cells: pl.DataFrame, sources: Sequence[str], targets: Sequence[str]) -> pl.DataFrame:
-    place = {
+    position = {
         name: pl.col(name).replace_strict(list(order), range(len(order)), return_dtype=pl.Int64)
         for name, order in (("source", sources), ("target", targets))
     }
-    return cells.sort(place["source"], place["target"])
+    return cells.sort(position["source"], position["target"])

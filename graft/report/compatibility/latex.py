@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from graft.report.compatibility import Transfer, caption
-from graft.report.shading import MARK, Cell
-from graft.report.words import plain
+from graft.report.compatibility.cells import MARK, Cell
+from graft.report.compatibility.content import Transfer, caption
+from graft.report.formatting import plain
 from search.analysis.affinity import best_sources
 
 _SPECIAL: Mapping[str, str] = {

@@ -13,9 +13,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from graft.report.compatibility import Transfer
+from graft.report.compatibility.cells import COLOURS, MARK, Cell
+from graft.report.compatibility.content import Transfer
 from graft.report.drawing import INK, SOFT, styled, to_svg
-from graft.report.shading import COLOURS, MARK, Cell
 
 _CELL = (0.72, 0.46)
 """Inches of one cell."""

@@ -1,23 +1,27 @@
-"""What of a summary a figure shows, and in which words."""
+"""What of a study's statistics its figures show, and in which words."""
 
 from __future__ import annotations
 
 import polars as pl
 
-from search.analysis.summary import StudySummary
-
 Series = tuple[str, str]
 """Name and condition of a metric."""
+
+ALL_ZERO = "All metrics are 0 in the best trials."
+"""Why a study has no `drawn_series`."""
 
 _MOST_SERIES = 3
 
 
-def shown(summary: StudySummary) -> list[Series]:
-    """The metrics that figures show: the objective's first, then plain ones, without those that are always 0."""
-    known = summary.statistics.filter(pl.col("kept") == "best")
-    series = known.group_by("name", "condition", maintain_order=True).agg(alive=(pl.col("value") != 0).any())
-    wanted = series.with_row_index("place").filter((pl.col("place") == 0) | (pl.col("condition") == ""))
-    return wanted.filter("alive").select("name", "condition").head(_MOST_SERIES).rows()
+def drawn_series(statistics: pl.DataFrame) -> list[Series]:
+    """The metrics that figures show: the objective's first, then plain ones, without those that are always 0.
+
+    `statistics` are those of all trials, with the objective's metric first.
+    """
+    known = statistics.filter(pl.col("kept") == "best")
+    series = known.group_by("name", "condition", maintain_order=True).agg(varies=(pl.col("value") != 0).any())
+    wanted = series.with_row_index("row").filter((pl.col("row") == 0) | (pl.col("condition") == ""))
+    return wanted.filter("varies").select("name", "condition").head(_MOST_SERIES).rows()
 
 
 def series_label(series: Series) -> str:

@@ -12,7 +12,7 @@ import polars as pl
 from matplotlib.colors import Colormap, to_hex
 
 from graft.report.drawing import INK
-from graft.report.words import MISSING, number
+from graft.report.formatting import MISSING, number
 
 MARK = "*"
 """Stands after a change that is surely not 0: q < SURE."""

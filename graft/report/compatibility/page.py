@@ -11,14 +11,14 @@ import polars as pl
 from matplotlib.colors import to_hex
 
 from graft.report import html
-from graft.report.compatibility import Transfer, conclusions, opening, title
+from graft.report.compatibility.cells import COLOURS, MARK, Cell, change
+from graft.report.compatibility.content import Transfer, conclusions, opening, title
 from graft.report.document import Block, Paragraph, Picture, Table
+from graft.report.formatting import MISSING, number
 from graft.report.learned import HEADING, Learned, Nonlinearity, caption, listed, table
 from graft.report.nonlinearities import svg
-from graft.report.shading import COLOURS, MARK, Cell, change
-from graft.report.words import MISSING, number
 
-_STYLE, _SCRIPT = (Path(__file__).with_name(f"transfer.{ending}") for ending in ("css", "js"))
+_STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{ending}") for ending in ("css", "js"))
 
 _MOST_TRIALS = 200
 """Trials of a cell that its command names."""

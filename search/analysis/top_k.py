@@ -1,4 +1,4 @@
-"""How good the best trials are: the best one, the means of the best 1 % and 10 %, and how sure these means are.
+"""Top-k statistics: the best trial, the means of the best 1 % and 10 %, and how sure these means are.
 
 Legend: *cost* is a metric turned so that less is better; a *cell* is the trials that are ranked against one another; a
 *portion* is a named share of a cell's best trials.
@@ -16,24 +16,23 @@ RAW = "raw"
 FEWEST = 5
 """A mean of fewer trials gets no interval."""
 
-_SURE = 1.96
-"""Standard deviations of a normal 95 % interval."""
+_DEVIATIONS = 1.96
+"""Half a normal 95 % interval, in standard deviations."""
 
 Portions = Mapping[str, int]
 """Name of a portion -> one trial in how many belongs to it; at least one always does. 0 is the best trial alone."""
 
-SUMMARY: Portions = {"best": 0, "best 1 %": 100, "best 10 %": 10}
+PORTIONS: Portions = {"best": 0, "best 1 %": 100, "best 10 %": 10}
 """What paper 003 reports of each ensemble (5.5)."""
 
-FINE: Portions = {"best 0.1 %": 1000, "best 1 %": 100, "best 10 %": 10, "all": 1}
+FINE_PORTIONS: Portions = {"best 0.1 %": 1000, "best 1 %": 100, "best 10 %": 10, "all": 1}
 """The portions of paper 003's Figure 2, and all trials to compare them with."""
-
 
 PORTION = pl.Enum(["best", "best 0.1 %", "best 1 %", "best 10 %", "all"])
 """Sorts from few to many."""
 
 
-def ranked(scores: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
+def rank(scores: pl.DataFrame, cells: Sequence[str]) -> pl.DataFrame:
     """Trials with a cost, with their `rank` in their cell (1 is best) and the number of `trials` of the cell.
 
     Of equally good trials, the earlier ones rank first. Not lazy, as every portion is cut from it: the query planner
@@ -51,23 +50,23 @@ def best_of(trials: pl.DataFrame, portion: str, one_in: int) -> pl.LazyFrame:
     return named.filter(pl.col("rank") <= pl.col("counted"))
 
 
-def tails(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """One row per cell and portion of SUMMARY; cells are the values of `keys` and `variant`.
+def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """One row per cell and portion of PORTIONS; cells are the values of `keys` and `variant`.
 
     `scores` has number, keys, variant, sign (1: less is better, -1: more) and cost = sign * metric. The rows have keys,
     variant, sign, trials, portion, counted, value (mean metric of the portion), margin (half the 95 % interval of that
     mean), raw (the value of the variant `raw`), change = (value - raw) / |raw| and change_margin. Margins are null
     where fewer than FEWEST trials are counted; raw and change where there is nothing to compare with.
 
-    The intervals are normal, from the influence of each trial on the mean of a tail: (edge - cost)+ / counted up to a
-    constant, edge the worst cost inside (Manistre and Hancock, "Variance of the CTE estimator", 2005). Those of a
+    The intervals are normal, from the influence of each trial on the mean of a portion: (edge - cost)+ / counted up to
+    a constant, edge the worst cost inside (Manistre and Hancock, "Variance of the CTE estimator", 2005). Those of a
     change pair the variants of each trial.
     """
-    trials = ranked(scores, [*keys, "variant"])
-    return pl.concat([_tail(best_of(trials, name, one_in), keys) for name, one_in in SUMMARY.items()]).collect()
+    trials = rank(scores, [*keys, "variant"])
+    return pl.concat([_of_portion(best_of(trials, name, one_in), keys) for name, one_in in PORTIONS.items()]).collect()
 
 
-def _tail(trials: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
+def _of_portion(trials: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
     cells, cost, is_raw = [*keys, "variant"], pl.col("cost"), pl.col("variant") == RAW
     pulled = trials.with_columns(pull=(cost.max().over(cells) - cost) / pl.col("counted"))
     raw_pulled = pulled.filter(is_raw).select("number", *keys, raw_pull="pull")
@@ -96,22 +95,22 @@ def _intervals() -> Mapping[str, pl.Expr]:
     comparable, ratio = (pl.col("variant") != RAW) & (raw != 0), value / raw
     variance = (own - 2 * ratio * both + ratio**2 * raw_own) / raw**2
     return {
-        "margin": pl.when(sure).then(_SURE * own.clip(0).sqrt()),
+        "margin": pl.when(sure).then(_DEVIATIONS * own.clip(0).sqrt()),
         "change": pl.when(comparable).then((value - raw) / raw.abs()),
-        "change_margin": pl.when(comparable & sure).then(_SURE * variance.clip(0).sqrt()),
+        "change_margin": pl.when(comparable & sure).then(_DEVIATIONS * variance.clip(0).sqrt()),
     }
 
 
 def mean_margin(column: str) -> pl.Expr:
     """Half the normal 95 % interval of the mean of a column; null for fewer than FEWEST values."""
     values = pl.col(column)
-    return pl.when(values.count() >= FEWEST).then(_SURE * values.std() / values.count().sqrt())
+    return pl.when(values.count() >= FEWEST).then(_DEVIATIONS * values.std() / values.count().sqrt())
 
 
 def median_interval(column: str) -> Mapping[str, pl.Expr]:
     """`median`, `low`, `high` of a column: the 95 % interval between order statistics; null for fewer than 6 values."""
     values, count = pl.col(column).drop_nulls(), pl.col(column).count()
-    reach = _SURE * count.sqrt() / 2
+    reach = _DEVIATIONS * count.sqrt() / 2
     first = (count / 2 - reach).round().clip(1).cast(pl.Int64) - 1
     last = (1 + count / 2 + reach).round().clip(1, count).cast(pl.Int64) - 1
     return {

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from graft.files import OutputError, writing
-from graft.report import heatmap, latex, markdown, transfer_html
-from graft.report.compatibility import Transfer, caption, conclusions, opening, title
+from graft.report import markdown
+from graft.report.compatibility import heatmap, latex, page
+from graft.report.compatibility.content import Transfer, caption, conclusions, opening, title
 from graft.report.document import Block, Document, Heading, Picture, Table
 from graft.report.learned import HEADING, Learned, table
 
@@ -57,7 +58,7 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 
 _WRITERS: Mapping[str, Callable[[Transfer, Learned | None, Path], object]] = {
-    ".html": transfer_html.write,
+    ".html": page.write,
     ".md": _markdown,
     ".tex": _latex,
     ".csv": lambda transfer, _, path: transfer.matrix.cells.write_csv(path),

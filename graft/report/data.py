@@ -1,0 +1,103 @@
+"""What the sections of a study's report ask for: the study's frames, and the scores and statistics that many share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from search.analysis.groups import group_statistics, list_groups
+from search.analysis.scores import Claim, order_metrics, score, study_statistics
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StudyData:
+    """One study. What is read or computed is so when a section first asks for it, and once.
+
+    Only finished and pruned trials count, those that have an objective, except in `trials`.
+    """
+
+    study: Mapping[str, Any]
+    """Its row of the table `studies`."""
+    load_trials: Callable[[], pl.DataFrame]
+    load_metrics: Callable[[], pl.DataFrame]
+    load_lane_steps: Callable[[], tuple[int, int]]
+    claims: Sequence[Claim] = ()
+    """Metrics that a section keeps to itself."""
+
+    @cached_property
+    def trials(self) -> pl.DataFrame:
+        """All trials, as storage gives them, by number; of each group, only the first trial need have its `config`."""
+        return self.load_trials()
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """All metrics, as storage gives them, in the order of steps."""
+        return self.load_metrics()
+
+    @cached_property
+    def lane_steps(self) -> tuple[int, int]:
+        """Steps that lanes made, and what they would have been with no lane free; the second is 0 where unknown."""
+        return self.load_lane_steps()
+
+    @cached_property
+    def ended(self) -> pl.DataFrame:
+        """The trials with an objective."""
+        return self.trials.filter(pl.col("objective").is_not_null())
+
+    @property
+    def metric(self) -> str:
+        """The objective's metric."""
+        return str(self.study["objective"]).split("/", 2)[0]
+
+    @property
+    def condition(self) -> str:
+        """The objective's condition, without what a section claims of it; empty for the validation set."""
+        _, *rest = str(self.study["objective"]).split("/", 2)
+        condition = rest[1] if len(rest) > 1 else ""
+        for claim in self.claims:
+            condition = claim.rest_of(condition)
+        return condition
+
+    def claimed(self, claim: Claim) -> pl.DataFrame:
+        """The metrics that this claim holds, and no other one does."""
+        others = [other.rows for other in self.claims if other is not claim]
+        return self.metrics.filter(claim.rows, ~pl.any_horizontal(pl.lit(False), *others))
+
+    def score(self, metrics: pl.DataFrame) -> pl.DataFrame:
+        """The scores of some metrics (search.analysis.scores.score)."""
+        return score(metrics, self.ended, self.metric, self.study["direction"])
+
+    @cached_property
+    def scores(self) -> pl.DataFrame:
+        """The scores of all metrics that no section claims."""
+        claimed = [claim.rows for claim in self.claims]
+        return self.score(self.metrics.filter(~pl.any_horizontal(pl.lit(False), *claimed)))
+
+    @cached_property
+    def objective_scores(self) -> pl.DataFrame:
+        """The scores of the objective's metric and condition, all variants."""
+        return self.scores.filter((pl.col("name") == self.metric) & (pl.col("condition") == self.condition))
+
+    @cached_property
+    def order(self) -> pl.DataFrame:
+        """The order of metrics and variants in tables (search.analysis.scores.order_metrics)."""
+        return order_metrics(self.scores, self.metric, self.condition)
+
+    @cached_property
+    def statistics(self) -> pl.DataFrame:
+        """The top-k statistics of all trials (search.analysis.scores.study_statistics)."""
+        return study_statistics(self.scores, self.order)
+
+    @cached_property
+    def groups(self) -> pl.DataFrame:
+        """The groups of trials with their sizes (search.analysis.groups.list_groups)."""
+        return list_groups(self.ended)
+
+    @cached_property
+    def group_statistics(self) -> pl.DataFrame:
+        """The top-k statistics of each group (search.analysis.groups.group_statistics)."""
+        return group_statistics(self.scores, self.groups, self.order)

@@ -1,0 +1,79 @@
+"""The sections of a study's report: one file each, which says what it needs, when it applies and what it shows.
+
+A section asks its StudyData for the frames that it needs, and has its numbers computed by functions of search.analysis.
+What it knows of a task, a model or a paper stands in its file alone: the report collects the sections that apply, in
+the order of their parts, and numbers their figures.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from graft.report.data import StudyData
+from graft.report.document import Block, Paragraph
+from search.analysis.scores import Claim
+
+
+class Part(IntEnum):
+    """The parts of a report, in their order."""
+
+    RESULTS = 0
+    """What the study found, in tables."""
+    FIGURES = 1
+    DETAILS = 2
+    """Long tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureNumbers:
+    """The numbers of a report's figures."""
+
+    own: int
+    """Of the section's first figure; the next ones follow it."""
+    sections: Mapping[str, int]
+    """Name of a section that applies -> the number of its first figure, so that a text may refer to it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Section(ABC):
+    """One section of the report of one study."""
+
+    data: StudyData
+
+    part: ClassVar[Part]
+    order: ClassVar[int]
+    """Its place among the sections of its part, low ones first."""
+    figure_count: ClassVar[int] = 0
+    """Figure numbers that it takes, whether or not it applies or draws them all: the figures of all studies have the
+    same numbers. The last section with figures may draw more."""
+    claim: ClassVar[Claim | None] = None
+    """Metrics that are this section's alone, and are in no other table or figure."""
+    notes: ClassVar[Sequence[str]] = ()
+    """How its numbers are made, for the end of the report."""
+
+    @property
+    def applies(self) -> bool:
+        """Whether the study has what it needs; it is asked only of studies in which a trial has a result."""
+        return True
+
+    @property
+    def title(self) -> str | None:
+        """Its heading, if it has one of its own."""
+        return None
+
+    def findings(self) -> Iterable[str]:
+        """What it found, in sentences for the beginning of the report."""
+        return ()
+
+    @abstractmethod
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        """What it shows below its heading."""
+
+
+def left_out(figures: str, reason: str) -> Paragraph:
+    """What stands in place of figures that cannot be drawn."""
+    return Paragraph(text=f"Left out: {figures}. {reason}")

@@ -1,0 +1,83 @@
+"""Averages from one training run, a cell for each pair of powers of EMA and BEMA (paper 003, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, final
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from graft.report.document import Block, Picture
+from graft.report.drawing import INK, styled, to_svg
+from graft.report.formatting import number, percent, percent_with_margin
+from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.averaging_grid import CONDITIONS, compare_powers
+from search.analysis.scores import Claim
+
+_CLAIM = Claim(conditions=CONDITIONS)
+_CELL = (0.62, 0.36)
+"""Inches."""
+_PLAIN = "EMA"
+
+
+@final
+class AveragingGrid(Section):
+    """The change of the objective's metric against raw parameters, for studies with `averaging: bema_grid`."""
+
+    part = Part.FIGURES
+    order = 40
+    figure_count = 1
+    claim = _CLAIM
+
+    @cached_property
+    def powers(self) -> pl.DataFrame:
+        """A row for each pair of powers (search.analysis.averaging_grid)."""
+        scores = self.data.score(self.data.claimed(_CLAIM))
+        return compare_powers(scores, self.data.scores, self.data.metric, self.data.condition)
+
+    @property
+    def applies(self) -> bool:
+        return not self.powers.is_empty()
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        minimize = self.data.study["direction"] == "minimize"
+        most: Any = self.powers["trials"].max()
+        caption = (
+            f"Averages from one training run: the change of the mean {self.data.metric} over {number(most)} trials, "
+            f"each with its last validation, against the raw parameters ({number(self.powers['raw'][0])}), for EMA "
+            "power κ and BEMA power η (paper 003, section 6)."
+        )
+        best = self.powers.drop_nulls("change").sort("change", descending=not minimize).head(1)
+        for row in best.iter_rows(named=True):
+            eta = "" if row["eta"] is None else f", η = {row['eta']:g}"
+            change = percent_with_margin(row["change"], row["margin"])
+            caption += f" The {'lowest' if minimize else 'highest'} is κ = {row['kappa']:g}{eta}: {change}."
+        yield Picture(number=figures.own, caption=caption, svg=_draw(self.powers, figures.own))
+
+
+def _draw(powers: pl.DataFrame, number: int) -> str:
+    """The change of the mean for each kappa (rows) and eta (columns).
+
+    Colours only set apart less from more: whether that is better, the sign tells with the direction of the study.
+    """
+    kappas = powers["kappa"].unique().sort().to_list()
+    etas = [*powers["eta"].drop_nulls().unique().sort().to_list(), None]
+    cells = {(kappa, eta): change for kappa, eta, change in powers.select("kappa", "eta", "change").rows()}
+    most = max([abs(change) for change in cells.values() if change is not None], default=0) or 1
+    with styled():
+        figure = Figure(figsize=(len(etas) * _CELL[0] + 1, len(kappas) * _CELL[1] + 1), layout="constrained")
+        axes = figure.subplots()
+        values = [[cells.get((kappa, eta)) for eta in etas] for kappa in kappas]
+        shades = [[float("nan") if value is None else value for value in row] for row in values]
+        axes.imshow(shades, cmap="PuOr_r", vmin=-most, vmax=most, aspect="auto", origin="lower")
+        for row, changes in enumerate(values):
+            for column, change in enumerate(changes):
+                ink = "white" if change is not None and abs(change) > 0.65 * most else INK
+                axes.text(column, row, percent(change), ha="center", va="center", fontsize=7.5, color=ink)
+        axes.grid(visible=False)
+        axes.set_xticks(range(len(etas)), [_PLAIN if eta is None else f"{eta:g}" for eta in etas])
+        axes.set_yticks(range(len(kappas)), [f"{kappa:g}" for kappa in kappas])
+        axes.set(xlabel="BEMA power η", ylabel="EMA power κ")
+        return to_svg(figure, f"figure{number}")

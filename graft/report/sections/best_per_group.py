@@ -1,0 +1,160 @@
+"""The best metrics of each group against the generalisation gap, as in Figure 1 of paper 003, or group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import final
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from graft.report.document import Block, Picture
+from graft.report.drawing import (
+    dodges,
+    fit_scale,
+    grid,
+    key,
+    label_doublings,
+    legend,
+    look,
+    on_doublings,
+    styled,
+    to_svg,
+)
+from graft.report.sections import FigureNumbers, Part, Section, left_out
+from graft.report.sections._set_complement import measure
+from graft.report.series import (
+    ALL_ZERO,
+    Series,
+    drawn_series,
+    is_series,
+    portion_title,
+    portions_of,
+    series_label,
+    variants_of,
+)
+from search.analysis.groups import trend
+
+_MOST_MARKS = 2000
+"""Points of a panel beyond which they are an image within the figure."""
+_WHAT = "the best metrics per group"
+
+
+@final
+class BestPerGroup(Section):
+    """A row of panels for each metric, a column for each portion of the trials."""
+
+    part = Part.FIGURES
+    order = 10
+    figure_count = 1
+
+    @cached_property
+    def statistics(self) -> pl.DataFrame:
+        """The top-k statistics of each group, with its gap."""
+        gaps = measure(self.data.groups).select("group_number", "gap")
+        return self.data.group_statistics.join(gaps, on="group_number", maintain_order="left")
+
+    @cached_property
+    def medians(self) -> pl.DataFrame:
+        """Over groups of like gap (search.analysis.groups.trend)."""
+        return trend(self.statistics, "gap")
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        groups, series = self.data.groups, drawn_series(self.data.statistics)
+        if groups.height < 2:
+            reason = "The trials form one group" if groups.height else "No group has several trials"
+            yield left_out(
+                f"Figure {figures.own}, {_WHAT}",
+                f"{reason}; Figure {figures.sections['distribution']} shows them all.",
+            )
+            return
+        if not series:
+            yield left_out(f"Figure {figures.own}, {_WHAT}", ALL_ZERO)
+            return
+        medians = self.medians if self.medians["gap"].n_unique() > 1 else None
+        if medians is not None:
+            words = (
+                "; lines join the medians over groups of gap 0, 1–2, 3–6, 7–14 and so on, thick bars their 95 % "
+                "intervals"
+            )
+        else:
+            words = ", in each panel in the order of their raw values"
+        caption = (
+            "Best metrics per group: the best trial and the means of the best portions of each group. Points are "
+            f"groups{words}."
+        )
+        yield Picture(number=figures.own, caption=caption, svg=_draw(self.statistics, medians, series, figures.own))
+
+
+def _draw(statistics: pl.DataFrame, medians: pl.DataFrame | None, series: Sequence[Series], number: int) -> str:
+    """The figure; without medians over groups of like gap, groups stand in the order of their values."""
+    portions = portions_of(statistics)
+    with styled():
+        figure, panels = grid(len(series), len(portions))
+        for row, one in enumerate(series):
+            values = statistics.filter(is_series(one), pl.col("portion").is_in(portions))
+            for column, portion in enumerate(portions):
+                axes = panels[row, column]
+                cells = values.filter(pl.col("portion") == portion)
+                if medians is None:
+                    _draw_in_order(axes, cells)
+                else:
+                    _draw_by_gap(axes, cells, medians.filter(is_series(one), pl.col("portion") == portion))
+                if row == 0:
+                    axes.set_title(portion_title(portion, portions[portion]))
+            panels[row, 0].set_ylabel(series_label(one))
+            fit_scale(panels[row, 0], values["value"].to_list())
+        for axes in panels[-1]:
+            axes.set_xlabel("groups, from good to bad" if medians is None else "generalisation gap")
+        legend(figure, [key(variant) for variant in variants_of(statistics)])
+        return to_svg(figure, f"figure{number}")
+
+
+def _draw_by_gap(axes: Axes, cells: pl.DataFrame, medians: pl.DataFrame) -> None:
+    variants = variants_of(cells)
+    few = cells.height <= 24
+    for variant, shift in zip(variants, dodges(len(variants)), strict=True):
+        seen = look(variant)
+        own = cells.filter(pl.col("variant") == variant)
+        xs = [
+            on_doublings(gap) + shift + 0.1 * ((number * 0.618) % 1 - 0.5)  # groups of one gap beside one another
+            for gap, number in own.select("gap", "group_number").iter_rows()
+        ]
+        axes.scatter(
+            xs,
+            own["value"].to_list(),
+            s=34 if few else 12,
+            alpha=0.9 if few else 0.35,
+            color=seen.colour,
+            marker=seen.marker,
+            linewidths=0,
+            rasterized=own.height > _MOST_MARKS,
+        )
+        _draw_medians(axes, medians.filter(pl.col("variant") == variant), seen.colour, shift)
+    label_doublings(axes.xaxis, max(cells["gap"].to_list()))
+
+
+def _draw_medians(axes: Axes, medians: pl.DataFrame, colour: str, shift: float) -> None:
+    xs = [on_doublings(gap) + shift for gap in medians["gap"]]
+    axes.plot(xs, medians["median"].to_list(), color=colour, linewidth=1.8, zorder=3)
+    known = medians.with_columns(x=pl.Series(xs, dtype=pl.Float64)).drop_nulls("low")
+    axes.vlines(known["x"].to_list(), known["low"].to_list(), known["high"].to_list(), color=colour, linewidth=3)
+
+
+def _draw_in_order(axes: Axes, cells: pl.DataFrame) -> None:
+    first = variants_of(cells)[0]
+    ranking = cells.filter(pl.col("variant") == first).sort(pl.col("value") * pl.col("sign"))["group_number"].to_list()
+    position = {number: index for index, number in enumerate(ranking, 1)}
+    for variant in variants_of(cells):
+        seen = look(variant)
+        own = cells.filter(pl.col("variant") == variant, pl.col("group_number").is_in(ranking))
+        axes.scatter(
+            [position[number] for number in own["group_number"]],
+            own["value"].to_list(),
+            s=34 if len(ranking) <= 24 else 12,
+            color=seen.colour,
+            marker=seen.marker,
+            linewidths=0,
+            rasterized=own.height > _MOST_MARKS,
+        )

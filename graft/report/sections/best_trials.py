@@ -1,0 +1,45 @@
+"""The best trials and their sampled parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from graft.report.document import Block, Paragraph, Table
+from graft.report.formatting import number, parameter
+from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.trials import best_trials, compare_parameters
+
+
+@final
+class BestTrials(Section):
+    """A column for each of the ten best trials, and what is the same in all of them."""
+
+    part = Part.RESULTS
+    order = 10
+
+    @property
+    def title(self) -> str:
+        return "Best trials"
+
+    def findings(self) -> Iterable[str]:
+        best = best_trials(self.data.ended, self.data.study["direction"], 1).row(0, named=True)
+        yield f"The best trial is {best['number']}, with {self.data.study['objective']} = {number(best['objective'])}."
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        study = self.data.study
+        best = best_trials(self.data.ended, study["direction"])
+        parameters = compare_parameters(best["params"])
+        rows = [
+            [study["objective"], *map(number, best["objective"])],
+            ["group", *map(str, best["group_number"])],
+            ["state", *best["state"]],
+            ["steps", *map(number, best["steps"])],
+            *([path, *map(parameter, values)] for path, values in parameters.varying.items()),
+        ]
+        several = f"The {best.height} best trials and their sampled parameters"
+        caption = several if best.height > 1 else "The only trial"
+        yield Table(caption=caption, header=["Trial", *map(str, best["number"])], rows=rows)
+        if parameters.shared:
+            pairs = ", ".join(f"{path} = {parameter(value)}" for path, value in parameters.shared.items())
+            yield Paragraph(text=f"The same in all of them: {pairs}.")

@@ -1,0 +1,84 @@
+"""Maps of the objective's metric over conditions of two numbers, such as the length and the spread of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import final
+
+import polars as pl
+from matplotlib.figure import Figure
+
+from graft.report.document import Block, Picture
+from graft.report.drawing import INK, styled, to_svg
+from graft.report.formatting import number as written
+from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.condition_maps import map_conditions
+
+_PANELS = "model.scorer"
+"""The parameter whose values have a panel each."""
+_CELL = (0.5, 0.3)
+"""Inches."""
+_MOST_NUMBERS = 12
+"""Values along an axis up to which cells have their numbers written in them."""
+
+
+@final
+class ConditionMaps(Section):
+    """A figure for each two numbers of conditions, a panel for each scorer."""
+
+    part = Part.FIGURES
+    order = 50
+    figure_count = 1
+
+    @cached_property
+    def means(self) -> pl.DataFrame:
+        """A row for each cell (search.analysis.condition_maps)."""
+        return map_conditions(self.data.scores, self.data.ended, self.data.metric, by=_PANELS)
+
+    @property
+    def applies(self) -> bool:
+        return not self.means.is_empty()
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        pairs = self.means.group_by("across", "up", maintain_order=True)
+        for number, ((across, up), cells) in enumerate(pairs, figures.own):
+            caption = (
+                f"{self.data.metric} by {across} and {up}: means over trials, raw parameters, each with its last "
+                "validation"
+            )
+            panels = ", a panel for each scorer." if cells["panel"].n_unique() > 1 else "."
+            yield Picture(number=number, caption=caption + panels, svg=_draw(cells, number))
+
+
+def _draw(cells: pl.DataFrame, number: int) -> str:
+    """One pair of numbers, all panels with one scale of colours."""
+    across, up = cells.row(0, named=True)["across"], cells.row(0, named=True)["up"]
+    xs, ys = (cells[name].unique().sort().to_list() for name in ("x", "y"))
+    titles = cells["panel"].unique().sort().to_list()
+    values = cells["value"].drop_nulls().to_list()
+    low, high = min(values), max(values)
+    small = max(len(xs), len(ys)) <= _MOST_NUMBERS
+    width = max(2.2, len(xs) * (_CELL[0] if small else 0.12) + 0.8)
+    with styled():
+        size = (width * len(titles) + 0.8, max(1.8, len(ys) * (_CELL[1] if small else 0.1) + 1))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(1, len(titles), squeeze=False, sharey=True)[0]
+        for axes, title in zip(panels, titles, strict=True):
+            known = {(x, y): value for x, y, value in cells.filter(panel=title).select("x", "y", "value").rows()}
+            rows = [[known.get((x, y)) for x in xs] for y in ys]
+            shades = [[float("nan") if value is None else value for value in row] for row in rows]
+            axes.imshow(shades, cmap="cividis", vmin=low, vmax=high, aspect="auto", origin="lower")
+            for row, found in enumerate(rows if small else []):
+                for column, value in enumerate(found):
+                    bright = value is not None and high > low and (value - low) / (high - low) > 0.6
+                    ink = INK if bright else "white"
+                    axes.text(column, row, written(value), ha="center", va="center", fontsize=7, color=ink)
+            axes.grid(visible=False)
+            every = max(1, len(xs) // 6), max(1, len(ys) // 6)
+            axes.set_xticks(range(0, len(xs), every[0]), [f"{x:g}" for x in xs[:: every[0]]])
+            axes.set_yticks(range(0, len(ys), every[1]), [f"{y:g}" for y in ys[:: every[1]]])
+            axes.set(xlabel=across, title=title)
+        panels[0].set_ylabel(up)
+        figure.colorbar(panels[0].images[0], ax=panels)
+        return to_svg(figure, f"figure{number}")

@@ -1,0 +1,45 @@
+"""Diagnostics of attention, which are neither good nor bad: their means, and no ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import final
+
+import polars as pl
+
+from graft.families import diagnostic_names
+from graft.report.document import Block, Table
+from graft.report.formatting import number
+from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.series import series_label
+from search.analysis.scores import Claim, mean_last
+
+_CLAIM = Claim(names=diagnostic_names())
+
+
+@final
+class Diagnostics(Section):
+    """The mean of each diagnostic over trials."""
+
+    part = Part.RESULTS
+    order = 40
+    claim = _CLAIM
+
+    @cached_property
+    def means(self) -> pl.DataFrame:
+        """name, condition, variant, trials, value: means of the last validations."""
+        return mean_last(self.data.claimed(_CLAIM), self.data.ended)
+
+    @property
+    def applies(self) -> bool:
+        return not self.means.is_empty()
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        rows = [
+            [series_label((name, condition)), variant, number(trials), number(value)]
+            for name, condition, variant, trials, value in self.means.rows()
+        ]
+        caption = "Diagnostics of attention, each trial with its last validation"
+        header = ["Diagnostic", "Variant", "Trials", "Mean"]
+        yield Table(caption=caption, header=header, rows=rows, labels=2, folded=len(rows) > 12)

@@ -1,0 +1,61 @@
+"""The distribution of all trials: which share of them is at least as good as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import final
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from graft.report.document import Block, Picture
+from graft.report.drawing import grid, key, label_decades, label_percents, legend, look, styled, to_svg
+from graft.report.sections import FigureNumbers, Part, Section, left_out
+from graft.report.series import ALL_ZERO, Series, drawn_series, is_series, series_label, variants_of
+from search.analysis.scores import distribution
+
+
+@final
+class Distribution(Section):
+    """A panel for each metric, a line for each variant."""
+
+    part = Part.FIGURES
+    order = 30
+    figure_count = 1
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        series = drawn_series(self.data.statistics)
+        if not series:
+            yield left_out(f"Figure {figures.own}, the distribution of all trials", ALL_ZERO)
+            return
+        caption = (
+            "All trials, each with its best validation: the share that is at least as good as the value below. "
+            "Where a line crosses 1 % is the threshold of the best 1 %."
+        )
+        svg = _draw(distribution(self.data.scores), series, figures.own)
+        yield Picture(number=figures.own, caption=caption, svg=svg)
+
+
+def _draw(shares: pl.DataFrame, series: Sequence[Series], number: int) -> str:
+    with styled():
+        figure, panels = grid(1, len(series))
+        for axes, one in zip(panels[0], series, strict=True):
+            cells = shares.filter(is_series(one))
+            for variant in variants_of(cells):
+                own, seen = cells.filter(pl.col("variant") == variant), look(variant)
+                axes.step(
+                    own["value"].to_list(), own["share"].to_list(), color=seen.colour, linewidth=1.8, where="post"
+                )
+            axes.set_xlabel(series_label(one))
+            _fit_values(axes, cells["value"].to_list())
+        panels[0, 0].set_yscale("log")
+        panels[0, 0].set_ylabel("share of trials at least as good")
+        label_percents(panels[0, 0].yaxis)
+        legend(figure, [key(variant) for variant in variants_of(shares)])
+        return to_svg(figure, f"figure{number}")
+
+
+def _fit_values(axes: Axes, values: Sequence[float]) -> None:
+    if min(values) > 0 and max(values) > 10 * min(values):
+        axes.set_xscale("log")
+        label_decades(axes.xaxis, max(values) / min(values))

@@ -1,0 +1,58 @@
+"""The groups of a study, their sizes and their best trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from graft.report.document import Block, Paragraph, Table
+from graft.report.formatting import MISSING, number
+from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections._set_complement import measure
+
+_MOST_GROUPS = 300
+
+
+@final
+class Groups(Section):
+    """A row for each group."""
+
+    part = Part.DETAILS
+    order = 10
+
+    @property
+    def applies(self) -> bool:
+        return self.data.groups.height >= 2
+
+    @property
+    def title(self) -> str:
+        return "Groups"
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        every = measure(self.data.groups)
+        groups = every.head(_MOST_GROUPS)
+        if groups.height < every.height:
+            yield Paragraph(text=f"The table has the first {_MOST_GROUPS} of {number(every.height)} groups.")
+        sizes = [name for name in groups.columns[1:] if groups[name].null_count() < groups.height]
+        labels, cells = self._statistics()
+        rows = [
+            [
+                str(group["group_number"]),
+                *(number(group[name]) for name in sizes),
+                *cells.get(group["group_number"], []),
+            ]
+            for group in groups.iter_rows(named=True)
+        ]
+        header = ["group", *(name.replace("_", " ") for name in sizes), *labels]
+        yield Table(caption=f"{groups.height} groups", header=header, rows=rows, folded=groups.height > 12)
+
+    def _statistics(self) -> tuple[list[str], dict[int, list[str]]]:
+        """The statistics of the objective's metric: labels of the columns, group -> cells."""
+        statistics = self.data.group_statistics
+        own = statistics.join(statistics.head(1), on=["name", "condition"], how="semi", maintain_order="left")
+        columns = own.select("variant", "portion").unique(maintain_order=True).rows()
+        labels = [f"{own['name'][0]} {variant} {portion}" for variant, portion in columns]
+        cells: dict[int, dict[tuple[str, str], str]] = {}
+        for row in own.iter_rows(named=True):
+            cells.setdefault(row["group_number"], {})[row["variant"], row["portion"]] = number(row["value"])
+        return labels, {group: [known.get(column, MISSING) for column in columns] for group, known in cells.items()}

@@ -1,0 +1,51 @@
+"""The same weights with the scorer of training and with that of validation, for models that are validated with both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import final
+
+import polars as pl
+
+from graft.report.document import Block, Table
+from graft.report.formatting import MISSING, number
+from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.series import series_label
+from search.analysis.trained_scorer import compare_with_trained
+
+
+@final
+class TrainedScorer(Section):
+    """What the other scorer changes, paired by trial."""
+
+    part = Part.RESULTS
+    order = 30
+
+    @cached_property
+    def comparison(self) -> pl.DataFrame:
+        """A row for each metric that trials have with both scorers (search.analysis.trained_scorer)."""
+        return compare_with_trained(self.data.scores)
+
+    @property
+    def applies(self) -> bool:
+        return not self.comparison.is_empty()
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        rows = [
+            [
+                series_label((row["name"], row["condition"])),
+                row["variant"],
+                number(row["pairs"]),
+                *map(number, (row["trained"], row["value"], row["mean"])),
+                MISSING if row["pairs"] < 2 else f"{number(row['low'])} to {number(row['high'])}",
+                MISSING if row["pairs"] < 2 else number(row["p"]),
+            ]
+            for row in self.comparison.iter_rows(named=True)
+        ]
+        caption = (
+            "The same weights with the scorer of training and with that of validation, last validations, paired by "
+            "trial"
+        )
+        header = ["Metric", "Variant", "Trials", "As trained", "As validated", "Change", "95 % interval", "p"]
+        yield Table(caption=caption, header=header, rows=rows, labels=2, folded=len(rows) > 24)

@@ -1,0 +1,43 @@
+"""The trials of a study: how many are in which state, which are best, and what their parameters have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+import polars as pl
+
+from spaces.records import Scalar, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """The sampled parameters of some trials."""
+
+    varying: Mapping[str, tuple[Scalar | None, ...]]
+    """Parameter -> its value in each of the trials; None where a trial does not have it."""
+    shared: Mapping[str, Scalar]
+    """Parameters of one value in all of them; of a single trial, all vary."""
+
+
+def count_states(trials: pl.DataFrame) -> dict[State, int]:
+    """Trials in each state that occurs, in the order of a trial's life."""
+    counted = dict(trials["state"].value_counts().iter_rows())
+    return {state: counted[state] for state in get_args(State) if state in counted}
+
+
+def best_trials(ended: pl.DataFrame, direction: str, top: int = 10) -> pl.DataFrame:
+    """The rows of the best trials, best first; of equally good ones the earlier ones."""
+    return ended.sort("objective", "number", descending=[direction == "maximize", False]).head(top)
+
+
+def compare_parameters(params: pl.Series) -> Parameters:
+    """What differs between trials and what does not, from their `params` as JSON."""
+    decoded: list[dict[str, Scalar]] = [json.loads(text) for text in params]
+    paths = dict.fromkeys(path for each in decoded for path in each)
+    rows = {path: tuple(each.get(path) for each in decoded) for path in paths}
+    same = {path: values[0] for path, values in rows.items() if len(values) > 1 and len(set(values)) == 1}
+    shared = {path: value for path, value in same.items() if value is not None}
+    return Parameters(varying={path: values for path, values in rows.items() if path not in shared}, shared=shared)
