@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.generators.tables import code, prose, table
-from graft.families import listed_families
+from graft.families import families_by_folder
 from spaces import plugins
 from spaces.plugins.rules import REQUIRED
 
@@ -18,22 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 def pages() -> Mapping[str, str]:
     """`index.md`, which lists all, and a page for each family by the name of its folder."""
-    families = _families()
+    families = families_by_folder()
     return {"index.md": _index(families)} | {f"{name}.md": _page(name, family) for name, family in families.items()}
-
-
-def _families() -> Mapping[str, type]:
-    """Folder -> family: those that a space names, and those of their members' parts."""
-    found: dict[str, type] = {}
-    waiting: list[type] = list(listed_families())
-    while waiting:
-        family = waiting.pop(0)
-        folder = family.__module__.rpartition(".")[2]
-        if folder not in found:
-            found[folder] = family
-            members = [plugins.load(family, name) for name in plugins.names(family)]
-            waiting += [rule.family for member in members for rule in plugins.rules(member).values() if rule.family]
-    return found
 
 
 def _index(families: Mapping[str, type]) -> str:
