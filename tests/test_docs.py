@@ -207,6 +207,11 @@ def test_links_lead_to_files(page: str) -> None:
         assert "://" in target or (folder / target).exists(), f"{page}: {target}"
 
 
+def test_the_scorer_that_is_shown_is_the_one_in_its_file() -> None:
+    [shown] = re.findall(r"```python\n(.*?)```", text_of("how-to/plug-in.md"), flags=re.DOTALL)
+    assert (ROOT / "workers/networks/scorers/softmax.py").read_text().endswith(shown)
+
+
 def test_files_that_are_named_exist() -> None:
     ours = r"`((?:cli|docs|graft|search|spaces|storage|tests|workers)/[\w./-]*)`"
     named = {(page, path) for page in WRITTEN if page not in HISTORY for path in re.findall(ours, text_of(page))}
