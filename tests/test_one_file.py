@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from spaces import plugins
+from tests.plug_ins import FAMILIES
 from tests.search_spaces import PLAIN, bowl, search_once, space
-from tests.test_contracts import FAMILIES
 from tests.test_pack import assert_equal_to_the_bit
 from tests.trials import config, trial
 

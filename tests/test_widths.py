@@ -218,7 +218,7 @@ def test_a_folder_that_cannot_be_written_is_no_error_and_this_process_still_know
 def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path):
     path = tmp_path / "widths.json"
     RateFile(path).add("theirs", 2, 1.0)
-    remembered, done = RateFile(path), threading.Event()
+    rate_file, done = RateFile(path), threading.Event()
 
     def write() -> None:
         for width in range(2, 200):

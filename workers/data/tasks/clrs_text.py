@@ -167,6 +167,6 @@ def _most_frequent(task: ClrsText) -> float:
     batch = task.validation(streams, 1024)
     answers = batch["targets"][0].masked_fill(~batch["wanted"][0], task.padding)
     starts = batch["wanted"][0].int().argmax(-1, keepdim=True)
-    place = (torch.arange(answers.shape[-1]) + starts) % answers.shape[-1]
+    index = (torch.arange(answers.shape[-1]) + starts) % answers.shape[-1]
     _, counts = answers.gather(-1, index).unique(dim=0, return_counts=True)
     return float(counts.max()) / len(answers)
