@@ -152,9 +152,9 @@ def _plans(trials: Sequence[Trial], placement: Placement, total_steps: float, us
     reason = f"{said}; others are tried as soon as 2 % of the time trained pays for it"
     plans = [plan(trial, usual, reason) for trial in trials]
     finder = FoundWidths(device=device)
-    finder.trained(total_steps / max(plan.rate for plan in plans))
+    finder.add_training_time(total_steps / max(plan.rate for plan in plans))
     finder.explore(trials[0])
-    found = [(trial, finder.found(trial), finder.rates(trial)) for trial in trials]
+    found = [(trial, finder.find(trial), finder.rates(trial)) for trial in trials]
     return [
         plan(trial, width, _because(rates)) if width else usually
         for (trial, width, rates), usually in zip(found, plans, strict=True)

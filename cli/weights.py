@@ -80,11 +80,11 @@ def refit(
 
     Example: search refit quick-max-retrieval 0 --condition items=256
     """
-    from workers.engine.replay import refitted
+    from workers.engine.replay import refit_temperature
 
     trial, steps, place = _stored(study, number, storage, device)
     with training_bar(number, steps) as watch:
-        found = refitted(trial, condition=condition, steps=steps, device=place, watch=watch)
+        found = refit_temperature(trial, condition=condition, steps=steps, device=place, watch=watch)
     show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in found.items()) + "}")
 
 

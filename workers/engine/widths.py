@@ -82,11 +82,11 @@ class FoundWidths:
     _cost: dict[str, float] = field(default_factory=dict[str, float])
     """Key -> seconds that the last width took to try."""
 
-    def trained(self, seconds: float) -> None:
+    def add_training_time(self, seconds: float) -> None:
         """So long was trained: a fiftieth of it may go into trying widths."""
         self._purse += PAID * seconds
 
-    def found(self, trial: Trial) -> int | None:
+    def find(self, trial: Trial) -> int | None:
         """The width for trials of this structure, from 2; None while it is not known. May try one width first."""
         key = self._key(trial)
         if key not in self._known:
@@ -104,7 +104,7 @@ class FoundWidths:
     def explore(self, trial: Trial) -> None:
         """Try widths for this structure until its own is found, or no more can be paid for."""
         before = -1
-        while self.found(trial) is None and len(self.rates(trial)) > before:
+        while self.find(trial) is None and len(self.rates(trial)) > before:
             before = len(self.rates(trial))
 
     def rates(self, trial: Trial) -> Rates:

@@ -15,7 +15,7 @@ from spaces.plugins.fields import knob, size, text
 from spaces.records import Scalar
 from workers.data.tasks import Batch, VectorTask
 from workers.numerics.randomness import Streams
-from workers.numerics.temperature import Prompts, error_curve, fitted
+from workers.numerics.temperature import Prompts, error_curve, minimize_error
 
 VANISHING = 1e-9
 """The least ridge penalty, as a part of the mean sum of squares of a coordinate over the pairs."""
@@ -136,7 +136,7 @@ class LinearRegression(VectorTask):
             name: ((inputs[..., -1, :] * weights).sum(-1) - labels[..., -1]).square()
             for name, weights in _predictors(truth, inputs, labels).items()
         }
-        curve = error_curve(*fitted(own), truth)
+        curve = error_curve(*minimize_error(own), truth)
         constants = {
             "closed_form_error": curve.at(1.0),
             "closed_form_optimum": curve.at(curve.optimum),

@@ -23,13 +23,13 @@ _SLACK = 1.25
 _SPARE = 16
 
 
-def kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
+def draw_kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
     """[L, N, ...] sequences of the task that are not held out when one in `one_in` is."""
     batch = drawn(math.ceil(_SLACK * count * one_in / (one_in - 1)) + _SPARE)
     return _first(batch, ~_is_held_out(task, batch, one_in), count)
 
 
-def held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
+def draw_held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
     """[L, N, ...] sequences of the task that are held out when one in `one_in` is.
 
     Raises PluginError if there is none among many more than are wanted.
