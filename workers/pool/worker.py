@@ -36,14 +36,14 @@ _log = logging.getLogger("graft.worker")
 
 
 class Finder(Protocol):
-    """Finds how many lanes serve a structure best."""
+    """Finds the number of lanes with which a structure trains fastest."""
 
     def find(self, trial: Trial) -> int | None:
         """Most lanes of a pack of this trial's structure; None while that is not known."""
         ...
 
     def add_training_time(self, seconds: float) -> None:
-        """So long was trained: what may be spent on finding grows with it."""
+        """Add seconds of training; the time that may be spent on the search grows with them."""
         ...
 
 

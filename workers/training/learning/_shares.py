@@ -47,9 +47,13 @@ def _is_held_out(task: Task, batch: Batch, one_in: int) -> Tensor:
 
 
 def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:
-    """The first N sequences that are `wanted` [L, C], over again if there are fewer."""
+    """The first N sequences that are `wanted` [L, C], over again if there are fewer.
+
+    How many are wanted differs from lane to lane, but tensors are stacked: so each lane repeats its own rather than
+    take another's or stop short.
+    """
     order = (~wanted).to(torch.int8).argsort(dim=-1, stable=True)
-    place = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True)
-    index = order.gather(-1, place)
+    turn = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True)
+    index = order.gather(-1, turn)
     lanes = torch.arange(len(wanted), device=wanted.device)[:, None]
     return {name: tensor[lanes, index] for name, tensor in batch.items()}

@@ -54,9 +54,9 @@ class Architecture(Learning):
     """One sequence in so many, by a hash of its inputs, teaches the form and never the weights; the others never the
     form. 0: both learn from all, as for a map that is memorised. 5 is the paper's 20 %."""
     life: int = knob(0, low=0, integer=True)
-    """Steps after which a model starts anew with other weights, and over which its schedule runs. The models do in
-    turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as in the
-    paper."""
+    """Steps after which a model is reset to new initial weights, and over which its schedule runs. The models are
+    reset in turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as
+    in the paper."""
     optimizer: Optimizer = part(Optimizer, "adam")
     """Of the form; that of the weights is the trial's."""
 
@@ -189,7 +189,7 @@ class Architecture(Learning):
         return {name: values.mean(0) for name, values in found.items()}
 
     def _ages(self, step: Tensor) -> Tensor:
-        """[M] steps that each model has made since it began; model m begins anew at the turns m + 1, m + 1 + M, ..."""
+        """[M] steps of each model since its last reset; model m is reset at the turns m + 1, m + 1 + M, ..."""
         life = torch.as_tensor(self.life, device=step.device).long()
         turn = (life // self.models).clamp(min=1)
         first = torch.arange(1, self.models + 1, device=step.device) * turn
