@@ -6,7 +6,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from search.samplers import Sampler
+from search.stopping import Stopping
 from spaces import plugins
+from workers.data.corpora import Corpus
+from workers.data.tasks import Task
+from workers.data.tokenizers import Tokenizer
+from workers.networks.activations import Activation
+from workers.networks.diagnostics import Diagnostic
+from workers.networks.models import Model
+from workers.networks.positions import Position
+from workers.networks.scorers import Scorer
+from workers.training.averaging import Averaging
+from workers.training.learning import Learning
+from workers.training.optimizers import Optimizer
+from workers.training.schedules import Schedule
+
+FAMILIES: list[type] = [
+    Task, Corpus, Tokenizer, Model, Scorer, Activation, Position, Diagnostic,
+    Optimizer, Schedule, Averaging, Learning, Sampler, Stopping,
+]  # fmt: skip
 
 
 def example(family: type, name: str) -> dict[str, Any]:

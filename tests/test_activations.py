@@ -19,7 +19,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from tests.plug_ins import example, shipped
 from workers.networks.activations import Activation
-from workers.networks.activations._spline import gathered, interpolated, positions, symmetrised
+from workers.networks.activations._spline import gather_knots, interpolate, positions, symmetrise
 from workers.networks.activations.chebyshev import Chebyshev
 from workers.networks.activations.gaussian_wavelet import GaussianWavelet
 from workers.networks.activations.gelu import Gelu
@@ -214,7 +214,7 @@ def test_a_spline_is_what_numpy_interpolates(
     there, high = torch.tensor(points, dtype=torch.float64), low + length
     values = torch.tensor(knots, dtype=torch.float64)
     expected = by_numpy(there, values, low, high)
-    torch.testing.assert_close(interpolated(there, values, low, high), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(interpolate(there, values, low, high), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 1000])
@@ -230,10 +230,10 @@ def test_the_compiled_spline_is_the_one_of_torchs_operations_with_its_gradients(
     upstream = torch.randn(3, count, generator=generator, dtype=torch.float64)
 
     def compiled(points: Tensor, knots: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return interpolated(points, knots, low, high)
+        return interpolate(points, knots, low, high)
 
     def plain(points: Tensor, knots: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return gathered(points, knots, low, 30 / (high - low))
+        return gather_knots(points, knots, low, 30 / (high - low))
 
     def with_gradients(spline: Any) -> Any:
         def one(points: Tensor, knots: Tensor, low: Tensor, high: Tensor, upstream: Tensor) -> Any:
@@ -246,7 +246,7 @@ def test_the_compiled_spline_is_the_one_of_torchs_operations_with_its_gradients(
     for mine, other in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-12)
     nothing = torch.full((2,), math.nan, dtype=torch.float64)
-    assert interpolated(nothing, knots[0], -1.0, 1.0).isnan().all()
+    assert interpolate(nothing, knots[0], -1.0, 1.0).isnan().all()
 
 
 @pytest.mark.parametrize("count", [2, 121, 361])
@@ -255,7 +255,7 @@ def test_a_spline_goes_through_its_knots(count: int, dtype: torch.dtype, toleran
     """In float32 to the rounding of the position: an input near 20 is itself known to 2e-6, of a cell of 1/9."""
     knots = torch.randn(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     there = torch.tensor(np.linspace(-20, 20, count))
-    found = interpolated(there.to(dtype), knots.to(dtype), -20.0, 20.0)
+    found = interpolate(there.to(dtype), knots.to(dtype), -20.0, 20.0)
     torch.testing.assert_close(found.double(), knots, rtol=0, atol=tolerance)
 
 
@@ -264,14 +264,14 @@ def test_a_spline_in_float32_differs_from_numpy_by_rounding_alone() -> None:
     knots = torch.randn(361, generator=generator)
     points = 8 * torch.randn(20_000, generator=generator)
     expected = by_numpy(points.double(), knots.double())
-    torch.testing.assert_close(interpolated(points, knots, -20.0, 20.0).double(), expected, rtol=0, atol=2e-4)
+    torch.testing.assert_close(interpolate(points, knots, -20.0, 20.0).double(), expected, rtol=0, atol=2e-4)
 
 
 def test_a_spline_of_half_precision_points_is_as_exact_as_they_are() -> None:
     knots = torch.randn(361, generator=torch.Generator().manual_seed(0))
     points = (8 * torch.randn(2000, generator=torch.Generator().manual_seed(1))).bfloat16()
     expected = by_numpy(points.double(), knots.double()).bfloat16()
-    torch.testing.assert_close(interpolated(points, knots, -20.0, 20.0), expected, rtol=0.01, atol=2e-3)
+    torch.testing.assert_close(interpolate(points, knots, -20.0, 20.0), expected, rtol=0.01, atol=2e-3)
 
 
 def test_a_spline_starts_as_gelu_or_zero_on_evenly_spaced_knots() -> None:
@@ -364,7 +364,7 @@ def by_hand(knots: np.ndarray) -> tuple[float, np.ndarray]:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_symmetrised_spline_is_that_of_a_search_by_hand(seed: int) -> None:
     knots = np.random.default_rng(seed).normal(size=15)
-    found = symmetrised(torch.tensor(knots))
+    found = symmetrise(torch.tensor(knots))
     correlation, average = by_hand(knots)
     assert found.correlation == pytest.approx(correlation)
     np.testing.assert_allclose(found.knots.numpy(), average, atol=1e-12)
@@ -377,7 +377,7 @@ def test_what_is_symmetric_about_a_point_stays_and_says_how(
     function: Callable[[np.ndarray], np.ndarray], axis: str, sign: int
 ) -> None:
     knots = torch.tensor(function(np.linspace(-5, 5, 101)))
-    found = symmetrised(knots)
+    found = symmetrise(knots)
     assert found.axis == axis
     assert found.correlation == pytest.approx(1, abs=1e-6)
     torch.testing.assert_close(found.knots, knots, rtol=0, atol=1e-6)
@@ -406,7 +406,7 @@ def test_a_given_spline_starts_at_its_values_and_frozen_has_nothing_to_learn() -
     assert kept.frozen
     assert torch.equal(kept.start.values(torch.full((1, 5), 0.5, dtype=torch.float64))[0], start)
     cleaned = Spline(**fields, frozen=True, symmetrised=True).parameters()["knots"]
-    own = symmetrised(torch.tensor(numbers, dtype=torch.float64)).knots
+    own = symmetrise(torch.tensor(numbers, dtype=torch.float64)).knots
     assert torch.equal(cleaned.start.values(torch.full((1, 5), 0.5, dtype=torch.float64))[0], own)
 
 

@@ -31,7 +31,7 @@ from workers.data.tasks._clrs_writing import (
     encoded,
     places,
     thousandths,
-    written,
+    write,
 )
 from workers.data.tasks.clrs_text import ALGORITHMS, ClrsText
 from workers.engine.pack import Pack
@@ -365,7 +365,7 @@ def test_a_character_outside_the_alphabet_is_refused() -> None:
 
 def test_pieces_follow_one_another_for_every_sequence() -> None:
     values = torch.tensor([[[0], [10], [7]]])
-    rows = written(["is: ", places(values).flatten(-2), "."], values)
+    rows = write(["is: ", places(values).flatten(-2), "."], values)
     assert [text_of(row[None, None]) for row in rows[0]] == ["is: 0.", "is: 10.", "is: 7."]
 
 

@@ -11,29 +11,15 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from search.samplers import Sampler
-from search.stopping import Stopping
 from spaces import plugins
+from tests.plug_ins import FAMILIES
 from tests.test_pack import assert_equal_to_the_bit
 from tests.trials import config, trial
-from workers.data.corpora import Corpus
-from workers.data.tasks import Task
 from workers.data.tokenizers import Tokenizer
 from workers.data.tokenizers.bpe import BytePairEncoding
-from workers.networks.activations import Activation
-from workers.networks.diagnostics import Diagnostic
-from workers.networks.models import Model
-from workers.networks.positions import Position
-from workers.networks.scorers import Scorer
 from workers.training.averaging import Averaging
 from workers.training.learning import Learning
-from workers.training.optimizers import Optimizer
-from workers.training.schedules import Schedule
 
-FAMILIES: list[type] = [
-    Task, Corpus, Tokenizer, Model, Scorer, Activation, Position, Diagnostic,
-    Optimizer, Schedule, Averaging, Learning, Sampler, Stopping,
-]  # fmt: skip
 EXAMPLES = [
     pytest.param(family, configuration, id=f"{plugins.title(family)} {configuration['name']}")
     for family in FAMILIES

@@ -19,7 +19,7 @@ from spaces import plugins
 from tests.databases import raw
 from tests.launches import search
 from workers.data.tasks import Batch, Task
-from workers.networks.diagnostics import Diagnostic, diagnosed
+from workers.networks.diagnostics import Diagnostic, diagnose
 from workers.networks.models import Affine, Attention, Model
 from workers.numerics.randomness import Purpose, Streams
 
@@ -209,7 +209,7 @@ def test_queries_and_keys_are_affine_in_what_they_are_made_of(task: str, config:
 @pytest.mark.parametrize("change", UNBOUNDED)
 def test_no_bound_is_given_where_more_than_a_matrix_makes_queries(change: dict[str, Any]) -> None:
     model, parameters, batch = drawn("haystack", {"name": "transformer", **change}, 3, 0.5)
-    found = diagnosed(model, parameters, batch, model.outputs(parameters, batch, {}))
+    found = diagnose(model, parameters, batch, model.outputs(parameters, batch, {}))
     assert {name.split()[0] for name in found} == {"attention_entropy", "logit_spread", "target_weight"}
 
 

@@ -21,7 +21,7 @@ from workers.data.tasks.copying import Copying
 from workers.data.tasks.set_complement import SetComplement
 from workers.engine.pack import Pack
 from workers.numerics.randomness import Purpose, Streams
-from workers.training.learning._shares import held_out, kept
+from workers.training.learning._shares import draw_held_out, draw_kept
 from workers.training.learning.architecture import Architecture
 from workers.training.recipe import Recipe, layout_of
 
@@ -199,8 +199,8 @@ def test_no_sequence_is_on_both_sides_and_the_share_is_right() -> None:
     def drawn(count: int) -> Batch:
         return task.training(Streams.of(seeds, Purpose.TRAINING_DATA, 0), count, torch.zeros(2, dtype=torch.int64))
 
-    ours = {tuple(row) for row in kept(task, drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
-    theirs = {tuple(row) for row in held_out(task, drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
+    ours = {tuple(row) for row in draw_kept(task, drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
+    theirs = {tuple(row) for row in draw_held_out(task, drawn, 20_000, 5)["inputs"].flatten(0, 1).tolist()}
     every = {tuple(row) for row in drawn(60_000)["inputs"].flatten(0, 1).tolist()}
     assert not ours & theirs
     assert ours | theirs == every

@@ -24,7 +24,7 @@ from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
 from workers.numerics.randomness import Purpose, Streams
-from workers.numerics.temperature import Prompts, error_curve, fitted, imitate_posterior_mean, sweep
+from workers.numerics.temperature import Prompts, error_curve, imitate_posterior_mean, minimize_error, sweep
 from workers.training.recipe import Recipe
 
 TASK = LinearRegression(dimension=3, pairs=12, noise=0.7, input_condition=4.0, task_mean=0.5, task_scale=2.0)
@@ -345,7 +345,7 @@ def test_the_optimum_is_the_least_of_a_fine_grid_and_the_curve_a_parabola_in_the
 
 def test_for_many_pairs_no_shift_has_optimum_one_and_the_error_of_the_noise() -> None:
     given = prompts(3, pairs=10**9)
-    for model in (imitate_posterior_mean(given), fitted(given)):
+    for model in (imitate_posterior_mean(given), minimize_error(given)):
         curve = error_curve(*model, given)
         assert float(curve.optimum) == pytest.approx(1, abs=1e-6)
         assert float(curve.at(1.0)) == pytest.approx(0.5, abs=1e-6)
@@ -365,7 +365,7 @@ def test_more_noise_wants_a_higher_temperature_the_more_so_the_fewer_the_pairs()
     rises: list[float] = []
     for pairs in (20, 80, 320):
         optima = [
-            float(error_curve(*fitted(isotropic(pairs=pairs)), isotropic(pairs=pairs, noise=noise)).optimum)
+            float(error_curve(*minimize_error(isotropic(pairs=pairs)), isotropic(pairs=pairs, noise=noise)).optimum)
             for noise in (0.5, 2.0, 8.0)
         ]
         assert optima == sorted(optima)
@@ -376,7 +376,7 @@ def test_more_noise_wants_a_higher_temperature_the_more_so_the_fewer_the_pairs()
 
 def test_the_fitted_matrix_errs_least_on_its_own_prompts() -> None:
     given = prompts(4)
-    matrix, value = fitted(given)
+    matrix, value = minimize_error(given)
     curve = error_curve(matrix, value, given)
     assert float(curve.optimum) == pytest.approx(1)
     assert curve.at(1.0) < error_curve(*imitate_posterior_mean(given), given).at(1.0)
@@ -387,14 +387,14 @@ def test_the_fitted_matrix_errs_least_on_its_own_prompts() -> None:
 
 
 def test_where_attention_says_the_opposite_no_temperature_is_high_enough() -> None:
-    matrix, value = fitted(isotropic())
+    matrix, value = minimize_error(isotropic())
     assert float(error_curve(-matrix, value, isotropic()).optimum) == math.inf
 
 
 def test_closed_forms_of_the_task_are_those_of_its_distributions() -> None:
     task = LinearRegression(dimension=8, pairs=24, shifts="input_scale=3 pairs=50")
     batch = task.shifted(streams(1), 3)["input_scale=3 pairs=50"]
-    curve = error_curve(*fitted(isotropic()), isotropic(scale=3.0, pairs=50))
+    curve = error_curve(*minimize_error(isotropic()), isotropic(scale=3.0, pairs=50))
     assert batch["closed_form_temperature"][0].tolist() == pytest.approx([float(curve.optimum)] * 3)
     assert batch["closed_form_error"][0].tolist() == pytest.approx([float(curve.at(1.0))] * 3)
     assert batch["closed_form_optimum"][0].tolist() == pytest.approx([float(curve.at(curve.optimum))] * 3)
@@ -448,7 +448,7 @@ def test_trained_attention_comes_to_the_closed_form_and_a_temperature_restores_i
     pack = packed(trials)
     pack.train(599)
     task = LinearRegression(dimension=3, pairs=60, input_scale=3.0)
-    ideal = error_curve(*fitted(plugins.replaced(task, {"input_scale": 1.0}).prompts()), task.prompts())
+    ideal = error_curve(*minimize_error(plugins.replaced(task, {"input_scale": 1.0}).prompts()), task.prompts())
     for number, metrics in pack.evaluate(range(3)).items():
         named, errors = pack.parameters(number), errors_of(metrics)
         value = torch.cat([named["value_of_inputs"], named["value_of_label"]])[:, 0]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from spaces import plugins
+from tests.plug_ins import FAMILIES
 from tests.search_spaces import PLAIN, bowl, search_once, space
-from tests.test_contracts import FAMILIES
 from tests.test_pack import assert_equal_to_the_bit
 from tests.trials import config, trial
 
@@ -326,7 +326,7 @@ def test_one_file_is_enough_to_be_listed_and_built(family: type) -> None:
     assert plugins.name_of(plugins.build(family, configuration)) == NAME
 
 
-SMALL = config(steps=4, every=2, batch=4, validation_batch=8, dtype="float32")
+SMALL = config(steps=2, every=2, batch=4, validation_batch=8, dtype="float32")
 TRANSFORMER = {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 1}
 LANGUAGE = {"name": "language", "corpus": {"name": NAME}, "tokenizer": {"name": NAME}, "length": 8, "rare": 1}
 
@@ -353,7 +353,7 @@ def test_one_file_is_enough_to_train_in_a_pack_as_alone(
     sections: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.data.corpora._tokens.cache_folder", lambda: tmp_path / "cache")
-    assert_equal_to_the_bit([trial(number, {**SMALL, **sections}) for number in range(4)])
+    assert_equal_to_the_bit([trial(number, {**SMALL, **sections}) for number in range(2)])
 
 
 def test_one_file_is_enough_to_search() -> None:

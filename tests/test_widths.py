@@ -112,26 +112,26 @@ ONE = trial(0, config(width=12))
 def test_a_width_is_found_once_training_has_paid_for_it_and_never_costs_more_than_2_percent(tmp_path: Path):
     device = Device()
     finder = device.finder(tmp_path / "widths.json")
-    assert finder.found(ONE) is None
+    assert finder.find(ONE) is None
     assert device.tried == []
     for exchange in itertools.count(1):
-        finder.trained(2.0)
-        width = finder.found(ONE)
+        finder.add_training_time(2.0)
+        width = finder.find(ONE)
         assert device.now <= PAID * 2.0 * exchange
         if width is not None:
             break
     assert device.tried == [2**k for k in range(1, len(device.tried) + 1)]
     assert width / (1 + width / 8) >= 0.93 * 8
-    assert finder.found(ONE) == width
+    assert finder.find(ONE) == width
     assert len(device.tried) == len(set(device.tried))
 
 
 def test_a_width_that_does_not_fit_ends_the_trying_and_the_widest_that_fits_is_taken(tmp_path: Path):
     device = Device(fits=10, knee=1e9)
     finder = device.finder(tmp_path / "widths.json")
-    finder.trained(1e6)
+    finder.add_training_time(1e6)
     finder.explore(ONE)
-    assert finder.found(ONE) == 8
+    assert finder.find(ONE) == 8
     assert device.tried == [2, 4, 8, 16]
 
 
@@ -141,7 +141,7 @@ def test_nothing_wider_than_predicted_to_fit_is_tried(tmp_path: Path, monkeypatc
     monkeypatch.setattr(widths, "default_workers", lambda device: 2)
     device = Device(knee=1e9)
     finder = device.finder(tmp_path / "widths.json")
-    finder.trained(1e6)
+    finder.add_training_time(1e6)
     finder.explore(ONE)
     assert device.tried == [2, 4, 8, 16]
 
@@ -149,12 +149,12 @@ def test_nothing_wider_than_predicted_to_fit_is_tried(tmp_path: Path, monkeypatc
 def test_another_worker_and_shapes_of_the_same_size_find_it_remembered(tmp_path: Path):
     first, second = Device(), Device()
     finder = first.finder(tmp_path / "widths.json")
-    finder.trained(1e6)
+    finder.add_training_time(1e6)
     finder.explore(ONE)
     like, larger = trial(1, config(width=13)), trial(2, config(width=12, batch=256))
     later = second.finder(tmp_path / "widths.json")
-    assert later.found(like) == finder.found(ONE)
-    assert later.found(larger) is None
+    assert later.find(like) == finder.find(ONE)
+    assert later.find(larger) is None
     assert second.tried == []
 
 
@@ -163,18 +163,18 @@ def test_what_another_version_or_device_measured_is_not_used(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     finder = Device().finder(tmp_path / "widths.json")
-    finder.trained(1e6)
+    finder.add_training_time(1e6)
     finder.explore(ONE)
     monkeypatch.setattr(widths, what, lambda *_: "another")
-    assert Device().finder(tmp_path / "widths.json").found(ONE) is None
+    assert Device().finder(tmp_path / "widths.json").find(ONE) is None
 
 
 def test_a_curve_that_was_cut_short_goes_on_where_it_was(tmp_path: Path):
     device = Device()
     for _ in range(20):  # each a new process, that trains just long enough for one width
         finder = device.finder(tmp_path / "widths.json")
-        finder.trained(1.0 / PAID)
-        if finder.found(ONE) is not None:
+        finder.add_training_time(1.0 / PAID)
+        if finder.find(ONE) is not None:
             break
     assert device.tried == [2**k for k in range(1, len(device.tried) + 1)]
     assert len(device.tried) > 3
@@ -218,7 +218,7 @@ def test_a_folder_that_cannot_be_written_is_no_error_and_this_process_still_know
 def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path):
     path = tmp_path / "widths.json"
     RateFile(path).add("theirs", 2, 1.0)
-    remembered, done = RateFile(path), threading.Event()
+    rate_file, done = RateFile(path), threading.Event()
 
     def write() -> None:
         for width in range(2, 200):
@@ -400,7 +400,7 @@ class Fixed:
 
     width: int
 
-    def found(self, one: Trial) -> int:
+    def find(self, one: Trial) -> int:
         return self.width
 
     def trained(self, seconds: float) -> None:

@@ -157,10 +157,10 @@ class _Timing:
         reason = f"{origin}; others are tried as soon as 2 % of the time trained pays for it"
         plans = [self._plan(trial, usual, reason) for trial in self.trials]
         finder = FoundWidths(device=self.device)
-        finder.trained(self.model_steps / max(plan.rate for plan in plans))
+        finder.add_training_time(self.model_steps / max(plan.rate for plan in plans))
         finder.explore(self.trials[0])
         # All widths are found before any is timed; `found` may try one, and `rates` then knows it.
-        found = [(trial, finder.found(trial), finder.rates(trial)) for trial in self.trials]
+        found = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials]
         return [
             self._plan(trial, width, _explain_width(rates)) if width else plan
             for (trial, width, rates), plan in zip(found, plans, strict=True)

@@ -67,9 +67,9 @@ def refit_scorer(
     restored: RestoredTrial, condition: str, device: str | None, watch: Callable[[int], None]
 ) -> Mapping[str, float]:
     """Train a trial again and fit adaptive temperature's polynomial to its attention; its fields for a space."""
-    from workers.engine.replay import refitted
+    from workers.engine.replay import refit_temperature
 
-    return refitted(
+    return refit_temperature(
         restored.trial,
         condition=condition,
         steps=restored.steps,

@@ -220,6 +220,8 @@ class _Folder(_Files):
     def put(self, name: str, data: bytes) -> None:
         final, aside = self._folder / name, self._folder / f"{name}{_ASIDE}"
         self._folder.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
+        # A crash at any moment leaves the old files and at most a .part: data reach the disk before the name does, and
+        # the folder is flushed last, or the renaming itself could be lost with the power.
         try:
             with aside.open("xb") as file:
                 file.write(data)

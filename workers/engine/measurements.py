@@ -1,4 +1,4 @@
-"""What was measured on this machine before, in a small file of the user's cache.
+"""Rates of training that were measured on this machine, kept in a small file of the user's cache.
 
 A file that is missing, broken or not writable costs a new measurement and nothing else.
 """
@@ -18,9 +18,10 @@ Rates = dict[int, float]
 
 
 class RateFile:
-    """Rates by key, in a JSON file that processes share: each reads it anew, and replaces it in one move.
+    """Rates by key, in a JSON file that processes share.
 
-    Of two that write at once one may be forgotten; it is measured again.
+    Each process reads it again at every use and replaces it as a whole, without a lock: of two that write at the same
+    time one entry may be lost, which costs one more measurement.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,12 +30,12 @@ class RateFile:
         """What this process measured, should the file not take it."""
 
     def rates(self, key: str) -> Rates:
-        """What is known, widths ascending."""
+        """The known rates, widths ascending."""
         known = self._read().get(key, {}) | self._mine.get(key, {})
         return dict(sorted(known.items()))
 
     def add(self, key: str, width: int, rate: float) -> None:
-        """Remember the rate of a width, in place of what it was."""
+        """Store the rate of a width; an older one is replaced."""
         self._mine.setdefault(key, {})[width] = rate
         known = self._read()
         known[key] = known.get(key, {}) | self._mine[key]
@@ -47,10 +48,10 @@ class RateFile:
             parsed = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        return {key: _checked(rates) for key, rates in parsed.items()} if isinstance(parsed, dict) else {}
+        return {key: _valid_rates(rates) for key, rates in parsed.items()} if isinstance(parsed, dict) else {}
 
 
-def _checked(rates: Any) -> Rates:
+def _valid_rates(rates: Any) -> Rates:
     """The entries that are rates of widths; the rest is left out."""
     pairs = rates.items() if isinstance(rates, dict) else ()
     return {int(width): float(rate) for width, rate in pairs if _is_width(width) and _is_rate(rate)}

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class Shortage(NamedTuple):
-    """That memory ran out, in torch's words."""
+    """Memory ran out; `reason` is torch's message."""
 
     reason: str
 
@@ -118,7 +118,7 @@ def lane_bytes(recipe: Recipe) -> int:
 
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
-        del loss  # held until here, so that no two activations had the same address
+        del loss  # kept alive until here: a freed activation's address could be counted as another's
     sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
     masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))
     return 2 * state + recipe.learning.passes * HELD * sum(kept.values()) + masks

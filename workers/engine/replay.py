@@ -25,7 +25,7 @@ def retrain(trial: Trial, *, steps: int, device: str, watch: Watch) -> list[Repo
 
     Returns its reports in the order of steps; the last one tells of its divergence, if it diverges.
     """
-    return _trained(trial, steps, device, watch)[1]
+    return _train_alone(trial, steps, device, watch)[1]
 
 
 def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch) -> dict[str, np.ndarray]:
@@ -33,11 +33,11 @@ def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch
 
     `variant`: `raw`, or one of its averages (`bema`, `bema kappa=0.3 eta=0.1`).
     """
-    pack, _ = _trained(trial, steps, device, watch)
+    pack, _ = _train_alone(trial, steps, device, watch)
     return {name: tensor.cpu().numpy() for name, tensor in pack.weights(0, trial)[variant].items()}
 
 
-def refitted(trial: Trial, *, condition: str, steps: int, device: str, watch: Watch) -> dict[str, float]:
+def refit_temperature(trial: Trial, *, condition: str, steps: int, device: str, watch: Watch) -> dict[str, float]:
     """Coefficients a4 .. a0 of adaptive temperature for the trial's last layer, all heads together (paper 001, App. F).
 
     From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
@@ -50,7 +50,7 @@ def refitted(trial: Trial, *, condition: str, steps: int, device: str, watch: Wa
     batch = {name: tensor[0] for name, tensor in sets[condition].items()}
     if "relevant" not in batch:
         raise StudyError("the task does not say which item is to be found; max_retrieval and haystack do")
-    pack, _ = _trained(trial, steps, device, watch)
+    pack, _ = _train_alone(trial, steps, device, watch)
     named = {name: tensor.cpu() for name, tensor in pack.weights(0, trial)["raw"].items()}
     layers = recipe.model.attention(named, batch)
     if not layers:
@@ -64,7 +64,7 @@ def refitted(trial: Trial, *, condition: str, steps: int, device: str, watch: Wa
         raise StudyError(str(error)) from error
 
 
-def _trained(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:
+def _train_alone(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[Pack, list[Report]]:
     """The trial is in lane 0."""
     prepare()
     pack = Pack(trial, width=NARROWEST, device=device)

@@ -1,13 +1,13 @@
-"""How many lanes a pack should have: tried on the device, and remembered for structures of the same size.
+"""How many lanes a pack should have: measured on the device, and kept for structures of the same size.
 
 Widths 2, 4, 8, ... are tried with copies of a trial, until doubling twice has gained less than 5 % or memory ends. The
 width is then the narrowest that is within 5 % of the fastest: fewer lanes need less memory, and let a search decide
 sooner. A structure counts as of the same size when a lane of it needs as many bytes, to the next power of two, and is
 computed by the same kind of step on the same kind of device; so a few entries serve a search of hundreds of shapes.
 
-What trying may cost: a worker tries one width at a time, and only when 2 % of the time that it has trained pays for it
-(what the last width cost, twice; at first a second). Until all are tried it takes the device's default width. One that
-turns out dearer is paid off before the next.
+What the search may cost: a worker tries one width at a time, and only when 2 % of its training time so far covers twice
+the cost of the last width (at first a second). Until the search ends it uses the device's default width. A width that
+turns out to cost more delays the next one.
 
 A worker widens its packs by portions of that default, and only while the queue is long (`workers.pool.worker`): in
 small studies, and near the end of large ones, workers share what is left.
@@ -53,10 +53,11 @@ def knee(rates: Rates) -> int:
 
 
 def next_width(rates: Rates, most: int) -> int | None:
-    """The width to try next, at most `most`; None when doubling on would not pay."""
+    """The width to try next, at most `most`; None when further doubling would not pay."""
     if not rates:
         return NARROWEST if most >= NARROWEST else None
     widest = max(rates)
+    # Two doublings without a gain, not one: a single measurement on a busy machine may come out low.
     before = [rate for width, rate in rates.items() if 4 * width <= widest]
     flat = bool(before) and max(rates.values()) < (1 + TOLERANCE) * max(before)
     return None if flat or 2 * widest > most else 2 * widest
@@ -65,7 +66,7 @@ def next_width(rates: Rates, most: int) -> int | None:
 @final
 @dataclass(kw_only=True)
 class FoundWidths:
-    """One worker's knowledge of the widths that suit its device, and what it may still spend on more."""
+    """The search for the width that suits a structure, and the time that one worker may still spend on it."""
 
     device: str
     rate_file: RateFile = field(default_factory=lambda: RateFile(cache_folder() / "widths.json"))
@@ -82,12 +83,12 @@ class FoundWidths:
     _cost: dict[str, float] = field(default_factory=dict[str, float])
     """Key -> seconds that the last width took to try."""
 
-    def trained(self, seconds: float) -> None:
-        """So long was trained: a fiftieth of it may go into trying widths."""
+    def add_training_time(self, seconds: float) -> None:
+        """Add seconds of training; a fiftieth of them may be spent on trying widths."""
         self._purse += PAID * seconds
 
-    def found(self, trial: Trial) -> int | None:
-        """The width for trials of this structure, from 2; None while it is not known. May try one width first."""
+    def find(self, trial: Trial) -> int | None:
+        """The width for trials of this structure; None while it is not known. May measure one width first."""
         key = self._key(trial)
         if key not in self._known:
             width = next_width(self.rates(trial), self._most[key])
@@ -104,11 +105,11 @@ class FoundWidths:
     def explore(self, trial: Trial) -> None:
         """Try widths for this structure until its own is found, or no more can be paid for."""
         before = -1
-        while self.found(trial) is None and len(self.rates(trial)) > before:
+        while self.find(trial) is None and len(self.rates(trial)) > before:
             before = len(self.rates(trial))
 
     def rates(self, trial: Trial) -> Rates:
-        """What is known of this structure's like, for widths that memory has room for."""
+        """The known rates of structures of this size, for widths that fit in memory."""
         key = self._key(trial)
         return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 

@@ -12,7 +12,7 @@ from workers.networks.scorers.spline_kernel import SplineKernel
 from workers.numerics.parameters import Parameters
 
 
-def kept(model: Model) -> set[str]:
+def kept_parameters(model: Model) -> set[str]:
     """The parameters of a model that hold what is kept of it."""
     return {name for _, name, _ in _splines(model)}
 

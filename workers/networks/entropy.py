@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from workers.networks.scorers import wide
+from workers.networks.scorers import widen
 
 BLOCK = 4096
 """Keys looked at together."""
@@ -20,7 +20,7 @@ def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = 
     u = sum of (z - m) e^(z - m); the entropy is log s - u / s. A new m rescales both. With `causal` the last query sees
     all keys, and each one before it a key less. Half precision is computed in float32. Source: paper 001, Appendix G.
     """
-    query, key = wide(query), wide(key)
+    query, key = widen(query), widen(key)
     queries, keys = query.shape[-2], key.shape[-2]
     last_seen = torch.arange(keys - queries, keys, device=query.device) if causal else None
     top = query.new_full(query.shape[:-1], -math.inf)

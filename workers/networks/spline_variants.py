@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from workers.networks.activations._approximation import Approximation
-from workers.networks.activations._spline import interpolated, positions, symmetrised
+from workers.networks.activations._spline import interpolate, positions, symmetrise
 from workers.networks.activations.chebyshev import Chebyshev
 from workers.networks.activations.polynomial import Polynomial
 from workers.networks.activations.spline import Spline
@@ -56,6 +56,6 @@ def version(name: str, knots: Sequence[float], whole: Range, moving: Range) -> V
         approximation = _POLYNOMIALS[name](low=moving[0], high=moving[1], of=spline)
         label, values = f"{name} of degree {approximation.degree}", approximation.apply(points, {"knots": exact})
     else:
-        label, values = name, interpolated(points, symmetrised(exact).knots, *whole)
-    error = (values - interpolated(points, exact, *whole)).abs().max()
+        label, values = name, interpolate(points, symmetrise(exact).knots, *whole)
+    error = (values - interpolate(points, exact, *whole)).abs().max()
     return Version(name=name, label=label, values=tuple(values.tolist()), error=float(error))

@@ -18,7 +18,7 @@ from workers.numerics.randomness import Purpose, Streams
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Names, shapes and places of parameters in the flat vector [P]."""
+    """Names and shapes of parameters, and where each lies in the flat vector [P]."""
 
     parameters: Mapping[str, Parameter]
     decays: Tensor
@@ -56,7 +56,11 @@ class Layout:
         return torch.cat([named[name].reshape(-1) for name in self.parameters])
 
     def pad(self, own: Layout, flat: Tensor) -> Tensor:
-        """[P] of this layout from those of `own`, whose tensors are nowhere larger; what is added is zero."""
+        """[P] of this layout from those of `own`, whose tensors are nowhere larger; what is added is zero.
+
+        Each tensor goes into the corner of its larger one, so that row i and column j stay row i and column j, and a
+        product of two padded tensors has the product of the true ones in its corner.
+        """
         shapes = {name: parameter.shape for name, parameter in self.parameters.items()}
         named = {name: flat.new_zeros(shape) for name, shape in shapes.items()}
         for name, tensor in own.split(flat).items():

@@ -146,7 +146,7 @@ def imitate_posterior_mean(prompts: Prompts) -> tuple[Tensor, Tensor]:
     return _without_mean(matrix, torch.cat([pull, torch.ones_like(pull[..., :1])], -1))
 
 
-def fitted(prompts: Prompts) -> tuple[Tensor, Tensor]:
+def minimize_error(prompts: Prompts) -> tuple[Tensor, Tensor]:
     """Matrix and value of least error at temperature 1 on these prompts, with v_x = 0: what training comes to.
 
     M = (C A C + (tr(A C) + noise) C / l)^-1 C A, A = E[w w'], where the derivative of the error by M is zero. It

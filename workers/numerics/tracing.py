@@ -48,6 +48,8 @@ class Traced:
     def __call__(self, *arguments: Any) -> Any:
         leaves, form = pytree.tree_flatten(arguments)
         key = (self._key, tuple(leaf.shape for leaf in leaves))
+        # Its own recordings are looked up without the lock: a step that is running must not wait for another thread's
+        # recording, which takes seconds.
         recording = self._mine.get(key) or self._recording(key, leaves, form)
         _leave_lists_as_they_are()
         with torch.no_grad():
@@ -56,7 +58,7 @@ class Traced:
     def _recording(self, key: Hashable, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
         with _ONE_TRACE:
             recording = _RECORDINGS.pop(key, None) or self._timed_record(leaves, form)
-            _RECORDINGS[key] = self._mine[key] = recording
+            _RECORDINGS[key] = self._mine[key] = recording  # popped and put back: the order is that of the last use
             while len(_RECORDINGS) > _KEPT:
                 del _RECORDINGS[next(iter(_RECORDINGS))]
         return recording

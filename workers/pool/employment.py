@@ -1,4 +1,4 @@
-"""A worker as the pools start it."""
+"""How the pools make a worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_worker(
     saving: Saving | None = None,
     log: str = "",
 ) -> Worker:
-    """A worker whose packs have at most `width` lanes; None: as many as it finds best."""
+    """A worker whose packs have at most `width` lanes; None: it searches for the fastest width."""
     return Worker(
         name=name,
         exchange=exchange,

@@ -1,4 +1,4 @@
-"""A worker's heartbeat, from a thread of its own: a long compilation or a long step does not stop it."""
+"""A worker's heartbeat, sent from a thread of its own, so that a long compilation or a long step does not delay it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import final
 
 BEAT_SECONDS = 10.0
 SELF_STOP_SECONDS = 45.0
-"""Less than a lease: who cannot reach the controller stops training before others are given its trials."""
+"""Less than a lease lasts: a worker that cannot reach the controller stops before its trials are given to others."""
 
 
 @final
 class Heartbeat:
-    """Renews a lease every ten seconds while it is open, and knows whether the worker may go on."""
+    """Renews the worker's lease every ten seconds while it is open, and reports whether the lease is still held."""
 
     def __init__(self, renew: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        """`renew` says whether the lease is still the worker's."""
+        """`renew` returns whether the lease is still held; it raises if the controller does not answer."""
         self._renew = renew
         self._clock = clock
         self._sent = clock()
@@ -34,9 +34,9 @@ class Heartbeat:
         self._closed.set()
 
     def alive(self) -> bool:
-        """Whether the lease is the worker's. When no renewal sent in the last 45 seconds was accepted, asks first.
+        """Whether the lease is held. If no renewal of the last 45 seconds was accepted, one is tried first.
 
-        Raises what `renew` raises where nobody answers.
+        Raises what `renew` raises if the controller does not answer.
         """
         if not self._lost and self._clock() > self._sent + SELF_STOP_SECONDS:
             self.beat()
@@ -45,6 +45,7 @@ class Heartbeat:
     def beat(self) -> None:
         """Renew now; a lease that is lost stays lost."""
         with self._turn:
+            # The lease is as old as the request, not as the answer: that may have been on its way for a long time.
             sent = self._clock()
             if self._lost or not self._renew():
                 self._lost = True
@@ -53,5 +54,5 @@ class Heartbeat:
 
     def _beat_on(self) -> None:
         while not self._closed.wait(BEAT_SECONDS) and not self._lost:
-            with suppress(Exception):  # nobody answers: that is no renewal, and told to who trains by the exchange
+            with suppress(Exception):  # no answer is a missed renewal; the next exchange raises what is wrong
                 self.beat()

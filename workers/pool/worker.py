@@ -36,14 +36,14 @@ _log = logging.getLogger("graft.worker")
 
 
 class Finder(Protocol):
-    """Finds how many lanes serve a structure best."""
+    """Finds the number of lanes with which a structure trains fastest."""
 
-    def found(self, trial: Trial) -> int | None:
+    def find(self, trial: Trial) -> int | None:
         """Most lanes of a pack of this trial's structure; None while that is not known."""
         ...
 
-    def trained(self, seconds: float) -> None:
-        """So long was trained: what may be spent on finding grows with it."""
+    def add_training_time(self, seconds: float) -> None:
+        """Add seconds of training; the time that may be spent on the search grows with them."""
         ...
 
 
@@ -162,7 +162,7 @@ class Worker:
 
     def _wanted(self, trial: Trial) -> int:
         """Most lanes of a pack of this trial's structure."""
-        found = (self.finder.found(trial) if self.finder else None) or self.width
+        found = (self.finder.find(trial) if self.finder else None) or self.width
         if self._rounds < LEAST_ROUNDS:
             found = min(found, self.width)
         return min(found, self._limits.get(trial.structure, found))
@@ -232,7 +232,7 @@ class Worker:
             self._counted = self._counted[0] + steps, self._counted[1] + room
         self._idle += free * (time.monotonic() - start)
         if self.finder:
-            self.finder.trained(time.monotonic() - start)
+            self.finder.add_training_time(time.monotonic() - start)
         return reports
 
     def _steps(self, pack: Pack) -> list[Report]:

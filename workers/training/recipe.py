@@ -17,7 +17,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.settings import Training
 from workers.data.tasks import Batch, Task
-from workers.networks.diagnostics import diagnosed
+from workers.networks.diagnostics import diagnose
 from workers.networks.models import Model
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameters
@@ -166,7 +166,7 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
     def evaluate_model(parameters: Parameters) -> dict[str, Tensor]:
         outputs = model.outputs(parameters, batch, {})
         found = recipe.task.metrics(outputs, batch)
-        return found | diagnosed(model, parameters, batch, outputs) if recipe.training.diagnostics else found
+        return found | diagnose(model, parameters, batch, outputs) if recipe.training.diagnostics else found
 
     return recipe.learning.evaluate(layout, flat, evaluate_model)
 

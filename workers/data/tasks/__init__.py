@@ -99,7 +99,7 @@ class Task(ABC):
 
     @property
     def evaluated_together(self) -> int:
-        """Sequences of a set that are only evaluated together, as the two of a pair: sets hold whole groups of so many."""
+        """Sequences of a set that belong together, as the two of a pair: sets hold whole groups of so many."""
         return 1
 
     def kin(self) -> Mapping[str, Scalar] | None:

@@ -43,7 +43,7 @@ class Addition(Completion):
         return 3 * self.digits + 2
 
     @abstractmethod
-    def written(self, numerals: Tensor) -> Tensor:
+    def write(self, numerals: Tensor) -> Tensor:
         """Numerals [..., n], the least significant digit first, in the order of the task."""
 
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
@@ -75,12 +75,12 @@ class Addition(Completion):
 
     def _numerals(self, numbers: Tensor) -> Tensor:
         """[..., digits] of numbers [..., 1]."""
-        return self.written(_digits(numbers, self.digits))
+        return self.write(_digits(numbers, self.digits))
 
     def _sum(self, total: Tensor, carried: Tensor) -> Tensor:
         """[..., digits + 1]: the sum's digits; the last one is not read where nothing was carried."""
-        short = torch.nn.functional.pad(self.written(_digits(total, self.digits)), (0, 1))
-        return torch.where(carried.bool(), self.written(_digits(total, self.digits + 1)), short)
+        short = torch.nn.functional.pad(self.write(_digits(total, self.digits)), (0, 1))
+        return torch.where(carried.bool(), self.write(_digits(total, self.digits + 1)), short)
 
 
 def _digits(numbers: Tensor, count: int) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from workers.data.tasks._clrs_traces import States
-from workers.data.tasks._clrs_writing import bracketed, joined, places, thousandths, written
+from workers.data.tasks._clrs_writing import bracketed, joined, places, thousandths, write
 from workers.data.tasks._splits import Split, below, draw_in_split
 
 THOUSAND = 1000
@@ -84,7 +84,7 @@ class Keyed(Traced):
 
     def given(self, keys: Tensor, sizes: Tensor) -> Tensor:
         """[..., w] the keys."""
-        return written(["key: ", bracketed(thousandths(keys), sizes)], sizes)
+        return write(["key: ", bracketed(thousandths(keys), sizes)], sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Minimum(Keyed):
     def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
         smallest = torch.stack([example[..., : last + 1].argmin(-1) for last in range(1, example.shape[-1])], -1)
         made = torch.arange(1, example.shape[-1], device=example.device) < sizes
-        return Trace(start=written(["0"], sizes), steps=joined(places(smallest), _but_last(made), ", "))
+        return Trace(start=write(["0"], sizes), steps=joined(places(smallest), _but_last(made), ", "))
 
     def longest_trace(self, size: int) -> Trace[str]:
         return Trace(start="0", steps=", ".join(str(last) for last in range(1, size - 1)))
@@ -154,7 +154,7 @@ class BinarySearch(Algorithm):
         smaller = (within(keys, sizes, THOUSAND) < target).sum(-1, keepdim=True)
         shown = bracketed(thousandths(keys), sizes)
         return Parts(
-            given=written(["key: ", shown, ", target: ", thousandths(target).flatten(-2)], sizes),
+            given=write(["key: ", shown, ", target: ", thousandths(target).flatten(-2)], sizes),
             answer=places(torch.minimum(smaller, sizes - 1)).flatten(-2),
         )
 
@@ -182,8 +182,8 @@ class MaximumSubarray(Algorithm):
         start, end = _best_part(example, sizes)
         start, end = places(start).flatten(-2), places(end).flatten(-2)
         return Parts(
-            given=written(["key: ", bracketed(thousandths(example), sizes)], sizes),
-            answer=written([start, ", ", end], sizes),
+            given=write(["key: ", bracketed(thousandths(example), sizes)], sizes),
+            answer=write([start, ", ", end], sizes),
         )
 
     def longest(self, size: int) -> Parts[str]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from workers.data.tasks._clrs_algorithms import Algorithm, Parts, list_of, within
-from workers.data.tasks._clrs_writing import ALPHABET, BLANK, bracketed, places, written
+from workers.data.tasks._clrs_writing import ALPHABET, BLANK, bracketed, places, write
 from workers.data.tasks._splits import Split, below, draw_in_split
 
 LOOPS = 4
@@ -48,7 +48,7 @@ class BreadthFirst(Algorithm):
         rows = bracketed(matrix[..., None], sizes[..., None])
         found = places(source).flatten(-2)
         return Parts(
-            given=written(["s: ", found, ", A: ", bracketed(rows, sizes, ", ")], sizes),
+            given=write(["s: ", found, ", A: ", bracketed(rows, sizes, ", ")], sizes),
             answer=bracketed(places(_predecessors(matrix.bool(), source)), sizes),
         )
 
@@ -84,7 +84,7 @@ class LongestCommonSubsequence(Algorithm):
         string = bracketed((index >= first).long()[..., None], sizes)
         key = bracketed(example[..., None], sizes)
         rows = bracketed(_directions(example, first), sizes[..., None])
-        return Parts(given=written(["string: ", string, ", key: ", key], sizes), answer=bracketed(rows, sizes, ", "))
+        return Parts(given=write(["string: ", string, ", key: ", key], sizes), answer=bracketed(rows, sizes, ", "))
 
     def longest(self, size: int) -> Parts[str]:
         first, second = size - size // 2, size // 2

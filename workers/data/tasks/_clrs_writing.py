@@ -29,7 +29,7 @@ def decoded(tokens: Sequence[int]) -> str:
     return "".join(ALPHABET[token] for token in tokens)
 
 
-def written(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
+def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
     """[..., w] the pieces one after another; a text is the same for every sequence of `like` [..., 1]."""
     return torch.cat([_repeated(piece, like) if isinstance(piece, str) else piece for piece in pieces], -1)
 
@@ -65,7 +65,7 @@ def bracketed(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
     """A list of the first `count` [..., 1] items: `[0.548 0.715]`."""
     given = (torch.arange(items.shape[-2], device=items.device) < count).expand(items.shape[:-1])
     body = joined(items, given, separator)
-    return written(["[", body, "]"], body)
+    return write(["[", body, "]"], body)
 
 
 def compacted(text: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,5 +13,5 @@ from workers.data.tasks._addition import Addition
 class Add(Addition):
     """1009+1092 gives 2101: the most significant digit first, so that the first token of a sum needs all carries."""
 
-    def written(self, numerals: Tensor) -> Tensor:
+    def write(self, numerals: Tensor) -> Tensor:
         return numerals.flip(-1)

@@ -16,5 +16,5 @@ class AddReversed(Addition):
     "Known to be easier to learn" (paper 002, Table 1, after Lee et al. 2023).
     """
 
-    def written(self, numerals: Tensor) -> Tensor:
+    def write(self, numerals: Tensor) -> Tensor:
         return numerals

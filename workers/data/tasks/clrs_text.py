@@ -26,7 +26,7 @@ from workers.data.tasks._clrs_algorithms import (
 )
 from workers.data.tasks._clrs_tables import LOOPS, BreadthFirst, LongestCommonSubsequence
 from workers.data.tasks._clrs_traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
-from workers.data.tasks._clrs_writing import ALPHABET, compacted, encoded, written
+from workers.data.tasks._clrs_writing import ALPHABET, compacted, encoded, write
 from workers.data.tasks._completion import Completion, Examples
 from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Purpose, Streams
@@ -135,8 +135,8 @@ class ClrsText(Completion):
         parts, trace = self._algorithm.parts(numbers, sizes), None
         if self.hints and isinstance(self._algorithm, Traced):
             trace = self._algorithm.trace(numbers, sizes)
-        question, length = compacted(written(self._question(parts, trace), sizes))
-        answer, answer_length = compacted(written(self._answer(parts, trace), sizes))
+        question, length = compacted(write(self._question(parts, trace), sizes))
+        answer, answer_length = compacted(write(self._answer(parts, trace), sizes))
         [asking] = encoded("\n")
         return Examples(
             input=question, output=answer, input_length=length - 1, output_length=answer_length, asking=asking
@@ -167,6 +167,6 @@ def _most_frequent(task: ClrsText) -> float:
     batch = task.validation(streams, 1024)
     answers = batch["targets"][0].masked_fill(~batch["wanted"][0], task.padding)
     starts = batch["wanted"][0].int().argmax(-1, keepdim=True)
-    place = (torch.arange(answers.shape[-1]) + starts) % answers.shape[-1]
+    index = (torch.arange(answers.shape[-1]) + starts) % answers.shape[-1]
     _, counts = answers.gather(-1, index).unique(dim=0, return_counts=True)
     return float(counts.max()) / len(answers)

@@ -15,7 +15,7 @@ from spaces.plugins.fields import knob, size, text
 from spaces.records import Scalar
 from workers.data.tasks import Batch, VectorTask
 from workers.numerics.randomness import Streams
-from workers.numerics.temperature import Prompts, error_curve, fitted
+from workers.numerics.temperature import Prompts, error_curve, minimize_error
 
 VANISHING = 1e-9
 """The least ridge penalty, as a part of the mean sum of squares of a coordinate over the pairs."""
@@ -30,7 +30,7 @@ class LinearRegression(VectorTask):
     weights w of a prompt are drawn in the same way, the noise e has the variance `noise`.
 
     A position is a pair, (x_i, y_i), and the last one the question, (x_q, 0), as in equation 3: the outputs there alone
-    are trained and judged, on a label y_q with its noise. (The GPT-2 of the paper's Appendix K is trained on every
+    are trained and evaluated, on a label y_q with its noise. (The GPT-2 of the paper's Appendix K is trained on every
     prefix of the interleaved sequence instead.)
 
     `shifts`: further distributions to be evaluated on, `input_scale=3; noise=2 pairs=40`; what is left out is as in
@@ -73,10 +73,10 @@ class LinearRegression(VectorTask):
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         """Beside the prompts: what other predictions make of them, `..._error` [L, N] each."""
-        return self._judged(self, streams, batch)
+        return self._draw_evaluation_set(self, streams, batch)
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        return {name: self._judged(other, streams, batch) for name, other in self._conditions().items()}
+        return {name: self._draw_evaluation_set(other, streams, batch) for name, other in self._conditions().items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean squared error of the label that is asked."""
@@ -128,7 +128,7 @@ class LinearRegression(VectorTask):
         inputs = _placed(rows[..., :size], given.input_mean, given.input_covariance)
         return inputs, (inputs * weights).sum(-1) + given.noise[:, None, None].sqrt() * rows[..., size]
 
-    def _judged(self, other: LinearRegression, streams: Streams, batch: int) -> Batch:
+    def _draw_evaluation_set(self, other: LinearRegression, streams: Streams, batch: int) -> Batch:
         """Prompts of `other`, with the references."""
         inputs, labels = other._drawn(streams, batch)
         truth, own = (task.prompts(inputs.device) for task in (other, self))
@@ -136,7 +136,7 @@ class LinearRegression(VectorTask):
             name: ((inputs[..., -1, :] * weights).sum(-1) - labels[..., -1]).square()
             for name, weights in _predictors(truth, inputs, labels).items()
         }
-        curve = error_curve(*fitted(own), truth)
+        curve = error_curve(*minimize_error(own), truth)
         constants = {
             "closed_form_error": curve.at(1.0),
             "closed_form_optimum": curve.at(curve.optimum),

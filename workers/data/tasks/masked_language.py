@@ -28,9 +28,9 @@ class MaskedLanguage(LanguageTask):
     They are drawn anew whenever a window is. BabyBERTa (Huebner et al. 2021) has `leave_unmasked` 0. Loss and metrics
     are means over the hidden tokens. It needs a model that sees both sides.
 
-    A probe's sentence, between two ends of documents, is evaluated by `probe_way`: `one_masked` hides one token after the
-    other (BabyBERTa's "mlm" with the sum), `whole` hides none (its "holistic" score with the mean). Source: Devlin et
-    al. 2019, section 3.1; Liu et al. 2019, section 4.1.
+    A probe's sentence, between two ends of documents, is evaluated by `probe_way`: `one_masked` hides one token after
+    the other (BabyBERTa's "mlm" with the sum), `whole` hides none (its "holistic" score with the mean). Source: Devlin
+    et al. 2019, section 3.1; Liu et al. 2019, section 4.1.
     """
 
     share: float = knob(0.15, low=0, high=1, open_low=True)

@@ -80,11 +80,11 @@ class MaxRetrieval(SetTask):
         return self._sets(self._drawn(items), query, lengths.expand(-1, batch), self.items)[0]
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        return self._judged(streams, batch, [self.items])[self.items]
+        return self._draw_evaluation_sets(streams, batch, [self.items])[self.items]
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Of each size `batch` sets, or fewer where these would have more than `EVALUATED_ITEMS` items."""
-        sets = self._judged(streams, batch, self._further_sizes())
+        sets = self._draw_evaluation_sets(streams, batch, self._further_sizes())
         return {f"items={items}": found for items, found in sets.items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -106,7 +106,7 @@ class MaxRetrieval(SetTask):
         doublings = (self.largest // self.items).bit_length() - 1
         return [self.items << doubling for doubling in range(1, doublings + 1)]
 
-    def _judged(self, streams: Streams, batch: int, sizes: Sequence[int]) -> dict[int, Batch]:
+    def _draw_evaluation_sets(self, streams: Streams, batch: int, sizes: Sequence[int]) -> dict[int, Batch]:
         """Size -> full sets of it; `relevant` [L, N, n] bool is true at the item to find."""
         counts = {items: max(1, min(batch, EVALUATED_ITEMS // items)) for items in sizes}
         total = max((items * count for items, count in counts.items()), default=0)

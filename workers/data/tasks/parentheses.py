@@ -23,8 +23,8 @@ MUTATIONS = 3
 class Parentheses(Completion):
     """Is a string of ( and ), tokens 0 and 1, balanced? Token 3 says yes, 2 no (paper 002, Table 1).
 
-    Trained on lengths 1 .. `length`, evaluated on `length` + 1 .. 2 `length`: 1-20 and 21-40. Validation and test sets are
-    alike, and disjoint from training by length.
+    Trained on lengths 1 .. `length`, evaluated on `length` + 1 .. 2 `length`: 1-20 and 21-40. Validation and test sets
+    are alike, and disjoint from training by length.
 
     After the generator of Zhong and Andreas 2024: a third of the strings are random, of a uniform length; the others
     are balanced, of a uniform number of pairs, and half of these then change three times: each time two places swap

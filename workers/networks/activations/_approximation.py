@@ -53,7 +53,7 @@ class Approximation(Activation):
 
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
         unit = (2 * values - (self.low + self.high)) / (self.high - self.low)
-        inside = self.evaluated(unit.clamp(-1, 1), self.coefficients(values, learned))
+        inside = self.evaluate(unit.clamp(-1, 1), self.coefficients(values, learned))
         return inside if self.beyond == "constant" else torch.where(unit.abs() <= 1, inside, 0)
 
     def coefficients(self, like: Tensor, learned: Parameters) -> Tensor:
@@ -80,7 +80,7 @@ class Approximation(Activation):
         """Where to look at the other activation, [m] in [-1, 1], and the map [n + 1, m] from there to coefficients."""
 
     @abstractmethod
-    def evaluated(self, unit: Tensor, coefficients: Tensor) -> Tensor:
+    def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:
         """The polynomial with `coefficients` [n + 1] at `unit` [...], all in [-1, 1]."""
 
 

@@ -22,18 +22,18 @@ def positions(count: int, low: Number, high: Number) -> Tensor:
     return low + (high - low) * torch.linspace(0, 1, count, dtype=torch.float64)
 
 
-def interpolated(points: Tensor, knots: Tensor, low: Number, high: Number) -> Tensor:
+def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Tensor:
     """The spline with values `knots` [n] at evenly spaced positions, at `points` [..., m]; constant beyond the ends.
 
     On a CPU with a compiler in C++ (`workers.numerics.native.spline`), which costs a third.
     """
     scale = (knots.shape[-1] - 1) / (high - low)
     if native.covers(points) and knots.dtype == points.dtype:
-        return native.interpolated(points, knots, _exact(low), _exact(scale))
-    return gathered(points, knots, low, scale)
+        return native.interpolate(points, knots, _exact(low), _exact(scale))
+    return gather_knots(points, knots, low, scale)
 
 
-def gathered(points: Tensor, knots: Tensor, low: Number, scale: Number) -> Tensor:
+def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> Tensor:
     """The same of torch's own operations; knots are 1 / `scale` apart.
 
     A cell of slope 0 is added at either end, so that the ends need no clamping of their own. Gathering by position
@@ -68,7 +68,7 @@ class Symmetrised:
     """Cross-correlation of the knots with the moved image, relative to their own squared norm: at most 1."""
 
 
-def symmetrised(knots: Tensor) -> Symmetrised:
+def symmetrise(knots: Tensor) -> Symmetrised:
     """The average of a spline [n] with the image that is most like it, as paper 002 (Appendix D) cleans splines.
 
     The images are reversed along x, y or both, and moved by whole knots to where their cross-correlation with the

@@ -27,7 +27,7 @@ class Chebyshev(Approximation):
         series[0] /= 2
         return np.cos(angles), series
 
-    def evaluated(self, unit: Tensor, coefficients: Tensor) -> Tensor:
+    def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:
         before, last = torch.zeros_like(unit), torch.zeros_like(unit)
         for order in range(self.degree, 0, -1):
             before, last = last, 2 * unit * last - before + coefficients[order]

@@ -34,7 +34,7 @@ class Polynomial(Approximation):
         points = np.linspace(-1, 1, self.points)
         return points, np.linalg.pinv(np.vander(points, self.degree + 1, increasing=True)).astype(np.float64)
 
-    def evaluated(self, unit: Tensor, coefficients: Tensor) -> Tensor:
+    def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:
         total = coefficients[-1].expand_as(unit)
         for power in range(self.degree - 1, -1, -1):
             total = total * unit + coefficients[power]

@@ -13,7 +13,7 @@ from spaces.errors import PluginError
 from spaces.messages import shortened
 from spaces.plugins.fields import flag, knob, option, size, text
 from workers.networks.activations import Activation
-from workers.networks.activations._spline import interpolated, positions, symmetrised
+from workers.networks.activations._spline import interpolate, positions, symmetrise
 from workers.numerics.parameters import Constant, Given, Parameter, Parameters
 
 
@@ -51,7 +51,7 @@ class Spline(Activation):
         return {"knots": knots}
 
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
-        return interpolated(values, learned["knots"], self.low, self.high)
+        return interpolate(values, learned["knots"], self.low, self.high)
 
     @property
     def _given(self) -> tuple[float, ...]:
@@ -63,7 +63,7 @@ class Spline(Activation):
         if not all(map(math.isfinite, numbers)) or (self.symmetrised and not any(numbers)):
             raise PluginError(f"model.activation.values: {shortened(self.values)!r} must be finite numbers, not all 0")
         exact = torch.tensor(numbers, dtype=torch.float64)
-        return tuple(symmetrised(exact).knots.tolist()) if self.symmetrised else numbers
+        return tuple(symmetrise(exact).knots.tolist()) if self.symmetrised else numbers
 
     def _start(self) -> Constant | Given:
         if self.start == "zero":

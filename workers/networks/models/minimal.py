@@ -107,7 +107,7 @@ class Minimal(Model):
             return self._per_occurrence(parameters, tokens, masks)
         if "embedding" in keep and not per_token:
             return self._per_occurrence(parameters, tokens, keep)
-        embedding = self._thinned_embedding(embedding, keep)
+        embedding = self._embedding_with_dropout(embedding, keep)
         normed = self._normed(embedding)  # [v, d]
         table = scaled_logits(*self._queries_keys(normed, parameters))  # [v, v]
         logits = ((tokens @ table) @ tokens.mT)[:, None]  # [N, 1, s, s]
@@ -155,7 +155,7 @@ class Minimal(Model):
             rows = drop(rows, keep["residual"])
         return (stream + weights @ rows) @ parameters["unembedding"]
 
-    def _thinned_embedding(self, embedding: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
+    def _embedding_with_dropout(self, embedding: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         """[v, d] embeddings with the dropout of whole tokens, if it is on."""
         if "embedding" not in keep:
             return embedding
@@ -166,6 +166,7 @@ class Minimal(Model):
         width = actual(self, "width")
         if isinstance(width, int):
             return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + self.norm_epsilon)
+        # Under padding the mean has to be taken over the lane's own width: the zeros beyond it are no channels.
         squares = vectors.square().sum(-1, keepdim=True) / width.to(vectors.dtype) + self.norm_epsilon
         return vectors * torch.rsqrt(squares.masked_fill(squares == 0, 1.0))  # tokens that are padding, with epsilon 0
 

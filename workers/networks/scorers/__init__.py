@@ -64,7 +64,7 @@ class LogitScorer(Scorer):
     """A scorer that depends on the scaled logits alone; positions may add to these and a model may cap them."""
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        return self.of_logits(scaled_logits(wide(query), wide(key)), visible, learned).to(query.dtype)
+        return self.of_logits(scaled_logits(widen(query), widen(key)), visible, learned).to(query.dtype)
 
     @property
     def may_pad(self) -> bool:
@@ -77,7 +77,7 @@ class LogitScorer(Scorer):
 
         Half precision is computed in float32, where sums over many keys and small differences survive.
         """
-        return self.score(wide(logits), visible, learned).to(logits.dtype)
+        return self.score(widen(logits), visible, learned).to(logits.dtype)
 
     @abstractmethod
     def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
@@ -89,7 +89,7 @@ def scaled_logits(query: Tensor, key: Tensor) -> Tensor:
     return query @ key.mT / math.sqrt(query.shape[-1])
 
 
-def wide(values: Tensor) -> Tensor:
+def widen(values: Tensor) -> Tensor:
     """Half precision as float32; float32 and float64 as they are."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def bent(logits: Tensor, b: Tensor | float, n: Tensor | float) -> Tensor:
+def bend(logits: Tensor, b: Tensor | float, n: Tensor | float) -> Tensor:
     """sign(z) n log(1 + b |z|): its exponential is the kernel (1 + b |z|)^(sign(z) n).
 
     Two branches rather than sign and modulus, so that the slope at z = 0 is n b and not 0. The mask comes after: powers

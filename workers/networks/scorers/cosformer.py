@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.networks.scorers import Scorer, wide
+from workers.networks.scorers import Scorer, widen
 from workers.numerics.parameters import Parameters
 
 
@@ -26,7 +26,7 @@ class CosFormer(Scorer):
         return True
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        products = wide(query).relu() @ wide(key).relu().mT
+        products = widen(query).relu() @ widen(key).relu().mT
         kernel = (products * _cosines(query, key).to(products.dtype)).masked_fill(~visible, 0.0)
         return (kernel / kernel.sum(-1, keepdim=True).clamp(min=1e-6)).to(query.dtype)
 

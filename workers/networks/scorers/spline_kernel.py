@@ -11,7 +11,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import part
 from workers.networks.activations import Activation
-from workers.networks.scorers import Scorer, wide
+from workers.networks.scorers import Scorer, widen
 from workers.numerics.parameters import Parameter, Parameters, under, within
 
 _LEAST_SUM = 1e-6
@@ -40,8 +40,8 @@ class SplineKernel(Scorer):
         return under("phi", self.phi.parameters())
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        own = {name: wide(value) for name, value in within("phi", learned).items()}
-        kernel = self.phi.apply(wide(query), own) @ self.phi.apply(wide(key), own).mT
+        own = {name: widen(value) for name, value in within("phi", learned).items()}
+        kernel = self.phi.apply(widen(query), own) @ self.phi.apply(widen(key), own).mT
         kernel = kernel.masked_fill(~visible, 0.0)
         total = kernel.sum(-1, keepdim=True)
         total = torch.where(total < 0, total.clamp(max=-_LEAST_SUM), total.clamp(min=_LEAST_SUM))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import knob
 from workers.networks.scorers import LogitScorer, masked_softmax, per_head
-from workers.networks.scorers._signed_averaging import bent
+from workers.networks.scorers._signed_averaging import bend
 from workers.numerics.parameters import Constant, Parameter, Parameters
 
 
@@ -33,4 +33,4 @@ class SignedAveraging(LogitScorer):
     def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         b, n = per_head(learned["b"]), per_head(learned["n"])
         n = torch.where(n >= 1, n, 2 - n)  # with a slope at the bound itself, which |n - 1| lacks
-        return masked_softmax(bent(logits, b.abs(), n), visible)
+        return masked_softmax(bend(logits, b.abs(), n), visible)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import knob
 from workers.networks.scorers import LogitScorer, masked_softmax
-from workers.networks.scorers._signed_averaging import bent
+from workers.networks.scorers._signed_averaging import bend
 from workers.numerics.parameters import Parameters
 
 
@@ -23,4 +23,4 @@ class FixedSignedAveraging(LogitScorer):
     n: float = knob(1.5, low=1)
 
     def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        return masked_softmax(bent(logits, self.b, self.n), visible)
+        return masked_softmax(bend(logits, self.b, self.n), visible)

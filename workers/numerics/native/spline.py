@@ -25,7 +25,7 @@ def covers(points: Tensor) -> bool:
     return points.device.type == "cpu" and points.dtype in _NAMES and library() is not None
 
 
-def interpolated(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
+def interpolate(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
     """The spline with values `knots` [n] at low, low + 1 / scale, .. at `points` [...]; constant beyond the ends.
 
     `low` and `scale`, scalars in float64, have no gradient.

@@ -35,7 +35,7 @@ class Averaging(ABC):
     @property
     @abstractmethod
     def variants(self) -> Sequence[Variant]:
-        """What `average` can give, in the order of its index."""
+        """The averages that `average` computes, in the order of its index."""
 
     @abstractmethod
     def start(self, parameters: Tensor) -> Shadow:
@@ -47,4 +47,4 @@ class Averaging(ABC):
 
     @abstractmethod
     def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
-        """Parameters [P] of the variant with this index, an int64 scalar, after n = `step` updates."""
+        """The average [P] that is the variant with this index, an int64 scalar, after n = `step` updates."""

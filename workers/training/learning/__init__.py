@@ -70,13 +70,13 @@ class Learning(ABC):
         """Parameters [P] and state after step n = `step` (from 0) of `steps`: clipping, schedule, optimizer."""
 
     def resets_at(self, step: int) -> bool:
-        """Whether something starts anew before step n (from 0)."""
+        """Whether something is reset before step n (from 0)."""
         return False
 
     def reset(
         self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
     ) -> tuple[Tensor, Moments]:
-        """Parameters [P] and optimizer's state with what starts anew before a step n that `resets_at` in its place."""
+        """Parameters [P] and the optimizer's state after the reset that is due before step n."""
         return flat, moments
 
     @abstractmethod

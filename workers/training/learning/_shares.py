@@ -23,13 +23,13 @@ _SLACK = 1.25
 _SPARE = 16
 
 
-def kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
+def draw_kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
     """[L, N, ...] sequences of the task that are not held out when one in `one_in` is."""
     batch = drawn(math.ceil(_SLACK * count * one_in / (one_in - 1)) + _SPARE)
     return _first(batch, ~_is_held_out(task, batch, one_in), count)
 
 
-def held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
+def draw_held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
     """[L, N, ...] sequences of the task that are held out when one in `one_in` is.
 
     Raises PluginError if there is none among many more than are wanted.
@@ -47,9 +47,13 @@ def _is_held_out(task: Task, batch: Batch, one_in: int) -> Tensor:
 
 
 def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:
-    """The first N sequences that are `wanted` [L, C], over again if there are fewer."""
+    """The first N sequences that are `wanted` [L, C], over again if there are fewer.
+
+    How many are wanted differs from lane to lane, but tensors are stacked: so each lane repeats its own rather than
+    take another's or stop short.
+    """
     order = (~wanted).to(torch.int8).argsort(dim=-1, stable=True)
-    place = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True)
-    index = order.gather(-1, place)
+    turn = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True)
+    index = order.gather(-1, turn)
     lanes = torch.arange(len(wanted), device=wanted.device)[:, None]
     return {name: tensor[lanes, index] for name, tensor in batch.items()}

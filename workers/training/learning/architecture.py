@@ -21,7 +21,7 @@ from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter, under, within
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.learning import EvaluateModel, Learning, Loss
-from workers.training.learning._shares import held_out, kept
+from workers.training.learning._shares import draw_held_out, draw_kept
 from workers.training.optimizers import Moments, Optimizer
 
 _MODEL, _HELD_OUT = "models", "held_out"
@@ -54,9 +54,9 @@ class Architecture(Learning):
     """One sequence in so many, by a hash of its inputs, teaches the form and never the weights; the others never the
     form. 0: both learn from all, as for a map that is memorised. 5 is the paper's 20 %."""
     life: int = knob(0, low=0, integer=True)
-    """Steps after which a model starts anew with other weights, and over which its schedule runs. The models do in
-    turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as in the
-    paper."""
+    """Steps after which a model is reset to new initial weights, and over which its schedule runs. The models are
+    reset in turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as
+    in the paper."""
     optimizer: Optimizer = part(Optimizer, "adam")
     """Of the form; that of the weights is the trial's."""
 
@@ -77,7 +77,7 @@ class Architecture(Learning):
                 "learning.name: 'architecture' learns the form of non-linearities, and the model has none that learns; "
                 "set model.activation or model.scorer to one that does: spline, spline_kernel"
             )
-        if unkept := sorted(form - architectures.kept(model)):
+        if unkept := sorted(form - architectures.kept_parameters(model)):
             raise PluginError(
                 f"learning.name: 'architecture' keeps splines that all layers share, not {unkept[0]}; set "
                 "model.activation or model.scorer.phi to spline itself, and model.activation_per_layer to false"
@@ -106,8 +106,8 @@ class Architecture(Learning):
         wanted = self.models * batch
         if not self.held_out_one_in:
             return task.training(own, wanted, step) | under(_HELD_OUT, task.held_out(other, batch, step))
-        trained = kept(task, lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
-        form_batch = held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
+        trained = draw_kept(task, lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
+        form_batch = draw_held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
         return trained | under(_HELD_OUT, form_batch)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
@@ -189,7 +189,7 @@ class Architecture(Learning):
         return {name: values.mean(0) for name, values in found.items()}
 
     def _ages(self, step: Tensor) -> Tensor:
-        """[M] steps that each model has made since it began; model m begins anew at the turns m + 1, m + 1 + M, ..."""
+        """[M] steps of each model since its last reset; model m is reset at the turns m + 1, m + 1 + M, ..."""
         life = torch.as_tensor(self.life, device=step.device).long()
         turn = (life // self.models).clamp(min=1)
         first = torch.arange(1, self.models + 1, device=step.device) * turn
