@@ -16,7 +16,7 @@ from search.analysis.stage_two import READ as OF_STAGE_TWO
 from search.analysis.stage_two import results
 from search.analysis.transfer import Matrix, TransferError, compare
 from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
-from search.samplers.warm import Warm, written
+from search.samplers.warm import Warm, format_prior
 from spaces import parse
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
 from spaces.plugins import config_of
@@ -61,7 +61,7 @@ def warmed(url: str, name: str, space: Space, wish: str) -> Space:
     _tell(_words(found))
     if not found.candidates:
         return space
-    candidates, box = written(found.candidates, found.box)
+    candidates, box = format_prior(found.candidates, found.box)
     return _with_sampler(space, replace(cold, candidates=candidates, box=box))
 
 

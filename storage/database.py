@@ -1,4 +1,4 @@
-"""What the two databases do differently: opening, locking, stop requests, and the words of their errors."""
+"""What the two databases do differently: opening, locking, stop requests, and the text of their errors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Database(ABC):
 
     @abstractmethod
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """Who runs the study now, asked over a connection of `reader`; None: nobody."""
+        """The process that runs the study now, asked over a connection of `reader`; None: there is none."""
 
     @abstractmethod
     def request_stop(self, study_id: int) -> None:
@@ -89,7 +89,7 @@ class Database(ABC):
 
     @abstractmethod
     def stop_requested(self, connection: Connection, study_id: int) -> bool:
-        """Whether somebody asked since the study was last claimed."""
+        """Whether a stop was requested since the study was last claimed."""
 
     @abstractmethod
     def withdraw_stop(self, connection: Connection, study_id: int) -> None:
@@ -116,7 +116,7 @@ class Database(ABC):
         """Give up the locks; the connection is closed before."""
 
     @contextmanager
-    def errors_in_words(self) -> Generator[None]:
+    def readable_errors(self) -> Generator[None]:
         """Turn what the driver raises inside into a StorageError; a broken constraint is our own bug and passes."""
         try:
             yield

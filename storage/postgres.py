@@ -94,7 +94,7 @@ class Postgres(Database):
 
         connection = self._connect(read_only=True)
         if seconds is not None:
-            with self.errors_in_words(), connection.begin():
+            with self.readable_errors(), connection.begin():
                 connection.execute(text(f"SET statement_timeout = {math.ceil(1000 * seconds)}"))
         set_json_loads(lambda data: bytes(data).decode() if not isinstance(data, str) else data, _driver(connection))
         return connection
@@ -139,7 +139,7 @@ class Postgres(Database):
         return found.name if found else None
 
     def request_stop(self, study_id: int) -> None:
-        with self.errors_in_words(), self._connect(read_only=False) as connection, connection.begin():
+        with self.readable_errors(), self._connect(read_only=False) as connection, connection.begin():
             connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=True))
 
     def stop_requested(self, connection: Connection, study_id: int) -> bool:
@@ -201,13 +201,13 @@ class Postgres(Database):
             json_serializer=canonical_json,
             connect_args={**_CONNECTING, "application_name": who_am_i(), **self._url.query},
         )
-        with self.errors_in_words():
+        with self.readable_errors():
             connection = engine.connect()
             _driver(connection).read_only = read_only
             return connection
 
     def _check_durability(self, connection: Connection) -> None:
-        with self.errors_in_words(), connection.begin():
+        with self.readable_errors(), connection.begin():
             off = [name for name in _DURABLE if connection.scalar(text(f"SHOW {name}")) == "off"]
         if off:
             raise StorageError(f"{self.name}: {', '.join(off)} is off, so a commit may be lost; switch it on")
