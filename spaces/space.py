@@ -62,7 +62,7 @@ class Space(ABC):
         return self.sample(number, stored)
 
     def child(self, parent: Trial, number: int, start: int, draws: Mapping[str, float]) -> Trial:
-        """The trial of these draws that goes on from the state that `parent` has after `start` steps.
+        """The trial of these draws that continues from the state that `parent` has after `start` steps.
 
         It belongs to its parent's group. Raises SpaceError as `resolve` does.
         """

@@ -228,11 +228,11 @@ def _count(batches: Iterable[Batch]) -> _Tally:
 def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
     """All rows of a study, table by table: its own, architectures, trials, metrics, checkpoints, workers."""
     first, after = trial_id(study_id, 0), trial_id(study_id + 1, 0)
-    places: dict[int | None, int | None] = {None: None}
+    indices: dict[int | None, int | None] = {None: None}
     for rows in _select(connection, studies, studies.c.id == study_id):
         yield studies, [_without(row, "id") for row in rows]
     for rows in _select(connection, architectures, architectures.c.study_id == study_id):
-        places |= {row["id"]: place for place, row in enumerate(rows, len(places) - 1)}
+        indices |= {row["id"]: index for index, row in enumerate(rows, len(indices) - 1)}
         yield (
             architectures,
             [{**_without(row, "id", "study_id"), "trial_id": row["trial_id"] - first} for row in rows],
@@ -240,7 +240,7 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
     for rows in _select(connection, trials, trials.c.study_id == study_id):
         yield (
             trials,
-            [{**_without(row, "id", "study_id"), "architecture_id": places[row["architecture_id"]]} for row in rows],
+            [{**_without(row, "id", "study_id"), "architecture_id": indices[row["architecture_id"]]} for row in rows],
         )
     numbered = select((metrics.c.trial_id - first).label("number"), *list(metrics.columns)[1:])
     mine = numbered.where(metrics.c.trial_id >= first, metrics.c.trial_id < after)
@@ -298,6 +298,6 @@ def _write_architectures(connection: Connection, study_id: int, rows: Sequence[A
 
 
 def _localise(row: Row, study_id: int, architecture_ids: Sequence[int]) -> Row:
-    place = row["architecture_id"]
-    architecture = None if place is None else architecture_ids[place]
+    index = row["architecture_id"]
+    architecture = None if index is None else architecture_ids[index]
     return {**row, "id": trial_id(study_id, row["number"]), "study_id": study_id, "architecture_id": architecture}

@@ -28,7 +28,7 @@ class AwayError(StorageError):
 
 
 class Rows(NamedTuple):
-    """The answer to a SELECT: names, their types (None: to be told from the values), and the driver's cursor."""
+    """The answer to a SELECT: names, their types (None: to be inferred from the values), and the driver's cursor."""
 
     names: Sequence[str]
     types: Sequence[pl.DataType | None]
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 class Database(ABC):
-    """One place where studies live. It holds at most one connection, given out by `writer` or by `reader`."""
+    """A database that holds studies. It holds at most one connection, given out by `writer` or by `reader`."""
 
     name: str
     """How errors call it; never holds a password."""

@@ -193,7 +193,7 @@ class Reader:
     def architectures(self, study: str) -> pl.DataFrame:
         """The non-linearities that a study's trials learned, by task, component and number; columns ARCHITECTURES.
 
-        `knots` are values at evenly spaced places from `low` to `high`, both included; `objective` is the trial's.
+        `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
         """
         columns = "architectures.id, number, architectures.task, component, low, high, knots, objective"
         mine = f"architectures.study_id = {self.study(study)['id']}"

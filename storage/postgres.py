@@ -41,7 +41,7 @@ _CONNECTING = {
 }
 _AWAY = re.compile(r"08...|57P..|53300|40001|40P01")
 """SQL states: connection lost, shutting down or starting up, too many connections, serialization failure, deadlock."""
-_LETTING_GO = 5.0
+_RELEASE_SECONDS = 5.0
 """Seconds that the server gets to end a session of ours that it does not know to be dead."""
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 _SECRETS = ("password", "sslpassword")
@@ -124,7 +124,7 @@ class Postgres(Database):
     def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
         """A session's advisory lock: the server lets go of it when the connection ends, however it ends."""
         key = {"class": _LOCK_CLASS, "study": study_id}
-        give_up = time.monotonic() + _LETTING_GO
+        give_up = time.monotonic() + _RELEASE_SECONDS
         while not connection.scalar(text("SELECT pg_try_advisory_lock(:class, :study)"), key):
             holder = connection.execute(text(_HOLDER), key).first()
             ours = holder and holder.pid in self._sessions and holder.name.startswith(who_am_i())
@@ -132,7 +132,7 @@ class Postgres(Database):
                 raise StudyError(f"study {study!r} is being run by {holder.name}; stop it first")
             if holder:
                 connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": holder.pid})
-                time.sleep(_LETTING_GO / 100)
+                time.sleep(_RELEASE_SECONDS / 100)
 
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
         found = connection.execute(text(_HOLDER), {"class": _LOCK_CLASS, "study": study_id}).first()

@@ -19,7 +19,7 @@ _LAST = math.nextafter(1.0, 0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Each draw of the trial's own, choices apart, moves by `move` up or down, or with `resample` is drawn anew.
+    """Each draw of the trial's own, choices apart, moves by `move` up or down, or with `resample` is drawn again.
 
     What sets a trial's structure, its sizes or its number of steps stays: a move that would change it is not made, so
     that a dropout that is on stays on.
@@ -29,7 +29,7 @@ class Exploration:
     resample: float
 
     def child(self, space: Space, parent: Trial, number: int, start: int, random: Random) -> Trial:
-        """The trial `number` that goes on from `parent` at step `start`."""
+        """The trial `number` that continues from `parent` at step `start`."""
         moves = {
             draw.name: self._move(parent.draws[draw.name], random)
             for draw in space.trial_draws
