@@ -1,8 +1,8 @@
 """A writing connection that reconnects: a transaction is made again, whole, when the server has gone away.
 
-A commit may have been done and only its answer lost; the client cannot know. So every transaction must come to the same when
-it is made twice (`claimed_study` says how). A server that is away for longer than an hour ends the run; what it had
-committed stays.
+A commit may have been done and only its answer lost; the client cannot know. So every transaction must come to the
+same when it is made twice (`claimed_study` says how). A server that is away for longer than an hour ends the run; what
+it had committed stays.
 """
 
 from __future__ import annotations

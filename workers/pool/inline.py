@@ -74,7 +74,8 @@ class _Desk:
         try:
             done = False
             while not done:
-                name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"  # never used again, so that a late call of an old worker is recognised
+                # A name is never used again, so that a late call of an old worker is recognised.
+                name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"
                 renew = functools.partial(self._controller.renew, name)
                 done = employed(name, self.exchange, device, width, renew=renew, saving=saving).run()
         except BaseException as error:
