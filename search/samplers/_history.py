@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from typing import final
+
+from spaces.records import Draws
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """A trial that ended: its coordinates and its loss (lower is better; None: it diverged or failed)."""
 
-    draws: Mapping[str, float]
+    draws: Draws
     loss: float | None
 
 

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.samplers import Strategy
 from search.samplers._history import BoundedHistory, Observation
-from spaces.records import TERMINAL, Outcome, Trial
+from spaces.records import TERMINAL, Draws, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class OptunaStrategy(Strategy):
         self._sign = space.search.objective.sign
         self._distributions = {draw.name: _distribution(draw) for draw in (*space.group_draws, *space.trial_draws)}
         self._history = BoundedHistory(limits.newest, limits.best)
-        self._running: dict[int, Mapping[str, float]] = {}
+        self._running: dict[int, Draws] = {}
         self._shared = SharedDraws(space)
         self._study: optuna.Study | None = None
         self._optuna_numbers: dict[int, int] = {}
@@ -138,7 +138,7 @@ class OptunaStrategy(Strategy):
         value = self._value(seen)
         return self._make_trial(seen.draws, TrialState.FAIL if value is None else TrialState.COMPLETE, value)
 
-    def _make_trial(self, draws: Mapping[str, float], state: TrialState, value: float | None) -> FrozenTrial:
+    def _make_trial(self, draws: Draws, state: TrialState, value: float | None) -> FrozenTrial:
         return optuna.trial.create_trial(
             state=state,
             value=value,
@@ -161,13 +161,13 @@ class SharedDraws:
         self._names = [draw.name for draw in space.group_draws] if space.search.group > 1 else []
         self._groups: dict[int, dict[str, float]] = {}
 
-    def of(self, group: int) -> Mapping[str, float]:
+    def of(self, group: int) -> Draws:
         """The group's coordinates, empty before its first trial. Numbers ascend: earlier groups are forgotten."""
         for earlier in [known for known in self._groups if known < group]:
             del self._groups[earlier]
         return self._groups.get(group, {})
 
-    def keep(self, group: int, draws: Mapping[str, float]) -> None:
+    def keep(self, group: int, draws: Draws) -> None:
         """Remember the coordinates of a trial's group, those of its active draws."""
         if self._names:
             known = self._groups.setdefault(group, {})

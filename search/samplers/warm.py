@@ -13,7 +13,7 @@ from search.samplers.grid import Grid
 from spaces.errors import PluginError, SpaceError
 from spaces.messages import unknown
 from spaces.plugins.fields import knob, part, text
-from spaces.records import Outcome, Trial
+from spaces.records import Draws, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
 
@@ -58,7 +58,7 @@ class Warm(Sampler):
         self.points()
         self.ranges()
 
-    def points(self) -> tuple[Mapping[str, float], ...]:
+    def points(self) -> tuple[Draws, ...]:
         """The candidates' coordinates, the most promising first."""
         columns = _columns(self.candidates, "candidates", _is_coordinate)
         if len({len(column) for column in columns.values()}) > 1:
@@ -84,7 +84,7 @@ class Warm(Sampler):
         return WarmStrategy(space, history, self)
 
 
-def format_prior(points: Sequence[Mapping[str, float]], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
+def format_prior(points: Sequence[Draws], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
     """The texts `candidates` and `box` of these coordinates, to six decimals; ranges are rounded to their inside."""
     names = list({name: None for point in points for name in point})
     columns = {name: [_round(point[name]) if name in point else None for point in points] for name in names}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from spaces.errors import SpaceError
-from spaces.records import Trial
+from spaces.records import Draws, Trial
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -45,7 +44,7 @@ class Exploration:
         return min(2 - moved if moved > 1 else moved, _LAST)
 
 
-def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Mapping[str, float]) -> Trial | None:
+def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial | None:
     """The child with these moves made; None if it could not train in its parent's lane."""
     try:
         child = space.child(parent, number, start, {**parent.draws, **moves})
@@ -56,7 +55,7 @@ def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Mappi
     return child if child.structure == parent.structure and same_sizes and same_length else None
 
 
-def _move_one_by_one(space: Space, parent: Trial, number: int, start: int, moves: Mapping[str, float]) -> Trial:
+def _move_one_by_one(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial:
     child, made = space.child(parent, number, start, parent.draws), dict[str, float]()
     for name, u in moves.items():
         moved = _move_all(space, parent, number, start, {**made, name: u})
