@@ -11,12 +11,12 @@ from spaces.records import Report
 
 Direction = Literal["minimize", "maximize"]
 History = Literal["full", "thin", "last"]
-"""Which validations of a trial are kept: all, ever fewer as it goes on (and the best), or the last."""
+"""Which validations of a trial are kept: all, ever fewer the longer it trains (and the best), or the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long a trial trains, on how much, and how often it is judged."""
+    """How long a trial trains, on how much, and how often it is evaluated."""
 
     steps: int = knob(low=1, integer=True)
     """Optimizer steps; a knob, since lanes of one pack may train for different lengths."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -12,7 +12,7 @@ from spaces.errors import SpaceError
 from spaces.grammar.declarations import LeafDescription
 from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.program import Program
-from spaces.records import Ancestor, StoredTrial, Trial
+from spaces.records import Ancestor, Draws, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective, Search
 
@@ -48,7 +48,7 @@ class Space(ABC):
         options that a choice did not take. Raises SpaceError where the draws break a rule.
         """
 
-    def resolve(self, number: int, draws: Mapping[str, float]) -> Trial:
+    def resolve(self, number: int, draws: Draws) -> Trial:
         """The trial of stored draws, equal to the sampled one.
 
         Raises SpaceError for a draw that is missing, as after a change of the space.
@@ -61,8 +61,8 @@ class Space(ABC):
 
         return self.sample(number, stored)
 
-    def child(self, parent: Trial, number: int, start: int, draws: Mapping[str, float]) -> Trial:
-        """The trial of these draws that goes on from the state that `parent` has after `start` steps.
+    def child(self, parent: Trial, number: int, start: int, draws: Draws) -> Trial:
+        """The trial of these draws that continues from the state that `parent` has after `start` steps.
 
         It belongs to its parent's group. Raises SpaceError as `resolve` does.
         """

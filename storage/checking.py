@@ -81,7 +81,7 @@ class Verdict:
     faults: tuple[str, ...]
     """Rules that are broken, and by what."""
     notes: tuple[str, ...]
-    """What is no fault, but what somebody should know."""
+    """What is no fault, but should be known."""
 
 
 def check(url: str) -> Verdict:
@@ -97,11 +97,11 @@ def check(url: str) -> Verdict:
         if isinstance(reader.database, Sqlite):  # PostgreSQL takes no JSON that is none
             rules["a trial's params, draws and config are JSON"] = _JSON
         broken = [(rule, reader.query(sql).to_series().to_list()) for rule, sql in rules.items()]
-        faults = tuple(f"{rule}; broken by {_named(found)}" for rule, found in broken if found)
-        return Verdict(rules=1 + len(rules), faults=faults, notes=tuple(_abandoned(reader)))
+        faults = tuple(f"{rule}; broken by {_list(found)}" for rule, found in broken if found)
+        return Verdict(rules=1 + len(rules), faults=faults, notes=tuple(_find_abandoned(reader)))
 
 
-def _abandoned(reader: Reader) -> list[str]:
+def _find_abandoned(reader: Reader) -> list[str]:
     """Studies whose trials run, or that are called running, under a controller that is gone."""
     notes: list[str] = []
     for name, state in reader.studies().select("name", "state").iter_rows():
@@ -114,6 +114,6 @@ def _abandoned(reader: Reader) -> list[str]:
     return notes
 
 
-def _named(found: list[object]) -> str:
+def _list(found: list[object]) -> str:
     shown = ", ".join(map(str, found[:_SHOWN]))
     return shown if len(found) <= _SHOWN else f"{shown} and {len(found) - _SHOWN:,} more"

@@ -41,7 +41,7 @@ def write(
             "path": one.path,
             "place": one.row,
             "sha256": one.sha256,
-            "past": pasts.get(one.number, Past()).packed(),
+            "past": pasts.get(one.number, Past()).to_json(),
             "known": one.controller_state,
         }
         for one in saved
@@ -70,7 +70,7 @@ def read_pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:
     """Id of a trial -> what its history knew at its furthest checkpoint."""
     c = checkpoints.c
     these = select(c.trial_id, c.past).where(c.trial_id.in_(ids)).order_by(c.step)
-    return {trial: Past.unpacked(past) for trial, past in connection.execute(these)}
+    return {trial: Past.from_json(past) for trial, past in connection.execute(these)}
 
 
 def read_paths(connection: Connection, study_id: int) -> frozenset[str]:

@@ -144,8 +144,8 @@ class ClaimedStudy:
         return self._requeue(starts, crashes=1)
 
     @transaction
-    def renew_leases(self, connection: Connection, heard: Sequence[WorkerStatus], term: float) -> list[str]:
-        leases.renew(connection, self._database.insert(workers), self.id, self._fence, heard, term)
+    def renew_leases(self, connection: Connection, seen: Sequence[WorkerStatus], term: float) -> list[str]:
+        leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, term)
         return leases.expire(connection, self.id, self._fence)
 
     @transaction

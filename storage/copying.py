@@ -58,7 +58,7 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
     """
     with _snapshot(source) as (_, old), _writer(target) as (database, new):
         wanted = _ids(old, study)
-        with database.errors_in_words(), new.begin():
+        with database.readable_errors(), new.begin():
             there = _ids(new, None)
             same = {name for name in wanted.keys() & there.keys() if _is_same(old, wanted[name], new, there[name])}
         taken = sorted(wanted.keys() & there.keys() if study else (wanted.keys() & there.keys()) - same)
@@ -66,7 +66,7 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
             raise StudyError(f"study {taken[0]!r} exists already in {database.name}; nothing was copied")
         for name, number in wanted.items():
             if name in same:
-                yield _copied(name, _tally(_rows(old, number)), new=False)
+                yield _summarise(name, _count(_rows(old, number)), new=False)
             else:
                 yield _copy_study(old, number, database, new)
 
@@ -83,7 +83,7 @@ def backup(source: str, target: Path) -> Path:
     if not target.parent.is_dir():
         raise StorageError(f"{target}: the folder {target.parent} does not exist")
     database = find_database(source)
-    with database.errors_in_words(), tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
+    with database.readable_errors(), tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as aside:
         part = Path(aside, "part.db")
         if isinstance(database, Sqlite):
             database.copy_pages(part)
@@ -124,7 +124,7 @@ def _synchronise(path: Path) -> None:
 def _snapshot(url: str) -> Generator[tuple[Database, Connection]]:
     """A database of this code's schema in one reading transaction."""
     database = find_database(url)
-    with database.snapshot() as connection, database.errors_in_words(), connection.begin():
+    with database.snapshot() as connection, database.readable_errors(), connection.begin():
         migrations.check(connection, database.name)
         yield database, connection
 
@@ -135,7 +135,7 @@ def _writer(url: str) -> Generator[tuple[Database, Connection]]:
     database = find_database(url)
     connection = database.writer()
     try:
-        with database.errors_in_words(), connection.begin():
+        with database.readable_errors(), connection.begin():
             if migrations.is_older(connection):
                 database.check_idle(connection)
             migrations.upgrade(connection, database.name)
@@ -158,24 +158,24 @@ def _ids(connection: Connection, study: str | None) -> dict[str, int]:
 def _copy_study(old: Connection, number: int, database: Database, new: Connection, kept: int | None = None) -> Copied:
     """Write a study in one transaction, under the id `kept` or the next one; it is compared before it is committed."""
     sent = _Tally()
-    with database.errors_in_words(), new.begin():
+    with database.readable_errors(), new.begin():
         try:
-            written = _write(database, new, sent.counted(_rows(old, number)), kept)
+            written = _write(database, new, sent.count_rows(_rows(old, number)), kept)
         except IntegrityError as error:
             raise StorageError(f"{database.name}: a copied row breaks a rule of the tables: {error.orig}") from error
-        differs = sent.differences(_tally(_rows(new, written)))
+        differs = sent.differences(_count(_rows(new, written)))
         if differs:
             raise StorageError(f"{database.name}: the copy differs in {', '.join(differs)}; nothing of it was kept")
         name = str(new.scalar(select(studies.c.name).where(studies.c.id == written)))
-    return _copied(name, sent, new=True)
+    return _summarise(name, sent, new=True)
 
 
-def _copied(name: str, tally: _Tally, *, new: bool) -> Copied:
+def _summarise(name: str, tally: _Tally, *, new: bool) -> Copied:
     return Copied(name=name, trials=tally.counts.get("trials", 0), metrics=tally.counts.get("metrics", 0), new=new)
 
 
 def _is_same(old: Connection, old_id: int, new: Connection, new_id: int) -> bool:
-    return not _tally(_rows(old, old_id)).differences(_tally(_rows(new, new_id)))
+    return not _count(_rows(old, old_id)).differences(_count(_rows(new, new_id)))
 
 
 class _Tally:
@@ -188,7 +188,7 @@ class _Tally:
         self.counts: dict[str, int] = {}
         self.sums: dict[str, int] = {}
 
-    def counted(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def count_rows(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The same batches; each is added before it is given."""
         for table, rows in batches:
             total = sum(map(_hash, rows), self.sums.get(table.name, 0))
@@ -207,20 +207,20 @@ class _Tally:
 
 
 def _hash(row: Row | Sequence[Any]) -> int:
-    plain = sorted((name, _plain(value)) for name, value in row.items()) if isinstance(row, dict) else tuple(row)
+    plain = sorted((name, _normalise(value)) for name, value in row.items()) if isinstance(row, dict) else tuple(row)
     return int.from_bytes(hashlib.blake2b(repr(plain).encode(), digest_size=16).digest())
 
 
-def _plain(value: Any) -> Any:
+def _normalise(value: Any) -> Any:
     """A value as both databases give it."""
     if isinstance(value, dict | list):
         return canonical_json(value)
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _tally(batches: Iterable[Batch]) -> _Tally:
+def _count(batches: Iterable[Batch]) -> _Tally:
     tally = _Tally()
-    for _ in tally.counted(batches):
+    for _ in tally.count_rows(batches):
         pass
     return tally
 
@@ -228,31 +228,31 @@ def _tally(batches: Iterable[Batch]) -> _Tally:
 def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
     """All rows of a study, table by table: its own, architectures, trials, metrics, checkpoints, workers."""
     first, after = trial_id(study_id, 0), trial_id(study_id + 1, 0)
-    places: dict[int | None, int | None] = {None: None}
-    for rows in _selected(connection, studies, studies.c.id == study_id):
+    indices: dict[int | None, int | None] = {None: None}
+    for rows in _select(connection, studies, studies.c.id == study_id):
         yield studies, [_without(row, "id") for row in rows]
-    for rows in _selected(connection, architectures, architectures.c.study_id == study_id):
-        places |= {row["id"]: place for place, row in enumerate(rows, len(places) - 1)}
+    for rows in _select(connection, architectures, architectures.c.study_id == study_id):
+        indices |= {row["id"]: index for index, row in enumerate(rows, len(indices) - 1)}
         yield (
             architectures,
             [{**_without(row, "id", "study_id"), "trial_id": row["trial_id"] - first} for row in rows],
         )
-    for rows in _selected(connection, trials, trials.c.study_id == study_id):
+    for rows in _select(connection, trials, trials.c.study_id == study_id):
         yield (
             trials,
-            [{**_without(row, "id", "study_id"), "architecture_id": places[row["architecture_id"]]} for row in rows],
+            [{**_without(row, "id", "study_id"), "architecture_id": indices[row["architecture_id"]]} for row in rows],
         )
     numbered = select((metrics.c.trial_id - first).label("number"), *list(metrics.columns)[1:])
     mine = numbered.where(metrics.c.trial_id >= first, metrics.c.trial_id < after)
     for batch in connection.execute(mine, execution_options={"yield_per": _BATCH}).partitions():
         yield metrics, batch
-    for rows in _selected(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
+    for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    for rows in _selected(connection, workers, workers.c.study_id == study_id):
+    for rows in _select(connection, workers, workers.c.study_id == study_id):
         yield workers, [_without(row, "study_id") for row in rows]
 
 
-def _selected(connection: Connection, table: Table, condition: ColumnElement[bool]) -> Iterator[list[Row]]:
+def _select(connection: Connection, table: Table, condition: ColumnElement[bool]) -> Iterator[list[Row]]:
     ordered = select(table).where(condition).order_by(*table.primary_key)
     for rows in connection.execute(ordered, execution_options={"yield_per": _BATCH}).mappings().partitions():
         yield [{name: _utc(value) for name, value in row.items()} for row in rows]
@@ -279,7 +279,7 @@ def _write(database: Database, connection: Connection, batches: Iterable[Batch],
         if table is architectures:
             architecture_ids += _write_architectures(connection, study_id, rows)
         elif table is trials:
-            connection.execute(insert(trials), [_placed(row, study_id, architecture_ids) for row in rows])
+            connection.execute(insert(trials), [_localise(row, study_id, architecture_ids) for row in rows])
         elif table is metrics:
             database.insert_metrics(connection, [(first + number, *more) for number, *more in rows])
         elif table is checkpoints:
@@ -297,7 +297,7 @@ def _write_architectures(connection: Connection, study_id: int, rows: Sequence[A
     return list(connection.scalars(statement, placed))
 
 
-def _placed(row: Row, study_id: int, architecture_ids: Sequence[int]) -> Row:
-    place = row["architecture_id"]
-    architecture = None if place is None else architecture_ids[place]
+def _localise(row: Row, study_id: int, architecture_ids: Sequence[int]) -> Row:
+    index = row["architecture_id"]
+    architecture = None if index is None else architecture_ids[index]
     return {**row, "id": trial_id(study_id, row["number"]), "study_id": study_id, "architecture_id": architecture}

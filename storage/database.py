@@ -1,4 +1,4 @@
-"""What the two databases do differently: opening, locking, stop requests, and the words of their errors."""
+"""What the two databases do differently: opening, locking, stop requests, and the text of their errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AwayError(StorageError):
 
 
 class Rows(NamedTuple):
-    """The answer to a SELECT: names, their types (None: to be told from the values), and the driver's cursor."""
+    """The answer to a SELECT: names, their types (None: to be inferred from the values), and the driver's cursor."""
 
     names: Sequence[str]
     types: Sequence[pl.DataType | None]
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 class Database(ABC):
-    """One place where studies live. It holds at most one connection, given out by `writer` or by `reader`."""
+    """A database that holds studies. It holds at most one connection, given out by `writer` or by `reader`."""
 
     name: str
     """How errors call it; never holds a password."""
@@ -81,7 +81,7 @@ class Database(ABC):
 
     @abstractmethod
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """Who runs the study now, asked over a connection of `reader`; None: nobody."""
+        """The process that runs the study now, asked over a connection of `reader`; None: there is none."""
 
     @abstractmethod
     def request_stop(self, study_id: int) -> None:
@@ -89,7 +89,7 @@ class Database(ABC):
 
     @abstractmethod
     def stop_requested(self, connection: Connection, study_id: int) -> bool:
-        """Whether somebody asked since the study was last claimed."""
+        """Whether a stop was requested since the study was last claimed."""
 
     @abstractmethod
     def withdraw_stop(self, connection: Connection, study_id: int) -> None:
@@ -116,7 +116,7 @@ class Database(ABC):
         """Give up the locks; the connection is closed before."""
 
     @contextmanager
-    def errors_in_words(self) -> Generator[None]:
+    def readable_errors(self) -> Generator[None]:
         """Turn what the driver raises inside into a StorageError; a broken constraint is our own bug and passes."""
         try:
             yield

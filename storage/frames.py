@@ -107,7 +107,7 @@ class Reader:
 
     def check(self) -> None:
         """Raise StorageError unless the database has the schema that this code reads."""
-        with self.database.errors_in_words(), self._connection.begin():
+        with self.database.readable_errors(), self._connection.begin():
             migrations.check(self._connection, self.database.name)
 
     def studies(self) -> pl.DataFrame:
@@ -116,7 +116,7 @@ class Reader:
 
     def study(self, name: str) -> dict[str, Any]:
         """One row of `studies` as a dictionary; StudyError with the choices if there is no such study."""
-        known = self._frame(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {_quoted(name)}", STUDIES)
+        known = self._frame(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {_quote(name)}", STUDIES)
         if known.is_empty():
             raise StudyError(f"study {name!r} does not exist; {self._choices()}")
         return known.row(0, named=True)
@@ -124,19 +124,19 @@ class Reader:
     def counts(self, study: str) -> dict[State, int]:
         """How many trials of the study are in each state that occurs."""
         study_id = self.study(study)["id"]
-        with self.database.errors_in_words(), self._connection.begin():
+        with self.database.readable_errors(), self._connection.begin():
             return rows.counts(self._connection, study_id)
 
     def best(self, study: str) -> tuple[float, int] | None:
         """The best objective of the study and its trial's number, the lowest of several; None before the first one."""
         row = self.study(study)
-        with self.database.errors_in_words(), self._connection.begin():
+        with self.database.readable_errors(), self._connection.begin():
             return rows.best(self._connection, row["id"], row["direction"])
 
     def holder(self, study: str) -> str | None:
-        """The process that runs the study now, by the lock it holds; None: nobody, whatever the study's state says."""
+        """The process that runs the study now, by the lock it holds; None: none, whatever the study's state says."""
         study_id = self.study(study)["id"]
-        with self.database.errors_in_words(), self._connection.begin():
+        with self.database.readable_errors(), self._connection.begin():
             return self.database.holder(self._connection, study_id, study)
 
     def trials(
@@ -157,7 +157,7 @@ class Reader:
         if sort is None and top is not None:
             sort = "objective" if row["direction"] == "minimize" else "objective DESC"
         condition = f" AND ({self._expression(where, row['id'])}\n)" if where else ""
-        order = f"{self._expression(sort, row['id'])}\n{_nulls(sort)}, " if sort else ""
+        order = f"{self._expression(sort, row['id'])}\n{_nulls_last(sort)}, " if sort else ""
         limit = f" LIMIT {int(top)}" if top is not None else ""
         # Told to order by number, SQLite reads a whole study in that order however few trials the condition leaves; but
         # told to order by id, which is the same, it would sort a whole study where there is none.
@@ -171,7 +171,7 @@ class Reader:
         """Metrics of a study, by number, step and name; columns METRICS. `names` None: all of them."""
         first = trial_id(self.study(study)["id"], 0)
         mine = f"trial_id >= {first} AND trial_id < {first + NUMBERS_PER_STUDY}"
-        named = f" AND name IN ({', '.join(map(_quoted, names))})" if names else ""
+        named = f" AND name IN ({', '.join(map(_quote, names))})" if names else ""
         columns = f"trial_id - {first} AS number, step, name, variant, condition, value"
         frame = self._frame(f"SELECT {columns} FROM metrics WHERE {mine}{named}", METRICS)
         return frame.sort("number", "step", "name", "variant", "condition")
@@ -193,7 +193,7 @@ class Reader:
     def architectures(self, study: str) -> pl.DataFrame:
         """The non-linearities that a study's trials learned, by task, component and number; columns ARCHITECTURES.
 
-        `knots` are values at evenly spaced places from `low` to `high`, both included; `objective` is the trial's.
+        `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
         """
         columns = "architectures.id, number, architectures.task, component, low, high, knots, objective"
         mine = f"architectures.study_id = {self.study(study)['id']}"
@@ -209,21 +209,20 @@ class Reader:
         metrics' column of that name, else text. StorageError also for an answer that is too large.
         """
         with self._select(sql) as answer:
-            values = _columns(self._fetched(answer) if answer.names else [], len(answer.names))
+            values = _columns(self._fetch(answer) if answer.names else [], len(answer.names))
         if len(set(answer.names)) < len(answer.names):
             raise StorageError(f"two columns of the answer have one name ({', '.join(answer.names)}); use AS")
-        types = [
-            known or _told(name, column) for name, known, column in zip(answer.names, answer.types, values, strict=True)
-        ]
+        named = zip(answer.names, answer.types, values, strict=True)
+        types = [known or _infer_type(name, column) for name, known, column in named]
         return _to_frame(dict(zip(answer.names, types, strict=True)), values)
 
-    def _fetched(self, answer: Rows) -> list[tuple[Any, ...]]:
+    def _fetch(self, answer: Rows) -> list[tuple[Any, ...]]:
         """All rows of an answer, few at a time where they are large."""
         fetched: list[tuple[Any, ...]] = []
         taken, count = 0, 1
         while rows := answer.cursor.fetchmany(count):
             fetched += rows
-            taken += sum(map(_room, itertools.chain.from_iterable(rows)))
+            taken += sum(map(_size_of, itertools.chain.from_iterable(rows)))
             if taken > LARGEST_ANSWER:
                 raise StorageError(
                     f"the answer has more than {LARGEST_ANSWER >> 20:,} MiB; add a LIMIT, or use `search export`"
@@ -242,12 +241,12 @@ class Reader:
             path = match["path"]
             return self.database.parameter(self._connection, study_id, path) if path else match[0]
 
-        with self.database.errors_in_words(), self._connection.begin():
+        with self.database.readable_errors(), self._connection.begin():
             return _PARAMETER.sub(spell, sql)
 
     @contextmanager
     def _select(self, sql: str) -> Generator[Rows]:
-        with self.database.errors_in_words(), self._connection.begin():
+        with self.database.readable_errors(), self._connection.begin():
             answer = self.database.select(self._connection, sql)
             with closing(answer.cursor):
                 yield answer
@@ -263,15 +262,15 @@ class Reader:
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)")
 
 
-def _room(value: Any) -> int:
+def _size_of(value: Any) -> int:
     return _VALUE + (len(value) if isinstance(value, str | bytes) else 0)
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _nulls(sort: str) -> str:
+def _nulls_last(sort: str) -> str:
     return "" if "nulls" in sort.lower() else "NULLS LAST"
 
 
@@ -301,7 +300,7 @@ def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
     return pl.Series(name, values, dtype)
 
 
-def _told(name: str, values: Sequence[Any]) -> pl.DataType:
+def _infer_type(name: str, values: Sequence[Any]) -> pl.DataType:
     """The type that all values of a column fit."""
     kinds = set(map(type, values)) - {type(None)}
     if not kinds:

@@ -30,7 +30,7 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What must be known of a trial's earlier reports to say what the next one supersedes."""
+    """What must be known of a trial's earlier reports to tell which of them the next one supersedes."""
 
     count: int = 0
     last: int = -1
@@ -41,14 +41,14 @@ class Past:
     best_is_landmark: bool = False
     best_score: float = math.inf
 
-    def packed(self) -> list[Any]:
+    def to_json(self) -> list[Any]:
         """As JSON values."""
         *rest, score = astuple(self)
         return [*rest, score if math.isfinite(score) else None]
 
     @classmethod
-    def unpacked(cls, values: Sequence[Any]) -> Past:
-        """From what `packed` gave."""
+    def from_json(cls, values: Sequence[Any]) -> Past:
+        """From what `to_json` gave."""
         count, last, last_is_landmark, best, best_is_landmark, score = values
         return cls(count, last, last_is_landmark, best, best_is_landmark, math.inf if score is None else score)
 

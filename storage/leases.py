@@ -1,4 +1,4 @@
-"""The rows of workers: who lives, and until when each holds its trials, by the database's clock alone.
+"""The rows of workers: which are alive, and until when each has its trials, by the database's clock alone.
 
 Each function is a step of a transaction that its caller opened.
 """
@@ -23,16 +23,19 @@ _OTHERS = (
     .where(workers.c.study_id == bindparam("study"), workers.c.fence < bindparam("claim"), workers.c.state == "running")
     .values(state="lost")
 )
-_SEEN = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "lease_until")
+_UPDATED = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "lease_until")
 
 
 def renew(
-    connection: Connection, insert: Insert, study_id: int, claim: int, heard: Sequence[WorkerStatus], term: float
+    connection: Connection, insert: Insert, study_id: int, claim: int, seen: Sequence[WorkerStatus], term: float
 ) -> None:
-    """Let each worker hold its trials for `term` seconds from when it was heard of; one that is lost stays lost."""
+    """Let each worker keep its trials for `term` seconds from when it was last seen; an expired lease stays so.
+
+    Were a lost worker's lease renewed, it would go on with trials that others were given meanwhile.
+    """
     rows = [
         {**one._asdict(), "study_id": study_id, "fence": claim, "age": -one.seconds, "left": term - one.seconds}
-        for one in heard
+        for one in seen
     ]
     if not rows:
         return
@@ -42,18 +45,21 @@ def renew(
     )
     again = statement.on_conflict_do_update(
         index_elements=[workers.c.study_id, workers.c.id],
-        set_={name: literal_column(f"excluded.{name}") for name in _SEEN},
+        set_={name: literal_column(f"excluded.{name}") for name in _UPDATED},
         where=(workers.c.fence == literal_column("excluded.fence")) & (workers.c.state == "running"),
     )
     connection.execute(again, rows)
 
 
 def expire(connection: Connection, study_id: int, claim: int) -> list[str]:
-    """Take the trials of those whose time is over; all workers that this controller has lost, told earlier or not."""
+    """Mark the workers whose leases have expired as lost; all that this controller has lost, now or earlier.
+
+    Those of earlier calls are named again, as the answer to an earlier call may have been lost.
+    """
     connection.execute(_EXPIRE, {"study": study_id, "claim": claim})
     return list(connection.scalars(_LOST, {"study": study_id, "claim": claim}))
 
 
 def orphan(connection: Connection, study_id: int, claim: int) -> None:
-    """Give up the workers of earlier controllers."""
+    """Mark the workers of earlier controllers as lost: they exchange with a process that does not exist any more."""
     connection.execute(_OTHERS, {"study": study_id, "claim": claim})

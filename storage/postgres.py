@@ -41,7 +41,7 @@ _CONNECTING = {
 }
 _AWAY = re.compile(r"08...|57P..|53300|40001|40P01")
 """SQL states: connection lost, shutting down or starting up, too many connections, serialization failure, deadlock."""
-_LETTING_GO = 5.0
+_RELEASE_SECONDS = 5.0
 """Seconds that the server gets to end a session of ours that it does not know to be dead."""
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 _SECRETS = ("password", "sslpassword")
@@ -94,7 +94,7 @@ class Postgres(Database):
 
         connection = self._connect(read_only=True)
         if seconds is not None:
-            with self.errors_in_words(), connection.begin():
+            with self.readable_errors(), connection.begin():
                 connection.execute(text(f"SET statement_timeout = {math.ceil(1000 * seconds)}"))
         set_json_loads(lambda data: bytes(data).decode() if not isinstance(data, str) else data, _driver(connection))
         return connection
@@ -124,7 +124,7 @@ class Postgres(Database):
     def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
         """A session's advisory lock: the server lets go of it when the connection ends, however it ends."""
         key = {"class": _LOCK_CLASS, "study": study_id}
-        give_up = time.monotonic() + _LETTING_GO
+        give_up = time.monotonic() + _RELEASE_SECONDS
         while not connection.scalar(text("SELECT pg_try_advisory_lock(:class, :study)"), key):
             holder = connection.execute(text(_HOLDER), key).first()
             ours = holder and holder.pid in self._sessions and holder.name.startswith(who_am_i())
@@ -132,14 +132,14 @@ class Postgres(Database):
                 raise StudyError(f"study {study!r} is being run by {holder.name}; stop it first")
             if holder:
                 connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": holder.pid})
-                time.sleep(_LETTING_GO / 100)
+                time.sleep(_RELEASE_SECONDS / 100)
 
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
         found = connection.execute(text(_HOLDER), {"class": _LOCK_CLASS, "study": study_id}).first()
         return found.name if found else None
 
     def request_stop(self, study_id: int) -> None:
-        with self.errors_in_words(), self._connect(read_only=False) as connection, connection.begin():
+        with self.readable_errors(), self._connect(read_only=False) as connection, connection.begin():
             connection.execute(update(studies).where(studies.c.id == study_id).values(stop_requested=True))
 
     def stop_requested(self, connection: Connection, study_id: int) -> bool:
@@ -201,13 +201,13 @@ class Postgres(Database):
             json_serializer=canonical_json,
             connect_args={**_CONNECTING, "application_name": who_am_i(), **self._url.query},
         )
-        with self.errors_in_words():
+        with self.readable_errors():
             connection = engine.connect()
             _driver(connection).read_only = read_only
             return connection
 
     def _check_durability(self, connection: Connection) -> None:
-        with self.errors_in_words(), connection.begin():
+        with self.readable_errors(), connection.begin():
             off = [name for name in _DURABLE if connection.scalar(text(f"SHOW {name}")) == "off"]
         if off:
             raise StorageError(f"{self.name}: {', '.join(off)} is off, so a commit may be lost; switch it on")

@@ -79,7 +79,7 @@ _FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metric
 def start(connection: Connection, insert: Insert, study_id: int, started: Sequence[Trial], worker: str) -> None:
     """Insert trials as running, or move them there from queued; a trial in another state is left as it is.
 
-    A queued trial is written anew, as what is trained now: another version may have filled in other defaults.
+    A queued trial's row is replaced by what is trained now: another version may have filled in other defaults.
     """
     sources = [trial.architecture_trial for trial in started if trial.architecture_trial is not None]
     learned = _architecture_ids(connection, study_id, sources) if sources else {}
@@ -103,7 +103,7 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 _RESOLVED = {
     name: literal_column(f"excluded.{name}") for name in ("task", "model", "scorer", "seed", "params", "config")
 }
-"""What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns anew for `excluded`."""
+"""What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns again for `excluded`."""
 _FIRST_STEP = literal_column("excluded.steps")
 _FURTHER = case((trials.c.steps > _FIRST_STEP, trials.c.steps), else_=_FIRST_STEP)
 """A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""

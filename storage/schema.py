@@ -4,8 +4,8 @@ studies        one row per launched space
 trials         one row per trial; id = study_id * 10^9 + number, so a trial's id needs no look-up and no sequence
 metrics        one row per number of a report, primary key (trial_id, step, name, variant, condition)
 architectures  frozen spline non-linearities found by stage one
-checkpoints    where the state of a trial in training lies, the two newest of each
-workers        who trains, when it was last heard of, until when it holds its trials, and how full its lanes were
+checkpoints    where the state of a running trial is stored, the two newest of each
+workers        each worker: when it was last seen, until when its lease runs, and how full its lanes were
 
 A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.

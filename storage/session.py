@@ -1,7 +1,8 @@
-"""A writing connection that comes back: transactions are made again, whole, when a server has gone away.
+"""A writing connection that reconnects: a transaction is made again, whole, when the server has gone away.
 
-What a transaction does must come to the same when it is made twice: its commit may have been done and only the answer
-lost. A server that is away for longer than an hour ends the run; what it had committed stays.
+A commit may have been done and only its answer lost; the client cannot know. So every transaction must come to the
+same when it is made twice (`claimed_study` says how). A server that is away for longer than an hour ends the run; what
+it had committed stays.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Session:
         self._turn = threading.Lock()
         self._locked: dict[int, tuple[str, int]] = {}
         """Study -> its name, and its fence when it was locked."""
-        self._over: GraftError | None = None
-        """Another process has one of them now, or the server was away for too long."""
+        self._failure: GraftError | None = None
+        """Why nothing may be written any more: another process has a study now, or the server was away for too long."""
 
     def close(self) -> None:
         """Give back the connection and the locks."""
@@ -52,11 +53,11 @@ class Session:
         """
         name = self.transact(lambda connection: _name_of(connection, study_id))
 
-        def locked(connection: Connection) -> int:
+        def lock(connection: Connection) -> int:
             self._database.lock_study(connection, study_id, name)
             return act(connection)
 
-        self._locked[study_id] = name, self.transact(locked)
+        self._locked[study_id] = name, self.transact(lock)
         return self._locked[study_id][1]
 
     def transact(self, act: Callable[[Connection], Answer]) -> Answer:
@@ -66,18 +67,18 @@ class Session:
         """
         with self._turn:
             while True:
-                if self._over:
-                    raise self._over
+                if self._failure:
+                    raise self._failure
                 try:
-                    with self._database.errors_in_words(), self._connection.begin():
+                    with self._database.readable_errors(), self._connection.begin():
                         return act(self._connection)
                 except AwayError as error:
                     if not self._locked:
                         raise
-                    self._come_back(error)
+                    self._reconnect(error)
 
-    def _come_back(self, error: AwayError) -> None:
-        """Connect anew, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
+    def _reconnect(self, error: AwayError) -> None:
+        """Connect again, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
         since, pause = time.monotonic(), FIRST_PAUSE
         _log.warning("%s; training goes on, and the database is tried again for an hour", error)
         while time.monotonic() < since + AWAY_SECONDS:
@@ -89,17 +90,22 @@ class Session:
                 self._lock_again()
             except AwayError:
                 continue
-            except GraftError as refused:
-                self._over = refused
+            except GraftError as refused:  # final: a later call must not write either
+                self._failure = refused
                 self._hang_up()
                 raise
             _log.warning("%s answers again, after %.1f s", self._database.name, time.monotonic() - since)
             return
-        self._over = AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes")
-        raise self._over from None
+        self._failure = AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes")
+        raise self._failure from None
 
     def _lock_again(self) -> None:
-        with self._database.errors_in_words(), self._connection.begin():
+        """Lock the studies over the new connection.
+
+        The lock alone would not do: while this process was away, another may have taken the study, written to it and
+        ended. Its claim counted the study's fence up.
+        """
+        with self._database.readable_errors(), self._connection.begin():
             for study_id, (name, fence) in self._locked.items():
                 self._database.lock_study(self._connection, study_id, name)
                 if self._connection.scalar(select(studies.c.fence).where(studies.c.id == study_id)) != fence:

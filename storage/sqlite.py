@@ -78,14 +78,14 @@ class Sqlite(Database):
         self.name = str(self._path)
 
     def writer(self) -> Connection:
-        self._check_place()
+        self._check_folder()
         self._take_lock("opening")
         engine = create_engine(
             "sqlite://", creator=self._connect_writer, poolclass=NullPool, json_serializer=canonical_json
         )
         event.listen(engine, "begin", _begin)
         try:
-            with self.errors_in_words():
+            with self.readable_errors():
                 return engine.connect()
         except StorageError:
             self.close()
@@ -95,10 +95,10 @@ class Sqlite(Database):
         self._seconds = math.inf if seconds is None else seconds
         self._check_exists()
         engine = create_engine("sqlite://", creator=self._connect_reader, poolclass=NullPool)
-        with self.errors_in_words():
+        with self.readable_errors():
             connection = engine.connect()
             driver = _driver(connection)
-            driver.set_authorizer(_only_reading)
+            driver.set_authorizer(_authorize_reading)
             driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
             driver.set_progress_handler(lambda: time.monotonic() > self._deadline, _OPERATIONS)
             return connection
@@ -107,12 +107,12 @@ class Sqlite(Database):
         self._check_exists()
         engine = create_engine("sqlite://", creator=self._connect_reader, poolclass=NullPool)
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-        with self.errors_in_words():
+        with self.readable_errors():
             return engine.connect()
 
     def damage(self) -> list[str]:
         self._check_exists()
-        with self.errors_in_words(), closing(self._connect_reader()) as connection:
+        with self.readable_errors(), closing(self._connect_reader()) as connection:
             try:
                 found = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})").fetchall()
                 orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(_MOST_FAULTS)
@@ -140,7 +140,7 @@ class Sqlite(Database):
 
     def settle(self) -> None:
         """Leave the file in one piece: without a log beside it, readable also where nothing can be written."""
-        with self.errors_in_words(), closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+        with self.readable_errors(), closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")
 
     def insert(self, table: Table) -> Insert:
@@ -150,15 +150,15 @@ class Sqlite(Database):
         connection.exec_driver_sql(_INSERT_METRICS, list(rows))
 
     def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
-        """The file's own lock covers all its studies; only say which one is being run."""
-        self._say(f"study {study}")
+        """The file's own lock covers all its studies; only note which one is being run."""
+        self._write_holder(f"study {study}")
 
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """Who holds the file's lock for this study; a lock that nobody holds is taken, shared, for an instant."""
+        """The process that holds the file's lock for this study. A free lock is taken, shared, for an instant."""
         path = Path(f"{self._path}.lock")
         if not path.exists():
             return None
-        with self.errors_in_words(), path.open() as lock:
+        with self.readable_errors(), path.open() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -167,7 +167,7 @@ class Sqlite(Database):
         return None
 
     def request_stop(self, study_id: int) -> None:
-        with self.errors_in_words():
+        with self.readable_errors():
             self._stop_file(study_id).touch()
 
     def stop_requested(self, connection: Connection, study_id: int) -> bool:
@@ -205,9 +205,9 @@ class Sqlite(Database):
     def _check_exists(self) -> None:
         if not self._path.exists():
             raise StorageError(f"{self.name}: there is no such database; `search launch` creates one")
-        self._check_place()
+        self._check_folder()
 
-    def _check_place(self) -> None:
+    def _check_folder(self) -> None:
         folder = self._path.parent
         if self._path.is_dir():
             raise StorageError(f"{self.name} is a folder; the storage must be a file")
@@ -219,23 +219,23 @@ class Sqlite(Database):
 
     def _take_lock(self, text: str) -> None:
         path = Path(f"{self._path}.lock")
-        with self.errors_in_words():
+        with self.readable_errors():
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         deadline = time.monotonic() + _LOCK_SECONDS
-        while not _locked(self._lock):
+        while not _try_lock(self._lock):
             if time.monotonic() > deadline:
                 self.close()
                 self._refuse(path)
             time.sleep(_LOCK_SECONDS / 10)
-        self._say(text)
+        self._write_holder(text)
 
     def _refuse(self, lock: Path) -> NoReturn:
         holder = lock.read_text().strip() or "another process"
         raise StudyError(f"{self.name} is being written by {holder}; stop it first, or use another --storage")
 
-    def _say(self, text: str) -> None:
+    def _write_holder(self, text: str) -> None:
         assert self._lock is not None
-        with self.errors_in_words():
+        with self.readable_errors():
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{who_am_i()} ({text})\n".encode(), 0)
 
@@ -260,8 +260,8 @@ class Sqlite(Database):
         return connection
 
 
-def _locked(lock: int) -> bool:
-    """Take the lock, if nobody has it."""
+def _try_lock(lock: int) -> bool:
+    """Take the lock, if no process has it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -274,7 +274,7 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _only_reading(action: int, first: str | None, second: str | None, *more: Any) -> int:
+def _authorize_reading(action: int, first: str | None, second: str | None, *more: Any) -> int:
     """Allow what a SELECT does. ATTACH, VACUUM INTO and most PRAGMAs could touch files even over a read-only file."""
     reading = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     if action == sqlite3.SQLITE_FUNCTION and second in _ACTING:

@@ -135,7 +135,7 @@ def pending(url: str) -> tuple[str, Sequence[str]]:
     Raises StorageError if there is no database, none of this program's, or a newer one.
     """
     database = find_database(url)
-    with database.reader() as connection, database.errors_in_words(), connection.begin():
+    with database.reader() as connection, database.readable_errors(), connection.begin():
         if not migrations.is_older(connection):
             migrations.check(connection, database.name)
         found = str(migrations.version_of(connection))
@@ -148,7 +148,7 @@ def bring_up(url: str) -> None:
     Raises StorageError if there is none, StudyError if it is older and another process is writing it.
     """
     database = find_database(url)
-    with database.reader() as connection, database.errors_in_words(), connection.begin():
+    with database.reader() as connection, database.readable_errors(), connection.begin():
         older = migrations.is_older(connection)
     if older:
         open_store(url).close()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from search.samplers import Sampler
-from search.samplers._archive import Archive, Known
+from search.samplers._history import BoundedHistory, Observation
 from search.samplers._optuna import Limits, OptunaStrategy
 from search.samplers._points import RandomPoints
 from search.samplers.qmc import SobolPoints
@@ -238,8 +238,8 @@ def test_a_group_must_divide_the_grid_of_its_trials() -> None:
 def test_the_archive_keeps_the_newest_and_the_best_before_them(
     losses: list[float | None], newest: int, best: int
 ) -> None:
-    archive = Archive(newest, best)
-    told = [Known({"at": float(place)}, loss) for place, loss in enumerate(losses)]
+    archive = BoundedHistory(newest, best)
+    told = [Observation({"at": float(optuna_number)}, loss) for optuna_number, loss in enumerate(losses)]
     for known in told:
         archive.add(known)
     old, new = told[:-newest], told[-newest:]

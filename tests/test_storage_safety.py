@@ -268,7 +268,7 @@ def wait_for(url: str, setting: str, value: str) -> None:
 
 def test_sqlite_is_synchronous_and_checks_references(tmp_path: Path):
     names = ("synchronous", "foreign_keys", "journal_mode")
-    with claimed(f"sqlite:///{tmp_path}/graft.db") as (store, _):
+    with claimed_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, _):
         found = [executed(store, f"PRAGMA {name}") for name in names]
     assert found == [2, 1, "wal"]
 

@@ -23,7 +23,7 @@ from search.analysis.warm_start import Earlier, gains, prior, shared, task_of, w
 from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid
 from search.samplers.random import RandomSearch
-from search.samplers.warm import Warm, WarmStrategy, written
+from search.samplers.warm import Warm, WarmStrategy, format_prior
 from spaces.errors import PluginError, SpaceError
 from spaces.grammar.distributions import RANGES
 from spaces.plugins import build
@@ -45,7 +45,7 @@ def sampler(
 ) -> str:
     """A warm sampler as a space writes it; `box` by the last part of the draw's name."""
     paths = {path.rpartition(".")[2]: path for path in (RATE, BETA1, BETA2, SCORER, AVERAGING)}
-    candidates, ranges = written(points, {paths[word]: ends for word, ends in box.items()})
+    candidates, ranges = format_prior(points, {paths[word]: ends for word, ends in box.items()})
     settings = {"sampler": name, "candidates": candidates, "box": ranges, "floor": floor}
     return json.dumps({"warm": settings})
 
@@ -183,7 +183,7 @@ class Spy(Sampler):
 
 def test_a_sampler_learns_the_whole_space_from_all_trials_and_the_box_from_those_inside() -> None:
     here = space(PLAIN)
-    candidates, box = written([{RATE: 0.45, BETA1: 0.6, BETA2: 0.1}, {RATE: 0.9}], {RATE: (0.4, 0.5)})
+    candidates, box = format_prior([{RATE: 0.45, BETA1: 0.6, BETA2: 0.1}, {RATE: 0.9}], {RATE: (0.4, 0.5)})
     spy = Spy(heard=[])
     strategy = WarmStrategy(here, [], Warm(sampler=spy, candidates=candidates, box=box))
     outcomes = [ended(trial, bowl(trial)) for trial in strategy.ask(range(40))]
@@ -200,14 +200,14 @@ def test_a_sampler_learns_the_whole_space_from_all_trials_and_the_box_from_those
 
 def test_candidates_beyond_the_last_trial_are_not_told_as_open() -> None:
     spy = Spy(heard=[])
-    candidates, _ = written(rates(0.1, 0.2, 0.3), {})
+    candidates, _ = format_prior(rates(0.1, 0.2, 0.3), {})
     WarmStrategy(space(PLAIN, trials=2), [], Warm(sampler=spy, candidates=candidates))
     assert [one.number for one in spy.heard[1]] == [0, 1]
 
 
 def test_a_candidate_that_was_started_is_not_told_as_open() -> None:
     here = space(PLAIN)
-    candidates, box = written([{RATE: 0.45}, {RATE: 0.9}], {})
+    candidates, box = format_prior([{RATE: 0.45}, {RATE: 0.9}], {})
     first = WarmStrategy(here, [], Warm(candidates=candidates, box=box)).ask(range(1))
     spy = Spy(heard=[])
     WarmStrategy(here, [ended(first[0], 1.0)], Warm(sampler=spy, candidates=candidates, box=box))
@@ -268,14 +268,14 @@ def test_a_draw_that_the_space_has_not_is_told_with_the_choices() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.floats(0, 1, exclude_max=True), min_size=1)))
 def test_a_prior_is_read_as_it_was_written(points: list[dict[str, float]]) -> None:
-    read = Warm(candidates=written(points, {})[0]).points()
+    read = Warm(candidates=format_prior(points, {})[0]).points()
     assert [point.keys() for point in read] == [point.keys() for point in points]
     for one, other in zip(read, points, strict=True):
         assert all(abs(one[name] - u) <= 1e-6 and one[name] < 1 for name, u in other.items())
 
 
 def test_a_box_is_written_so_that_it_holds_no_other_option() -> None:
-    low, high = Warm(box=written([], {SCORER: (1 / 3, 2 / 3)})[1]).ranges()[SCORER]
+    low, high = Warm(box=format_prior([], {SCORER: (1 / 3, 2 / 3)})[1]).ranges()[SCORER]
     assert 1 / 3 <= low < 0.334 < 0.666 < high <= 2 / 3
 
 

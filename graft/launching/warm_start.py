@@ -15,7 +15,7 @@ from search.analysis.compatibility_matrix import Matrix, TransferError, compare
 from search.analysis.stage_two import READ as OF_STAGE_TWO
 from search.analysis.stage_two import results
 from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
-from search.samplers.warm import Warm, written
+from search.samplers.warm import Warm, format_prior
 from spaces import parse
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
 from spaces.plugins import config_of
@@ -65,7 +65,7 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
         listed = rows.values() if earlier == AUTO else [reader.study(word.strip()) for word in earlier.split(",")]
         found = prior(space, _read_earlier(reader, list(listed)), _read_gains(reader, rows, task_of(space)))
     if found.candidates:
-        candidates, box = written(found.candidates, found.box)
+        candidates, box = format_prior(found.candidates, found.box)
         space = _with_sampler(space, replace(cold, candidates=candidates, box=box))
     return WarmStart(space=space, finding=_describe(found))
 

@@ -13,8 +13,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from search.samplers import Strategy
-from search.samplers._archive import Archive, Known
-from spaces.records import TERMINAL, Outcome, Trial
+from search.samplers._history import BoundedHistory, Observation
+from spaces.records import TERMINAL, Draws, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Limits:
     running: int
     """Trials without an outcome that are shown, the newest."""
     spare: int
-    """Trials that may be asked and told before the study is built anew from what is remembered."""
+    """Trials that may be asked and told before the study is built again from what is remembered."""
 
 
 @final
@@ -45,8 +45,8 @@ class OptunaStrategy(Strategy):
     A trial that diverged or failed counts as the worst seen so far, so that the sampler keeps away from it; as long as
     none has an objective, such trials are left out. A pruned trial counts with its objective so far.
 
-    The study is built anew from what is remembered whenever `spare` trials have been asked and told. Then the sampler
-    starts with a seed of (search seed, next number): a search that goes on after a restart does not repeat itself.
+    The study is built again from what is remembered whenever `spare` trials have been asked and told. Then the sampler
+    starts with a seed of (search seed, next number), so that a resumed search does not repeat itself.
     """
 
     def __init__(
@@ -63,18 +63,18 @@ class OptunaStrategy(Strategy):
         self._sampler = sampler
         self._limits = limits
         self._attributes = dict(attributes or {})
-        self._sign = 1.0 if space.search.objective.direction == "minimize" else -1.0
+        self._sign = space.search.objective.sign
         self._distributions = {draw.name: _distribution(draw) for draw in (*space.group_draws, *space.trial_draws)}
-        self._archive = Archive(limits.newest, limits.best)
-        self._running: dict[int, Mapping[str, float]] = {}
+        self._history = BoundedHistory(limits.newest, limits.best)
+        self._running: dict[int, Draws] = {}
         self._shared = SharedDraws(space)
         self._study: optuna.Study | None = None
-        self._places: dict[int, int] = {}
+        self._optuna_numbers: dict[int, int] = {}
         self._seen = 0
         for outcome in history:
             self._shared.keep(outcome.group, outcome.draws)
             if outcome.state in TERMINAL:
-                self._archive.add(self._known(outcome))
+                self._history.add(self._observe(outcome))
             else:
                 self._running[outcome.number] = outcome.draws
 
@@ -88,7 +88,7 @@ class OptunaStrategy(Strategy):
             study.enqueue_trial({name: self._parameter(name, u) for name, u in shared.items()})
         suggestion = study.ask()
         trial = self._space.sample(number, lambda draw: _suggest(suggestion, draw))
-        self._places[number] = suggestion.number
+        self._optuna_numbers[number] = suggestion.number
         self._running[number] = trial.draws
         self._shared.keep(trial.group, trial.draws)
         self._seen += 1
@@ -97,19 +97,19 @@ class OptunaStrategy(Strategy):
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from trials that ended."""
         for outcome in outcomes:
-            known = self._known(outcome)
-            self._archive.add(known)
+            seen = self._observe(outcome)
+            self._history.add(seen)
             self._running.pop(outcome.number, None)
-            place = self._places.pop(outcome.number, None)
+            optuna_number = self._optuna_numbers.pop(outcome.number, None)
             if self._study is None:
                 continue
             self._seen += 1
-            if place is None:
-                self._study.add_trial(self._ended(known))
+            if optuna_number is None:
+                self._study.add_trial(self._optuna_trial(seen))
             else:
-                value = self._value(known)
+                value = self._value(seen)
                 state = TrialState.FAIL if value is None else TrialState.COMPLETE
-                self._study.tell(place, value, state=state)
+                self._study.tell(optuna_number, value, state=state)
 
     def _current(self, number: int) -> optuna.Study:
         if self._study is None or self._seen >= self._limits.spare:
@@ -120,25 +120,25 @@ class OptunaStrategy(Strategy):
     def _build(self, number: int) -> optuna.Study:
         seed = mix64(mix64(self._space.search.seed) + (number + 1) * GAMMA) >> 32
         study = optuna.create_study(sampler=self._sampler(seed), direction="minimize")
-        for known in self._archive:
-            study.add_trial(self._ended(known))
+        for seen in self._history:
+            study.add_trial(self._optuna_trial(seen))
         newest = list(self._running)[-self._limits.running :] if self._limits.running else []
-        self._places = {running: len(self._archive) + index for index, running in enumerate(newest)}
+        self._optuna_numbers = {running: len(self._history) + index for index, running in enumerate(newest)}
         for running in newest:
-            study.add_trial(self._frozen(self._running[running], TrialState.RUNNING, None))
+            study.add_trial(self._make_trial(self._running[running], TrialState.RUNNING, None))
         return study
 
-    def _known(self, outcome: Outcome) -> Known:
-        return Known(outcome.draws, None if outcome.objective is None else self._sign * outcome.objective)
+    def _observe(self, outcome: Outcome) -> Observation:
+        return Observation(outcome.draws, None if outcome.objective is None else self._sign * outcome.objective)
 
-    def _value(self, known: Known) -> float | None:
-        return self._archive.worst if known.loss is None else known.loss
+    def _value(self, seen: Observation) -> float | None:
+        return self._history.worst if seen.loss is None else seen.loss
 
-    def _ended(self, known: Known) -> FrozenTrial:
-        value = self._value(known)
-        return self._frozen(known.draws, TrialState.FAIL if value is None else TrialState.COMPLETE, value)
+    def _optuna_trial(self, seen: Observation) -> FrozenTrial:
+        value = self._value(seen)
+        return self._make_trial(seen.draws, TrialState.FAIL if value is None else TrialState.COMPLETE, value)
 
-    def _frozen(self, draws: Mapping[str, float], state: TrialState, value: float | None) -> FrozenTrial:
+    def _make_trial(self, draws: Draws, state: TrialState, value: float | None) -> FrozenTrial:
         return optuna.trial.create_trial(
             state=state,
             value=value,
@@ -161,13 +161,13 @@ class SharedDraws:
         self._names = [draw.name for draw in space.group_draws] if space.search.group > 1 else []
         self._groups: dict[int, dict[str, float]] = {}
 
-    def of(self, group: int) -> Mapping[str, float]:
+    def of(self, group: int) -> Draws:
         """The group's coordinates, empty before its first trial. Numbers ascend: earlier groups are forgotten."""
         for earlier in [known for known in self._groups if known < group]:
             del self._groups[earlier]
         return self._groups.get(group, {})
 
-    def keep(self, group: int, draws: Mapping[str, float]) -> None:
+    def keep(self, group: int, draws: Draws) -> None:
         """Remember the coordinates of a trial's group, those of its active draws."""
         if self._names:
             known = self._groups.setdefault(group, {})

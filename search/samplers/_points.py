@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Points(ABC):
-    """A sequence of points in the unit cube [0, 1)^d; each point depends on its place in the sequence alone."""
+    """A sequence of points in the unit cube [0, 1)^d; each point depends on its index in the sequence alone."""
 
     @abstractmethod
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
@@ -40,8 +40,8 @@ class RandomPoints(Points):
 
     def rows(self, first: int, count: int) -> NDArray[np.float64]:
         """Points first .. first + count - 1, [count, d]."""
-        places = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-        words = _mix64(self._keys + places[:, None] * np.uint64(GAMMA))
+        indices = np.arange(first + 1, first + count + 1, dtype=np.uint64)
+        words = _mix64(self._keys + indices[:, None] * np.uint64(GAMMA))
         return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -52,14 +52,14 @@ class CovarianceAdaptation(Sampler):
 class CovarianceStrategy(Strategy):
     """CMA-ES on one study.
 
-    Optuna's wrapper is not used: it pickles its state into trials and cannot go on from rows.
+    Optuna's wrapper is not used: it pickles its state into trials and cannot resume from rows.
     """
 
     def __init__(self, space: Space, history: Sequence[Outcome], population: int) -> None:
         self._space = space
         self._population = population
-        self._sign = 1.0 if space.search.objective.direction == "minimize" else -1.0
-        self._dimensions = {draw.name: place for place, draw in enumerate(filter(self._learns, _draws(space)))}
+        self._sign = space.search.objective.sign
+        self._dimensions = {draw.name: index for index, draw in enumerate(filter(self._learns, _draws(space)))}
         self._random = {draw.name: RandomPoints(space.search.seed, [draw]) for draw in _draws(space)}
         self._generation = 0
         self._asked: dict[int, int] = {}
@@ -98,8 +98,8 @@ class CovarianceStrategy(Strategy):
         def coordinate(draw: Draw) -> float:
             if draw.name in self._dimensions:
                 return point[self._dimensions[draw.name]]
-            place = group if draw.scope == "group" else number
-            return float(self._random[draw.name].rows(place, 1)[0, 0])
+            index = group if draw.scope == "group" else number
+            return float(self._random[draw.name].rows(index, 1)[0, 0])
 
         self._asked[number] = self._generation
         return self._space.sample(number, coordinate)

@@ -71,11 +71,11 @@ class GridPoints(Points):
         if not self._options:
             return np.empty((count, 0))
         # Digits by Python's own integers: a grid may have more points than fit into 64 bits.
-        return np.array([self._point(place // self._repeat) for place in range(first, first + count)])
+        return np.array([self._point(index // self._repeat) for index in range(first, first + count)])
 
-    def _point(self, place: int) -> list[float]:
+    def _point(self, index: int) -> list[float]:
         point: list[float] = []
         for options in reversed(self._options):
-            place, digit = divmod(place, options)
+            index, digit = divmod(index, options)
             point.append((digit + 0.5) / options)
         return point[::-1]

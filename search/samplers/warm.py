@@ -9,13 +9,12 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from search.samplers import Sampler, Strategy
-from search.samplers._points import PointStrategy
 from search.samplers.grid import Grid
 from spaces.errors import PluginError, SpaceError
 from spaces.messages import unknown
 from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, text
-from spaces.records import Outcome, Trial
+from spaces.records import Draws, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
 
@@ -68,7 +67,7 @@ class Warm(Sampler):
         self.points()
         self.ranges()
 
-    def points(self) -> tuple[Mapping[str, float], ...]:
+    def points(self) -> tuple[Draws, ...]:
         """The candidates' coordinates, the most promising first."""
         columns = _columns(self.candidates, "candidates", _is_coordinate)
         if len({len(column) for column in columns.values()}) > 1:
@@ -94,10 +93,10 @@ class Warm(Sampler):
         return WarmStrategy(space, history, self)
 
 
-def written(points: Sequence[Mapping[str, float]], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
+def format_prior(points: Sequence[Draws], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
     """The texts `candidates` and `box` of these coordinates, to six decimals; ranges are rounded to their inside."""
     names = list({name: None for point in points for name in point})
-    columns = {name: [_rounded(point[name]) if name in point else None for point in points] for name in names}
+    columns = {name: [_round(point[name]) if name in point else None for point in points] for name in names}
     box = {
         name: [math.ceil(low * _DIGITS) / _DIGITS, math.floor(high * _DIGITS) / _DIGITS]
         for name, (low, high) in ranges.items()
@@ -105,14 +104,14 @@ def written(points: Sequence[Mapping[str, float]], ranges: Mapping[str, tuple[fl
     return json.dumps(columns), json.dumps(box)
 
 
-def _rounded(u: float) -> float:
+def _round(u: float) -> float:
     return min(round(u * _DIGITS), _DIGITS - 1) / _DIGITS
 
 
-def _columns(written: str, field: str, fits: Callable[[Any], bool]) -> dict[str, list[Any]]:
+def _columns(given: str, field: str, fits: Callable[[Any], bool]) -> dict[str, list[Any]]:
     """`{draw: [...]}` with entries that fit; raises PluginError for anything else."""
     try:
-        columns: Any = json.loads(written)
+        columns: Any = json.loads(given)
     except (ValueError, RecursionError) as error:
         raise PluginError(f"{field}: this is not JSON: {error}") from error
     if not isinstance(columns, dict) or not all(isinstance(column, list) for column in columns.values()):
@@ -141,11 +140,12 @@ class WarmStrategy(Strategy):
         self._box = Box(space, settings.ranges())
         self._floor = settings.floor if self._box.narrows else 1.0
         started = {outcome.number for outcome in history}
-        known = [*history, *(_opened(trial) for trial in self._candidates if trial.number not in started)]
+        known = [*history, *(_open(trial) for trial in self._candidates if trial.number not in started)]
         self._whole = settings.sampler.begin(space, known)
-        self._narrow = settings.sampler.begin(bent(space, self._box.outer), self._box.inside(known))
-        # What a group shares must be the same in both: points are, for a sampler that learns the whole group is.
-        learns = bool(space.group_draws) and not isinstance(self._whole, PointStrategy)
+        self._narrow = settings.sampler.begin(warp(space, self._box.to_space), self._box.to_box(known))
+        # What a group shares must be the same in both. Points are a function of the number, so they are the same; a
+        # sampler that learns would draw it twice, so for it whole groups are of the floor.
+        learns = bool(space.group_draws) and settings.sampler.learns
         self._unit = space.search.group if learns else 1
         self._first = -(-len(self._candidates) // self._unit)
         self.look_ahead = self._whole.look_ahead
@@ -160,7 +160,7 @@ class WarmStrategy(Strategy):
         if self._is_free(number // self._unit):
             [trial] = self._whole.ask(range(number, number + 1))
             return trial
-        return straight(self._space, self._narrow.ask(range(number, number + 1)), self._box.outer)[0]
+        return unwarp(self._space, self._narrow.ask(range(number, number + 1)), self._box.to_space)[0]
 
     def _is_free(self, unit: int) -> bool:
         """Whether a trial, or a group, may be anywhere."""
@@ -170,7 +170,7 @@ class WarmStrategy(Strategy):
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from trials that ended."""
         self._whole.tell(outcomes)
-        self._narrow.tell(self._box.inside(outcomes))
+        self._narrow.tell(self._box.to_box(outcomes))
 
 
 def _candidates(space: Space, settings: Warm) -> list[Trial]:
@@ -180,8 +180,8 @@ def _candidates(space: Space, settings: Warm) -> list[Trial]:
     def coordinate(number: int, name: str, u: float) -> float:
         return points[number].get(name, u) if name in free else u
 
-    asked = settings.sampler.begin(bent(space, coordinate), []).ask(range(len(points)))
-    return straight(space, asked, coordinate)
+    asked = settings.sampler.begin(warp(space, coordinate), []).ask(range(len(points)))
+    return unwarp(space, asked, coordinate)
 
 
 def own_draws(space: Space) -> tuple[Draw, ...]:
@@ -189,42 +189,43 @@ def own_draws(space: Space) -> tuple[Draw, ...]:
     return space.trial_draws if space.search.group > 1 else (*space.group_draws, *space.trial_draws)
 
 
-def _opened(trial: Trial) -> Outcome:
+def _open(trial: Trial) -> Outcome:
     return Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
 
 
-Bend = Callable[[int, str, float], float]
+Warping = Callable[[int, str, float], float]
 """(number of the trial, name of the draw, a sampler's coordinate) -> the trial's coordinate."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BentSpace(Space):
+class WarpedSpace(Space):
     """A space as a sampler sees it whose coordinates are not those of the trials."""
 
-    straight: Space
-    bend: Bend
+    original: Space
+    warping: Warping
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
-        """The trial at the bent coordinates, which carries the sampler's own."""
+        """The trial at the warped coordinates, which carries the sampler's own."""
         own: dict[str, float] = {}
 
         def coordinate(draw: Draw) -> float:
             own[draw.name] = coordinate_of(draw)
-            return self.bend(number, draw.name, own[draw.name])
+            return self.warping(number, draw.name, own[draw.name])
 
-        return replace(self.straight.sample(number, coordinate), draws=own)
-
-
-def bent(space: Space, bend: Bend) -> BentSpace:
-    """The same space behind `bend`."""
-    return BentSpace(**{field.name: getattr(space, field.name) for field in fields(Space)}, straight=space, bend=bend)
+        return replace(self.original.sample(number, coordinate), draws=own)
 
 
-def straight(space: Space, trials: Sequence[Trial], bend: Bend) -> list[Trial]:
-    """The trials that a sampler asked of a bent space, with their real coordinates."""
+def warp(space: Space, warping: Warping) -> WarpedSpace:
+    """The same space behind `warping`."""
+    same = {field.name: getattr(space, field.name) for field in fields(Space)}
+    return WarpedSpace(**same, original=space, warping=warping)
+
+
+def unwarp(space: Space, trials: Sequence[Trial], warping: Warping) -> list[Trial]:
+    """The trials that a sampler asked of a warped space, with their real coordinates."""
     return [
-        space.resolve(trial.number, {name: bend(trial.number, name, u) for name, u in trial.draws.items()})
+        space.resolve(trial.number, {name: warping(trial.number, name, u) for name, u in trial.draws.items()})
         for trial in trials
     ]
 
@@ -238,12 +239,12 @@ class Box:
         self._ranges = {name: ends for name, ends in ranges.items() if name in free}
         self.narrows = bool(self._ranges)
 
-    def outer(self, number: int, name: str, u: float) -> float:
+    def to_space(self, number: int, name: str, u: float) -> float:
         """A trial's coordinate of the sampler's."""
         low, high = self._ranges.get(name, (0.0, 1.0))
         return min(low + u * (high - low), math.nextafter(high, 0.0))
 
-    def inside(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def to_box(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """The outcomes that lie in the box, with coordinates as the sampler sees them."""
         return [
             replace(outcome, draws={name: self._inner(name, u) for name, u in outcome.draws.items()})

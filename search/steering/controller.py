@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, final
 
 from search.objectives import ObjectiveCheck, objective_after
 from search.samplers import Strategy
-from search.steering.lanes import Lane, LaneTable
 from search.steering.leases import Leases
+from search.steering.running_trials import RunningTrial, RunningTrials
 from search.steering.study_store import StudyStore
 from search.steering.transfer_strategy import begin
 from search.steering.trial_queue import TrialQueue
@@ -79,7 +79,7 @@ class Controller:
         self._study = study
         self._leases = Leases(study, clock)
         self._remove_checkpoints = remove_checkpoints
-        self._lanes = LaneTable()
+        self._running = RunningTrials()
         self._crashes: dict[int, int] = {}
         """Worker crashes of those trials that were started before."""
         self._saving: set[str] = set()
@@ -153,7 +153,7 @@ class Controller:
         results = self._record(current)
         self._prune(current, results)
         self._save(offer)
-        self._release(self._lanes.of(offer.worker) - {one.number for one in offer.holds})
+        self._release(self._running.of(offer.worker) - {one.number for one in offer.holds})
         self._stopping = self._stopping or self._study.stop_requested()
         directives = self._dismiss(offer) if self._stopping else self._assign(offer, current)
         if offer.saved:
@@ -177,15 +177,15 @@ class Controller:
     def handle_crash(self, worker: str) -> None:
         """Requeue the trials of a worker whose process crashed; one of them may be the cause."""
         self._leases.drop(worker)
-        numbers = self._lanes.of(worker)
+        numbers = self._running.of(worker)
         if numbers:
-            queued = self._study.rescue(self._lanes.starts(numbers))
+            queued = self._study.rescue(self._running.starts(numbers))
             self._requeue(numbers, queued, alone=len(numbers) == 1)
 
     def handle_departure(self, worker: str) -> None:
         """Requeue the trials of a worker whose machine is gone, or cannot be reached, which is no trial's fault."""
         self._leases.drop(worker)
-        self._release(self._lanes.of(worker))
+        self._release(self._running.of(worker))
 
     def close(self) -> None:
         """Write how the run ended, if the database still answers, and give the study back."""
@@ -202,7 +202,7 @@ class Controller:
         copying = any(monitor.makes_copies for monitor in self._monitors)
         return Progress(
             planned=self._next_copy if copying else self._planned,
-            counts={**self._ended, "running": len(self._lanes), "queued": self._queue.queued},
+            counts={**self._ended, "running": len(self._running), "queued": self._queue.queued},
             objective=str(self._space.search.objective),
             best=best,
             best_number=number,
@@ -220,7 +220,7 @@ class Controller:
         current: list[Report] = []
         ended: set[int] = set()
         for report in reports:
-            if not self._lanes.has(TrialStart(report.number, report.fence), worker) or report.number in ended:
+            if not self._running.has(TrialStart(report.number, report.fence), worker) or report.number in ended:
                 continue
             current.append(report)
             if report.state != "running":
@@ -230,11 +230,11 @@ class Controller:
     def _record(self, reports: Sequence[Report]) -> list[TrialResult]:
         """Write the reports with the results that they imply; those results.
 
-        Lanes are changed only after the write: if it fails, the worker may send the same reports again.
+        What is known of the trials changes only after the write: if it fails, the same reports may be sent again.
         """
         if not reports:
             return []
-        objectives = {report.number: self._lanes[report.number].objective for report in reports}
+        objectives = {report.number: self._running[report.number].objective for report in reports}
         results: list[TrialResult] = []
         for report in reports:
             objective = objective_after(self._space.objective_of(report.number), objectives[report.number], report)
@@ -251,34 +251,34 @@ class Controller:
                 )
         self._study.record(reports, results, ())
         for report in reports:
-            lane = self._lanes[report.number]
-            lane.objective = objectives[report.number]
-            self._steps += max(0, report.step - lane.step)
-            lane.step = max(lane.step, report.step)
-            lane.architectures = report.architectures
+            running = self._running[report.number]
+            running.objective = objectives[report.number]
+            self._steps += max(0, report.step - running.step)
+            running.step = max(running.step, report.step)
+            running.architectures = report.architectures
         self._reports += len(reports)
         return results
 
     def _prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
         """Show the stopping policies and the sampler what is recorded, and end the trials that a policy stops."""
-        groups = {report.number: self._lanes[report.number].trial.group for report in reports}
+        groups = {report.number: self._running[report.number].trial.group for report in reports}
         stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
         self._close(results)
-        pruned = [self._pruned(number) for number in sorted(stopped & self._lanes.numbers())]
+        pruned = [self._pruned(number) for number in sorted(stopped & self._running.numbers())]
         if pruned:
             self._study.end(pruned)
             self._close(pruned)
 
     def _pruned(self, number: int) -> TrialResult:
-        lane = self._lanes[number]
-        return TrialResult(number=number, state="pruned", objective=lane.objective, fence=lane.trial.fence)
+        running = self._running[number]
+        return TrialResult(number=number, state="pruned", objective=running.objective, fence=running.trial.fence)
 
     def _close(self, results: Sequence[TrialResult]) -> None:
         """Forget trials whose results are written, after the sampler has learned from them."""
         outcomes: list[Outcome] = []
         objective = self._space.search.objective
         for result in results:
-            lane = self._free(result.number)
+            ended = self._remove(result.number)
             self._crashes.pop(result.number, None)
             self._ended[result.state] += 1
             if result.objective is not None and (
@@ -286,34 +286,34 @@ class Controller:
             ):
                 self._best = result.objective, result.number
             # A copy's objective is not owed to its draws alone, so that no sampler learns from it.
-            if not lane.trial.lineage:
+            if not ended.trial.lineage:
                 outcomes.append(
                     Outcome(
                         number=result.number,
-                        group=lane.trial.group,
-                        draws=lane.trial.draws,
+                        group=ended.trial.group,
+                        draws=ended.trial.draws,
                         objective=result.objective,
                         state=result.state,
-                        architectures=lane.architectures,
+                        architectures=ended.architectures,
                     )
                 )
         if outcomes:
             self._strategy.tell(outcomes)
 
-    def _free(self, number: int) -> Lane:
-        """The lane of a trial that is not running any more."""
+    def _remove(self, number: int) -> RunningTrial:
+        """Take a trial from the running ones; what was known of it."""
         for monitor in self._monitors:
             monitor.forget(number)
-        return self._lanes.pop(number)
+        return self._running.pop(number)
 
     # --------------------------------------------------------------------------------------------------- fill the lanes
 
     def _assign(self, offer: Offer, reports: Sequence[Report]) -> Directives:
         """Trials for the free lanes of a worker; and which of those that it holds to drop."""
         started = self._start(offer, self._lanes_to_fill(offer), self._copies(reports, offer.worker))
-        stop = tuple(one.number for one in offer.holds if not self._lanes.has(one, offer.worker))
-        rounds = self._queue.waiting / max(1, len(self._lanes))
-        done = self._queue.empty and not self._lanes
+        stop = tuple(one.number for one in offer.holds if not self._running.has(one, offer.worker))
+        rounds = self._queue.waiting / max(1, len(self._running))
+        done = self._queue.empty and not self._running
         if done:
             self._finished = True
             self._leases.dismiss(offer.worker)
@@ -323,7 +323,8 @@ class Controller:
         """Copies that take lanes of the worker's pack; nothing is written yet."""
         if not reports:
             return ()
-        pack = {number: (self._lanes[number].trial, self._lanes[number].step) for number in self._lanes.of(worker)}
+        own = {number: self._running[number] for number in self._running.of(worker)}
+        pack = {number: (running.trial, running.step) for number, running in own.items()}
         reported = {report.number for report in reports} & pack.keys()
         # At most one policy makes copies (`check_together`), so that all may be numbered from the same number.
         return [
@@ -332,16 +333,16 @@ class Controller:
 
     def _lanes_to_fill(self, offer: Offer) -> int:
         """Free lanes, and those of trials that the worker is told to stop; none beside a suspected trial."""
-        if any(self._crashes.get(number, 0) >= SUSPECTED_AFTER for number in self._lanes.of(offer.worker)):
+        if any(self._crashes.get(number, 0) >= SUSPECTED_AFTER for number in self._running.of(offer.worker)):
             return 0
         if offer.structure is None:
             return offer.lanes
-        return offer.lanes + sum(not self._lanes.has(one, offer.worker) for one in offer.holds)
+        return offer.lanes + sum(not self._running.has(one, offer.worker) for one in offer.holds)
 
     def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
         """Start the copies in the lanes of the trials that they replace, and queued or new trials in other lanes."""
         filling = self._queue.take(offer.structure, lanes)
-        if not filling and not self._lanes and offer.structure is None and offer.lanes:
+        if not filling and not self._running and offer.structure is None and offer.lanes:
             filling = self._queue.take_quarantined()
         replaced = [self._pruned(copy.replaced) for copy in copies]
         try:
@@ -364,7 +365,7 @@ class Controller:
         fences = self._study.start(trials, worker, results)
         started = tuple(replace(trial, fence=fences[trial.number]) for trial in trials)
         for trial in started:
-            self._lanes.put(Lane(trial, worker, step=trial.parent_step))
+            self._running.put(RunningTrial(trial, worker, step=trial.parent_step))
         return started
 
     def _dismiss(self, offer: Offer) -> Directives:
@@ -372,7 +373,7 @@ class Controller:
         if offer.holds and offer.worker not in self._saving:
             self._saving.add(offer.worker)
             return Directives(save=True)
-        self._release(self._lanes.of(offer.worker))
+        self._release(self._running.of(offer.worker))
         self._leases.dismiss(offer.worker)
         return Directives(stop=tuple(one.number for one in offer.holds), done=True)
 
@@ -381,13 +382,13 @@ class Controller:
     def _release(self, numbers: Collection[int]) -> None:
         """Requeue trials that their worker does not train any more."""
         if numbers:
-            self._requeue(numbers, self._study.release(self._lanes.starts(numbers)), alone=False)
+            self._requeue(numbers, self._study.release(self._running.starts(numbers)), alone=False)
 
     def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, alone: bool) -> None:
-        """Move trials that are written as queued from their lanes to the queue."""
+        """Move trials that are written as queued from the running ones to the queue."""
         known = {one.number: one for one in queued}
         for number in sorted(numbers):
-            self._requeue_one(self._free(number).trial, known.get(number, QueuedTrial(number)), alone=alone)
+            self._requeue_one(self._remove(number).trial, known.get(number, QueuedTrial(number)), alone=alone)
 
     def _requeue_one(self, trial: Trial, known: QueuedTrial, *, alone: bool) -> None:
         """Queue a trial by the crashes of its workers; `alone`: nothing else can be the cause of the last one.
@@ -421,27 +422,27 @@ class Controller:
         saved = [
             one._replace(controller_state=self._state_of(one.number))
             for one in offer.saved
-            if self._lanes.has(TrialStart(one.number, one.fence), offer.worker)
+            if self._running.has(TrialStart(one.number, one.fence), offer.worker)
         ]
         if saved:
             self._study.record((), (), saved)
         for one in saved:
-            if one.step > self._lanes[one.number].trial.checkpoint_step:
+            if one.step > self._running[one.number].trial.checkpoint_step:
                 self._crashes.pop(one.number, None)
 
     def _state_of(self, number: int) -> dict[str, Any]:
         return {
-            "objective": self._lanes[number].objective,
+            "objective": self._running[number].objective,
             "monitors": [monitor.state(number) for monitor in self._monitors],
         }
 
     def _restore(self, trials: Sequence[Trial]) -> None:
-        """Give lanes and policies the state that they had at the trials' furthest checkpoints."""
+        """Give trials and policies the state that they had at the trials' furthest checkpoints."""
         for trial in trials:
             known = max(trial.checkpoints, key=lambda one: one.step).controller_state
             assert known, "it was written with every checkpoint"
-            lane = self._lanes[trial.number]
-            lane.step, lane.objective = trial.checkpoint_step, known["objective"]
+            running = self._running[trial.number]
+            running.step, running.objective = trial.checkpoint_step, known["objective"]
             for monitor, state in zip(self._monitors, known["monitors"], strict=True):
                 if state is not None:
                     monitor.restore(trial.number, trial.group, state)

@@ -2,7 +2,7 @@
 
 A worker renews its lease every ten seconds; a lease expires a minute after its last renewal. A renewal is noted in
 memory at once and written at the next sweep, together with all others. Then the database's clock alone decides which
-leases have expired: clocks of machines differ, and a controller that was paused must not judge by its own. So a renewal
+leases have expired: clocks of machines differ, and a controller that was paused cannot trust its own. So a renewal
 never waits for the database, and while the database is away no lease expires.
 """
 

@@ -73,7 +73,7 @@ class StudyStore(Protocol):
         """The trials that wait to be started again, by number, each with its lineage: the first first, itself last."""
         ...
 
-    def renew_leases(self, heard: Sequence[WorkerStatus], term: float, /) -> Collection[str]:
+    def renew_leases(self, seen: Sequence[WorkerStatus], term: float, /) -> Collection[str]:
         """Let workers keep their trials for `term` seconds from when they were last seen, by the database's clock.
 
         Returns the workers whose leases have expired, now or earlier under this claim; an expired lease stays so.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from spaces.errors import SpaceError
-from spaces.records import Trial
+from spaces.records import Draws, Trial
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -19,7 +18,7 @@ _LAST = math.nextafter(1.0, 0.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Each draw of the trial's own, choices apart, moves by `move` up or down, or with `resample` is drawn anew.
+    """Each draw of the trial's own, choices apart, moves by `move` up or down, or with `resample` is drawn again.
 
     What sets a trial's structure, its sizes or its number of steps stays: a move that would change it is not made, so
     that a dropout that is on stays on.
@@ -29,23 +28,23 @@ class Exploration:
     resample: float
 
     def child(self, space: Space, parent: Trial, number: int, start: int, random: Random) -> Trial:
-        """The trial `number` that goes on from `parent` at step `start`."""
+        """The trial `number` that continues from `parent` at step `start`."""
         moves = {
-            draw.name: self._moved(parent.draws[draw.name], random)
+            draw.name: self._move(parent.draws[draw.name], random)
             for draw in space.trial_draws
             if draw.choices is None and draw.name in parent.draws
         }
-        child = _fitting(space, parent, number, start, moves)
-        return child or _moved_one_by_one(space, parent, number, start, moves)
+        child = _move_all(space, parent, number, start, moves)
+        return child or _move_one_by_one(space, parent, number, start, moves)
 
-    def _moved(self, u: float, random: Random) -> float:
+    def _move(self, u: float, random: Random) -> float:
         if random.random() < self.resample:
             return random.random()
         moved = abs(u + random.choice((-self.move, self.move)))
         return min(2 - moved if moved > 1 else moved, _LAST)
 
 
-def _fitting(space: Space, parent: Trial, number: int, start: int, moves: Mapping[str, float]) -> Trial | None:
+def _move_all(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial | None:
     """The child with these moves made; None if it could not train in its parent's lane."""
     try:
         child = space.child(parent, number, start, {**parent.draws, **moves})
@@ -56,10 +55,10 @@ def _fitting(space: Space, parent: Trial, number: int, start: int, moves: Mappin
     return child if child.structure == parent.structure and same_sizes and same_length else None
 
 
-def _moved_one_by_one(space: Space, parent: Trial, number: int, start: int, moves: Mapping[str, float]) -> Trial:
+def _move_one_by_one(space: Space, parent: Trial, number: int, start: int, moves: Draws) -> Trial:
     child, made = space.child(parent, number, start, parent.draws), dict[str, float]()
     for name, u in moves.items():
-        moved = _fitting(space, parent, number, start, {**made, name: u})
+        moved = _move_all(space, parent, number, start, {**made, name: u})
         if moved:
             child, made = moved, {**made, name: u}
     return child

@@ -19,7 +19,7 @@ from spaces.settings import Objective
 @final
 @dataclass(frozen=True, kw_only=True)
 class SuccessiveHalving(Stopping):
-    """At steps r, r eta, r eta^2, ... only trials within the best 1/eta of the results seen there so far go on.
+    """At steps r, r eta, r eta^2, ... only trials within the best 1/eta of the results seen there so far continue.
 
     A trial's result at a rung is its best loss up to its first report at or after the rung's step. It survives if
     fewer than max(1, floor(m / eta)) of the m results there, its own included, are better. No trial waits for another.

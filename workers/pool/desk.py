@@ -40,7 +40,7 @@ class Desk:
         self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """As the controller's; after an error of ours every worker is sent home, and the driver is told."""
+        """As the controller's; after an error of ours every worker is dismissed, and the driver gets the error."""
         if self._error is None and offer.worker in self._holders.values():
             try:
                 return self._controller.exchange(reports, offer)

@@ -74,7 +74,8 @@ class _Desk:
         try:
             done = False
             while not done:
-                name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"  # never used again: a late word of it can be told
+                # A name is never used again, so that a late call of an old worker is recognised.
+                name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"
                 renew = functools.partial(self._controller.renew, name)
                 done = make_worker(name, self.exchange, device, width, renew=renew, saving=saving).run()
         except BaseException as error:

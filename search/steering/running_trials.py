@@ -10,7 +10,7 @@ from spaces.records import Architecture, Trial, TrialStart
 
 
 @dataclass(slots=True)
-class Lane:
+class RunningTrial:
     """A running trial."""
 
     trial: Trial
@@ -22,22 +22,22 @@ class Lane:
 
 
 @final
-class LaneTable:
-    """Lanes by number of their trial, and by worker."""
+class RunningTrials:
+    """Running trials by number, and by worker."""
 
     def __init__(self) -> None:
-        self._lanes: dict[int, Lane] = {}
+        self._running: dict[int, RunningTrial] = {}
         self._by_worker: dict[str, set[int]] = {}
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._running)
 
-    def __getitem__(self, number: int) -> Lane:
-        return self._lanes[number]
+    def __getitem__(self, number: int) -> RunningTrial:
+        return self._running[number]
 
     def numbers(self) -> KeysView[int]:
-        """The running trials."""
-        return self._lanes.keys()
+        """The numbers of the running trials."""
+        return self._running.keys()
 
     def of(self, worker: str) -> frozenset[int]:
         """The trials that a worker has."""
@@ -48,23 +48,23 @@ class LaneTable:
 
         The number alone would not do: a worker that was silent may still train a start that others have taken over.
         """
-        lane = self._lanes.get(one.number)
-        return lane is not None and lane.worker == worker and lane.trial.fence == one.fence
+        running = self._running.get(one.number)
+        return running is not None and running.worker == worker and running.trial.fence == one.fence
 
     def starts(self, numbers: Collection[int]) -> list[TrialStart]:
         """These trials with their fences, in order of number."""
-        return [self._lanes[number].trial.start for number in sorted(numbers)]
+        return [self._running[number].trial.start for number in sorted(numbers)]
 
-    def put(self, lane: Lane) -> None:
+    def put(self, running: RunningTrial) -> None:
         """Add a trial that starts."""
-        self._lanes[lane.trial.number] = lane
-        self._by_worker.setdefault(lane.worker, set()).add(lane.trial.number)
+        self._running[running.trial.number] = running
+        self._by_worker.setdefault(running.worker, set()).add(running.trial.number)
 
-    def pop(self, number: int) -> Lane:
-        """Remove a trial that is not running any more; its lane."""
-        lane = self._lanes.pop(number)
-        numbers = self._by_worker[lane.worker]
+    def pop(self, number: int) -> RunningTrial:
+        """Remove a trial that is not running any more."""
+        running = self._running.pop(number)
+        numbers = self._by_worker[running.worker]
         numbers.discard(number)
         if not numbers:
-            del self._by_worker[lane.worker]
-        return lane
+            del self._by_worker[running.worker]
+        return running
