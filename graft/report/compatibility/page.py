@@ -111,9 +111,8 @@ def _details(transfer: Transfer) -> Iterable[str]:
                 blocks.append(_pairs_table(transfer, source, pairs[source, target]))
             details = "\n".join(map(html.element, blocks))
             wanted = numbers.get((source, target), []) + numbers.get((matrix.baseline, target), [])
-            yield _SECTION.format(
-                anchor=_anchor(row, column), details=details, command=_command(transfer.study, wanted)
-            )
+            command = _command(transfer.study, wanted)
+            yield _SECTION.format(anchor=_anchor(row, column), details=details, command=command)
 
 
 _SECTION = """<section class="cell" id="{anchor}">

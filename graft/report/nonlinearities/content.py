@@ -69,15 +69,8 @@ def frame(learned: Learned) -> pl.DataFrame:
     """One row for each knot: number, task, component, x, y, and the version's value under its name."""
     named = {"number": pl.Int64(), "task": pl.String(), "component": pl.String()}
     curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *([learned.version.name] if learned.version else []))}
-    rows = [
-        (
-            one.number,
-            one.task,
-            one.component,
-            one.positions,
-            one.knots,
-            *([one.version.at_knots] if one.version else []),
-        )
-        for one in learned.members
-    ]
+    rows: list[tuple[object, ...]] = []
+    for one in learned.members:
+        values = [one.positions, one.knots, *([one.version.at_knots] if one.version else [])]
+        rows.append((one.number, one.task, one.component, *values))
     return pl.DataFrame(rows, schema={**named, **curves}, orient="row").explode(*curves)
