@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale [--trials 1000000] [--storage URL|postgresql] [--workers 64] [--lanes 32]
 
-The space is paper 003's (`spaces/set_complement.yaml`, groups of 1,000, random search) with three validations a trial.
+The space is paper 003's (`set_complement`, groups of 1,000, random search) with three validations a trial.
 Workers are simulated in the controller's own process, one exchange after the other: each holds the lanes of one pack,
 and its trials learn along a curve that is a function of their seed. The controller's process goes away after a
 hundredth, a tenth and all of the trials, with trials running, and another one resumes. Times are of exchanges alone.
@@ -30,7 +30,8 @@ from pathlib import Path
 
 import spaces
 from graft.families import families
-from graft.running import RunningStudy, enrol
+from graft.running import enrol, open_controller
+from search.steering.controller import Controller
 from spaces.records import TERMINAL, Directives, Metric, Offer, Report, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
@@ -94,7 +95,7 @@ class SimulatedWorker:
             worker=self.name,
             lanes=self.lanes - len(self.running),
             structure=structure,
-            holds=tuple(trial.held for trial, _ in self.running.values()),
+            holds=tuple(trial.start for trial, _ in self.running.values()),
             steps=self.steps,
             room=self.lanes * EVERY if self.steps else 0,
         )
@@ -159,7 +160,7 @@ def live(url: str, workers: int, lanes: int, until: int) -> Stretch:
     resume, work = Clock(), Clock()
     crew = [SimulatedWorker(name=f"worker-{index}-after-{os.getpid()}", lanes=lanes) for index in range(workers)]
     with resume.running():
-        study = RunningStudy(url, STUDY)
+        study = open_controller(url, STUDY)
         before = ended_of(study)
         crew[0].apply(study.exchange([], crew[0].offer()))
     opened, exchanges, done = resident(), 0, False
@@ -186,7 +187,7 @@ def live(url: str, workers: int, lanes: int, until: int) -> Stretch:
     )
 
 
-def ended_of(study: RunningStudy) -> int:
+def ended_of(study: Controller) -> int:
     """Trials that will not train again."""
     counts = study.progress().counts
     return sum(counts.get(state, 0) for state in TERMINAL)

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spaces.records import Metric, Report, Trial
-from spaces.settings import Objective
+from spaces.settings import History, Objective
 from storage import Store, open_reader, open_store
-from storage.history import Policy
 from tests.databases import running_server
 
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="bema")
@@ -48,18 +47,20 @@ def rate(count: int, work: Callable[[], object]) -> str:
     return f"{count / (time.perf_counter() - start):>12,.0f} /s"
 
 
-def write(store: Store, policy: Policy) -> None:
-    study = store.create_study(policy, space="", space_hash="", objective=OBJECTIVE, seed=0, trials=TRIALS, version="")
-    store.claim(study, policy=policy, objective=OBJECTIVE)
+def write(store: Store, policy: History) -> None:
+    study_id = store.create_study(
+        policy, space="", space_hash="", objective=OBJECTIVE, seed=0, trials=TRIALS, version=""
+    )
+    study = store.claim(study_id, policy=policy, objective=OBJECTIVE)
     started = [[trial(n) for n in batch] for batch in batches(TRIALS, TRIAL_BATCH)]
-    print(f"  {policy}: trials started   ", rate(TRIALS, lambda: [store.start(study, some, "w") for some in started]))
+    print(f"  {policy}: trials started   ", rate(TRIALS, lambda: [study.start(some, "w") for some in started]))
     reports = [
         [report(n, 10_000 * step) for n in batch]
         for step in range(1, REPORTS + 1)
         for batch in batches(LANES, REPORT_BATCH)
     ]
     rows = LANES * REPORTS * len(METRICS)
-    print(f"  {policy}: metric rows      ", rate(rows, lambda: [store.record(study, some) for some in reports]))
+    print(f"  {policy}: metric rows      ", rate(rows, lambda: [study.record(some) for some in reports]))
 
 
 def benchmark(url: str) -> None:

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from benchmarks.options import words_of
-from cli.launch import run
-from cli.warm_start import warmed
 from graft.families import families
-from graft.placement import Placement
-from graft.running import enrol
+from graft.launching.checkpoints import NOWHERE, Checkpoints
+from graft.launching.placement import Placement
+from graft.launching.run import RunRequest, run_study
+from graft.launching.warm_start import warm_start
+from graft.running import enrol, find_study
 from search.analysis.warm_start import MOST_CANDIDATES
 from spaces import parse
 from spaces.space import Space
@@ -92,7 +93,7 @@ def searched(url: str, seeds: int, settings: dict[str, str]) -> pl.DataFrame:
         for task in TASKS:
             cold = space(task, seed, settings)
             others = ",".join(other for other in TASKS if other != task)
-            for arm, one in (("cold", cold), ("warm", warmed(url, "new", cold, others))):
+            for arm, one in (("cold", cold), ("warm", warm_start(url, "new", cold, others).space)):
                 rows = search(url, f"{arm}-{task}-{seed}", one)
                 frames.append(
                     rows.select(
@@ -110,8 +111,12 @@ def space(task: str, seed: int, settings: dict[str, str]) -> Space:
 
 def search(url: str, name: str, space: Space) -> pl.DataFrame:
     """Run a study on one core; number and loss of its trials."""
-    placement = Placement(executor="inline", workers=1, ray_address=None, device="cpu", width=None)
-    run(url, name, placement, "new" if enrol(url, name, space) else "goes on")
+    enrol(url, name, space)
+    if find_study(url, name)["state"] != "finished":
+        placement = Placement(executor="inline", workers=1, device="cpu")
+        checkpoints = Checkpoints(url=NOWHERE, seconds=600.0)
+        request = RunRequest(database=url, study=name, placement=placement, checkpoints=checkpoints)
+        run_study(request, show=lambda _: None)
     with open_reader(url) as reader:
         trials = reader.trials(name, columns=("number", "objective"))
     return trials.select("number", loss=pl.col("objective").fill_null(np.inf))

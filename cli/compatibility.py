@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
-from graft.families import families
-from spaces.settings import Direction, Objective
-from storage.frames import open_reader
+from spaces.settings import Direction
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
 
@@ -53,16 +51,18 @@ def transfer_report(
     from graft.report.compatibility.content import Paths, Transfer, cautions
     from graft.report.compatibility.formats import render
     from graft.report.nonlinearities.learned import Learned
+    from graft.stored.studies import read_target_objectives
     from search.analysis.affinity import by_similarity
     from search.analysis.compatibility_matrix import compare
     from search.analysis.intervals import Bootstrap, Student
     from search.analysis.stage_two import READ, results, target_of
+    from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
         architectures = reader.architectures(study)
     column = target or target_of(trials)
-    wanted = objectives(row) if column == "transfer.target" else {}
+    wanted = read_target_objectives(row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
     found = results(trials, directions or row["direction"], source=source, target=column, seed=pair)
     matrix = compare(found, baseline, Bootstrap() if interval == "bootstrap" else Student())
@@ -85,16 +85,3 @@ def _common(directions: Iterable[Direction]) -> Direction | None:
     """The one direction of all targets, if it is one."""
     found = set(directions)
     return found.pop() if len(found) == 1 else None
-
-
-def objectives(study: Mapping[str, Any]) -> dict[str, Objective]:
-    """Target of a transfer -> what is optimised there; of any other study nothing."""
-    from spaces import parse
-    from spaces.reading.transfer_section import is_transfer_text
-    from spaces.transfer import TransferSpace
-
-    if not is_transfer_text(study["space"]):
-        return {}
-    space = parse(study["space"], f"the space of study {study['name']}", families())
-    assert isinstance(space, TransferSpace), "that is what its text says"
-    return {domain.name: domain.baseline.search.objective for domain in space.domains}

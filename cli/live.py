@@ -11,8 +11,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from graft.running import Standing
 from spaces.records import TERMINAL
+from spaces.records import Progress as StudyProgress
 
 LINE_SECONDS = 15.0
 """Without a terminal: a line this often."""
@@ -22,7 +22,7 @@ REFRESH_SECONDS = 0.2
 
 
 class Live:
-    """Shows where a study stands. A context manager; `show` is cheap and may be called often."""
+    """Shows the progress of a study. A context manager; `show` is cheap and may be called often."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -51,49 +51,44 @@ class Live:
         if self._console.is_terminal:
             self._bar.stop()
 
-    def show(self, standing: Standing) -> None:
-        """Take note of where the study stands, and show it if it is time."""
+    def show(self, study: StudyProgress) -> None:
+        """Note the progress, and show it if it is time."""
         now = time.monotonic()
         if now < self._shown + (REFRESH_SECONDS if self._console.is_terminal else LINE_SECONDS):
             return
         self._shown = now
-        done = ended(standing)
-        text = self._text(standing, done, now)
+        done = study.ended
+        text = self._text(study, done, now)
         if self._console.is_terminal:
-            self._bar.update(self._task, completed=done, total=standing.planned, text=text)
+            self._bar.update(self._task, completed=done, total=study.planned, text=text)
         else:
-            print(f"{self._name}: {done}/{standing.planned} trials, {text}", file=sys.stderr, flush=True)
+            print(f"{self._name}: {done}/{study.planned} trials, {text}", file=sys.stderr, flush=True)
 
-    def _text(self, standing: Standing, done: int, now: float) -> str:
-        self._rates.append((now, standing.model_steps))
+    def _text(self, study: StudyProgress, done: int, now: float) -> str:
+        self._rates.append((now, study.model_steps))
         while self._rates[0][0] < now - WINDOW_SECONDS and len(self._rates) > 2:
             self._rates.popleft()
         then, steps = self._rates[0]
-        parts = [f"{standing.counts.get('running', 0)} lanes"]
-        if standing.model_steps > steps:
-            parts.append(f"{(standing.model_steps - steps) / (now - then):,.0f} model-steps/s")
-        if standing.best is not None:
-            parts.append(f"best {standing.objective} {standing.best:.4g} (trial {standing.best_number})")
+        parts = [f"{study.counts.get('running', 0)} lanes"]
+        if study.model_steps > steps:
+            parts.append(f"{(study.model_steps - steps) / (now - then):,.0f} model-steps/s")
+        if study.best is not None:
+            parts.append(f"best {study.objective} {study.best:.4g} (trial {study.best_number})")
         start, before = self._first = self._first or (now, done)
         if done > before:
-            parts.append(f"ETA {duration((standing.planned - done) * (now - start) / (done - before))}")
-        return ", ".join(["stopping", *parts] if standing.stopping else parts)
+            parts.append(f"ETA {duration((study.planned - done) * (now - start) / (done - before))}")
+        return ", ".join(["stopping", *parts] if study.stopping else parts)
 
 
-def ended(standing: Standing) -> int:
-    """Trials that will not train again."""
-    return sum(count for state, count in standing.counts.items() if state in TERMINAL)
-
-
-def closing_line(name: str, standing: Standing, seconds: float) -> str:
-    """What a run ends with: counts by state, the best trial, the time, and how to go on if it is not done."""
-    counts = ", ".join(f"{standing.counts[state]} {state}" for state in sorted(TERMINAL) if standing.counts.get(state))
-    parts = [f"{name}: {counts or 'no trial ended'} of {standing.planned}"]
-    if standing.best is not None:
-        parts.append(f"best {standing.objective} {standing.best:.6g} (trial {standing.best_number})")
-    rate = f"{standing.model_steps:,} model-steps in {duration(seconds)}"
-    if standing.utilisation is not None:
-        rate += f", {standing.utilisation:.0%} of lane-steps used"
+def closing_line(name: str, study: StudyProgress, seconds: float) -> str:
+    """What a run ends with: counts by state, the best trial, the time and the lane utilisation."""
+    counts = ", ".join(f"{study.counts[state]} {state}" for state in sorted(TERMINAL) if study.counts.get(state))
+    parts = [f"{name}: {counts or 'no trial ended'} of {study.planned}"]
+    if study.best is not None:
+        parts.append(f"best {study.objective} {study.best:.6g} (trial {study.best_number})")
+    rate = f"{study.model_steps:,} model-steps in {duration(seconds)}"
+    if study.utilisation is not None:
+        rate += f", {study.utilisation:.0%} of lane-steps used"
     return "; ".join([*parts, rate])
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from cli import catalogue, database, launch, look, replay, reports, space, weights
-from graft.files import one_line
+from cli import reports
+from cli.commands import database, launch, plugins, queries, replay, space, weights
 from spaces.errors import GraftError
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (launch, look, replay, space, catalogue, reports, weights, database):
+for module in (launch, queries, replay, space, plugins, reports, weights, database):
     module.register(app)
 
 
@@ -50,5 +50,7 @@ def main() -> None:
 
 
 def _refuse(reason: str) -> NoReturn:
+    from graft.files import one_line
+
     print(f"error: {' '.join(one_line(reason).split())}", file=sys.stderr)
     sys.exit(2)

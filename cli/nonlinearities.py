@@ -7,17 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import polars as pl
 import typer
 
-from cli.compatibility import objectives
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from spaces.errors import StudyError
 from spaces.messages import shortened
 from spaces.settings import Direction
-from storage.frames import open_reader
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from graft.report.nonlinearities.learned import Learned
 
 ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
@@ -48,6 +47,8 @@ def nonlinearities_report(
     from graft.report.nonlinearities.content import worst_version
     from graft.report.nonlinearities.formats import render
     from graft.report.nonlinearities.learned import Learned
+    from graft.stored.studies import read_target_objectives
+    from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         row, found = reader.study(study), reader.architectures(study)
@@ -59,7 +60,7 @@ def nonlinearities_report(
     found = _filter(found, "--task", "task", task)
     found = _filter(found, "--component", "component", [component] if component else None)
     found = _filter(found, "--trial", "number", trial)
-    directions: dict[str, Direction] = {name: one.direction for name, one in objectives(row).items()}
+    directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
     learned = Learned.of(row, found, directions)
     if version:
         learned = _with_version(learned, version)
@@ -73,6 +74,8 @@ def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[obje
     """The rows that have one of the `wanted` values in a column; None: all of them."""
     if wanted is None:
         return found
+    import polars as pl
+
     known = found[column].unique().sort().to_list()
     for value in wanted:
         if value not in known:

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from spaces.errors import GraftError
-from storage.database import find_database
 
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 DEFAULT_STORAGE = "sqlite:///graft.db"
@@ -22,7 +21,7 @@ class OptionError(GraftError):
     """An option or an argument of the command line has a value that cannot be used."""
 
 
-def known_format(choices: tuple[str, ...]) -> Callable[[str], str]:
+def check_format(choices: tuple[str, ...]) -> Callable[[str], str]:
     """A check of --format that lets `choices` pass, and parquet only where no terminal would show it."""
 
     def check(form: str) -> str:
@@ -48,14 +47,18 @@ Storage = Annotated[
 Format = Annotated[
     str,
     typer.Option(
-        "--format", metavar="|".join(FORMATS), callback=known_format(FORMATS), help="How to write the answer."
+        "--format", metavar="|".join(FORMATS), callback=check_format(FORMATS), help="How to write the answer."
     ),
 ]
 NestedFormat = Annotated[
     str,
-    typer.Option("--format", metavar="table|json", callback=known_format(("table", "json")), help="For whom to write."),
+    typer.Option("--format", metavar="table|json", callback=check_format(("table", "json")), help="For whom to write."),
 ]
 Study = Annotated[str, typer.Argument(help="Name of the study.")]
+RetrainingDevice = Annotated[
+    str | None,
+    typer.Option("--device", help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 
 
@@ -70,8 +73,10 @@ def storage_url(storage: str | None) -> str:
     return f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}"
 
 
-def shown(url: str) -> str:
-    """The database's name for a person, without a password; raises StorageError for a URL of another kind."""
+def database_name(url: str) -> str:
+    """What messages call a database, without its password; raises StorageError for a URL of another kind."""
+    from storage.databases import find_database
+
     return find_database(url).name
 
 

@@ -7,9 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import polars as pl
 import typer
 from rich import box
 from rich.cells import cell_len
@@ -17,7 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graft.files import cell, write, writing
+if TYPE_CHECKING:
+    import polars as pl
 
 CELL = 80
 """Characters of a cell that people see; programs get all."""
@@ -35,29 +35,35 @@ def show(frame: pl.DataFrame, form: str) -> None:
     elif sys.stdout.isatty():
         _show_on_terminal(frame)
     else:
-        show_text(aligned(frame))
+        show_text(align(frame))
 
 
 def show_json(value: Any) -> None:
     """Write nested JSON values to stdout."""
+    from graft.files import cell
+
     show_text(json.dumps(value, indent=2, ensure_ascii=False, default=cell))
 
 
 def show_text(text: str) -> None:
     """Write lines to stdout."""
+    from graft.files import writing
+
     with writing("stdout"):
         typer.echo(text)
 
 
-def aligned(frame: pl.DataFrame) -> str:
+def align(frame: pl.DataFrame) -> str:
     """The frame as plain text, columns aligned, numbers to the right."""
     grid = _Grid.of(frame)
     return "\n".join(
-        (" " * _GAP).join(map(_padded, row, grid.widths, grid.numeric)).rstrip() for row in (grid.names, *grid.rows)
+        (" " * _GAP).join(map(_pad, row, grid.widths, grid.numeric)).rstrip() for row in (grid.names, *grid.rows)
     )
 
 
 def _show_bytes(frame: pl.DataFrame, form: str) -> None:
+    from graft.files import write, writing
+
     buffer = io.BytesIO()
     write(frame, form, buffer)
     stdout = typer.get_binary_stream("stdout")
@@ -77,6 +83,8 @@ class _Grid:
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Self:
+        from graft.files import cell
+
         rows = [[_cut(cell(value)) for value in row] for row in frame.iter_rows()]
         names = [cell(name) for name in frame.columns]
         widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
@@ -108,7 +116,7 @@ def _show_on_terminal(frame: pl.DataFrame) -> None:
         typer.echo(f"{frame.width - count} more columns: {', '.join(grid.names[count:])}", err=True)
 
 
-def _padded(text: str, width: int, numeric: bool) -> str:
+def _pad(text: str, width: int, numeric: bool) -> str:
     space = " " * (width - cell_len(text))
     return space + text if numeric else text + space
 

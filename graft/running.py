@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graft.families import families, version
-from spaces.errors import GraftError, StudyError
-from spaces.records import Directives, Offer, Report, State
-from storage import StudyMemory, open_reader, open_store
+from spaces.errors import StudyError
+from storage import open_reader, open_store
 
 if TYPE_CHECKING:
+    from search.steering.controller import Controller
     from spaces.space import Space
-    from workers.engine.checkpoints import Archive
     from workers.pool import Saving
 
 
@@ -51,114 +48,26 @@ def find_study(url: str, name: str) -> Mapping[str, Any]:
         return reader.study(name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """Where a running study stands, for the display and the closing line."""
+def open_controller(url: str, name: str, saving: Saving | None = None, checkpoint_url: str | None = None) -> Controller:
+    """Claim a study and give its controller, which this process must close.
 
-    planned: int
-    counts: Mapping[State, int]
-    objective: str
-    best: float | None
-    best_number: int | None
-    model_steps: int
-    """Training steps made by this controller's workers, summed over lanes."""
-    utilisation: float | None
-    """Share of lane-steps that trained a trial; None before the first step."""
-    stopping: bool
-    """Whether a stop was asked for."""
-
-
-class RunningStudy:
-    """A study opened for running: the controller on top of its claimed database, in one process."""
-
-    def __init__(self, url: str, name: str, saving: Saving | None = None, place: str | None = None) -> None:
-        """`saving`: where checkpoints go; `place`: what is noted of that for the next launch, None: as it was.
-
-        Raises StudyError if there is no such study, or another process runs it.
-        """
-        from search.steering.controller import Controller
-        from spaces import parse
-
-        row = find_study(url, name)
-        space = parse(row["space"], f"the space of study {name}", families())
-        self._objective = space.search.objective
-        self._comparable = space.has_one_objective
-        self._study: int = row["id"]
-        self._archive = _archive(saving)
-        self._store = open_store(url)
-        self._done = False
-        try:
-            self._store.claim(self._study, policy=space.search.history, objective=self._objective)
-            self._store.set_state(self._study, "running")
-            if place is not None:
-                self._store.set_checkpoints(self._study, place)
-            self._controller = Controller.begin(space, StudyMemory(self._store, self._study))
-            self._workers: set[str] = set()
-            self._tidy()
-        except BaseException:
-            self._store.close()
-            raise
-
-    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """Record, decide, answer."""
-        directives = self._controller.exchange(reports, offer)
-        self._done = self._done or (directives.done and not self._controller.progress().stopping)
-        self._workers.add(offer.worker)
-        if offer.saved:
-            self._tidy()
-        self._controller.sweep()
-        return directives
-
-    def renew(self, worker: str) -> bool:
-        """The worker lives; False if its lease ran out. Waits for nothing."""
-        return self._controller.renew(worker)
-
-    def sweep(self) -> None:
-        """Workers that fell silent lose their trials."""
-        self._controller.sweep()
-
-    def lost(self, worker: str) -> None:
-        """The worker died: its trials go back to the queue."""
-        self._controller.lost(worker)
-
-    def left(self, worker: str) -> None:
-        """The worker went down with its machine: its trials go back to the queue."""
-        self._controller.left(worker)
-
-    def request_stop(self) -> None:
-        """From now on every worker is told to stop; what it trained goes back to the queue."""
-        self._controller.request_stop()
-
-    def progress(self) -> Standing:
-        """Where the study stands."""
-        progress = self._controller.progress()
-        return Standing(
-            planned=progress.planned,
-            counts=progress.counts,
-            objective=str(self._objective),
-            best=progress.best if self._comparable else None,
-            best_number=progress.best_number if self._comparable else None,
-            model_steps=progress.lane_steps,
-            utilisation=progress.lane_steps / progress.lane_room if progress.lane_room else None,
-            stopping=progress.stopping,
-        )
-
-    def close(self) -> None:
-        """Write how the run ended, if the database still lets us, and release it."""
-        with suppress(GraftError):
-            self._controller.close()
-            self._store.set_state(self._study, "finished" if self._done else "stopped")
-            self._workers.clear()
-            self._tidy()
-        self._store.close()
-
-    def _tidy(self) -> None:
-        """Remove the checkpoints from which no trial goes on."""
-        if self._archive:
-            self._archive.tidy(self._store.checkpoint_paths(self._study), self._workers)
-
-
-def _archive(saving: Saving | None) -> Archive | None:
+    `saving`: where checkpoints go; `checkpoint_url`: what is noted of that for the next launch, None: as it was. Raises
+    StudyError if there is no such study, or another process runs it.
+    """
+    from search.steering.controller import Controller
+    from spaces import parse
     from workers.engine.checkpoints import Archive
 
-    return Archive(saving.place, saving.study) if saving else None
+    row = find_study(url, name)
+    space = parse(row["space"], f"the space of study {name}", families())
+    archive = Archive(saving.place, saving.study) if saving else None
+    store = open_store(url)
+    try:
+        study = store.claim(row["id"], policy=space.search.history, objective=space.search.objective)
+        study.set_state("running")
+        if checkpoint_url is not None:
+            study.set_checkpoint_url(checkpoint_url)
+        return Controller.begin(space, study, remove_checkpoints=archive.tidy if archive else None)
+    except BaseException:
+        store.close()
+        raise

@@ -12,31 +12,25 @@ from spaces.records import Report
 from spaces.settings import Objective
 
 
-def better(objective: Objective, one: float, other: float) -> bool:
-    """Whether `one` is better than `other` in the user's direction."""
-    return one < other if objective.direction == "minimize" else one > other
-
-
 def objective_after(objective: Objective, before: float | None, report: Report) -> float | None:
     """A trial's objective after one more report.
 
     None while no value was finite; with `at: last` also when the newest value is not. A report without the metric
     changes nothing.
     """
-    wanted = (objective.metric, objective.variant, objective.condition)
-    value = next((metric.value for metric in report.metrics if metric[:3] == wanted), None)
+    value = objective.value_in(report)
     if value is None:
         return before
     if not isfinite(value):
         return before if objective.at == "best" else None
-    if objective.at == "last" or before is None or better(objective, value, before):
+    if objective.at == "last" or before is None or objective.is_better(value, before):
         return value
     return before
 
 
 @final
-class Wanted:
-    """Holds the first validation of a study, or of a task of it, against what is to be optimised there."""
+class ObjectiveCheck:
+    """Checks that the first evaluation of a study, or of each task of it, has the objective."""
 
     def __init__(self) -> None:
         self._seen: set[Objective] = set()
@@ -49,11 +43,11 @@ class Wanted:
         for objective, report in reports:
             if objective in self._seen:
                 continue
-            wanted = (objective.metric, objective.variant, objective.condition)
             found = [metric[:3] for metric in report.metrics]
-            average = wanted[1] != "raw" and all(wanted[1] != variant for _, variant, _ in found)
-            early = average and report.state == "running"
-            if wanted in found:
+            # An average may be missing because this trial keeps none; only its last report can tell.
+            no_average = objective.variant not in ("raw", *(variant for _, variant, _ in found))
+            early = no_average and report.state == "running"
+            if objective.value_in(report) is not None:
                 self._seen.add(objective)
             elif found and report.state != "diverged" and not early:
                 raise StudyError(f"search.objective: {_no_such(objective, found)}")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spaces.errors import GraftError, PluginError, SpaceError
-    from spaces.grammar.declarations import Row
-    from spaces.grammar.parts import Families
-    from spaces.grammar.terms import Draw
+    from spaces.grammar.declarations import LeafDescription
+    from spaces.grammar.formulas import Draw
+    from spaces.grammar.sections import Families
     from spaces.reading import load, parse
     from spaces.reading.catalogue import packaged
     from spaces.records import Trial
@@ -26,8 +26,8 @@ __all__ = [
     "Draw",
     "Families",
     "GraftError",
+    "LeafDescription",
     "PluginError",
-    "Row",
     "Space",
     "SpaceError",
     "Trial",
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 _HOME = {
-    "Draw": "grammar.terms",
-    "Families": "grammar.parts",
+    "Draw": "grammar.formulas",
+    "Families": "grammar.sections",
     "GraftError": "errors",
     "PluginError": "errors",
-    "Row": "grammar.declarations",
+    "LeafDescription": "grammar.declarations",
     "Space": "space",
     "SpaceError": "errors",
     "Trial": "records",

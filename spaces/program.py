@@ -1,4 +1,4 @@
-"""A compiled space: runs the coordinates of one trial through all of its terms."""
+"""A compiled space: runs the coordinates of one trial through all of its formulas."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 from spaces.errors import SpaceError
-from spaces.grammar.terms import Level, Scope, Source, Term, still
+from spaces.grammar.formulas import CoordinateOf, Formula, Level, Scope, scope_without_draws
 from spaces.messages import number
 from spaces.plugins import build, canonical_json, config_of, facts, padded, rules, structure_of
 from spaces.settings import Training
 
-_REMEMBERED = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
+_CACHED_GROUPS = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class _Shared:
 
 
 class Program:
-    """The terms of a space in the order of their evaluation.
+    """The formulas of a space in the order of their evaluation.
 
     `group` and `trial` are the named values. Every one is computed for every trial, used or not: a draw that matters
     only under a choice belongs inside that choice. `sections` are task, model, optimizer, averaging, learning and
@@ -48,25 +48,29 @@ class Program:
 
     def __init__(
         self,
-        group: Mapping[str, Term],
-        trial: Mapping[str, Term],
-        sections: Mapping[str, Term],
+        group: Mapping[str, Formula],
+        trial: Mapping[str, Formula],
+        sections: Mapping[str, Formula],
         pads: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         self._pads = pads
-        self._group = [(name, term.evaluate) for name, term in group.items()]
-        self._trial = [(name, term.evaluate) for name, term in trial.items()]
-        self._shared_sections = [(name, term.evaluate) for name, term in sections.items() if term.level < Level.TRIAL]
-        self._own_sections = [(name, term.evaluate) for name, term in sections.items() if term.level is Level.TRIAL]
-        self._restructured = {name for name, term in sections.items() if term.structure is Level.TRIAL}
-        self._shared = lru_cache(maxsize=_REMEMBERED)(self._share)
+        self._group = [(name, formula.evaluate) for name, formula in group.items()]
+        self._trial = [(name, formula.evaluate) for name, formula in trial.items()]
+        self._shared_sections = [
+            (name, formula.evaluate) for name, formula in sections.items() if formula.level < Level.TRIAL
+        ]
+        self._own_sections = [
+            (name, formula.evaluate) for name, formula in sections.items() if formula.level is Level.TRIAL
+        ]
+        self._restructured = {name for name, formula in sections.items() if formula.structure is Level.TRIAL}
+        self._shared = lru_cache(maxsize=_CACHED_GROUPS)(self._share)
 
-    def run(self, source: Source) -> Resolved:
-        """Everything that the coordinates of `source` determine; each active draw is asked for exactly once.
+    def run(self, coordinate_of: CoordinateOf) -> Resolved:
+        """Everything that the coordinates of `coordinate_of` determine; each active draw is asked for exactly once.
 
         Raises SpaceError, with the named values, where an expression has no value or a rule is broken.
         """
-        scope = Scope(source, {})
+        scope = Scope(coordinate_of, {})
         try:
             return self._run(scope)
         except SpaceError as error:
@@ -80,61 +84,61 @@ class Program:
         for name, evaluate in self._trial:
             scope.values[name] = evaluate(scope)
         own = {name: evaluate(scope) for name, evaluate in self._own_sections}
-        config = shared.config | {name: _config(section) for name, section in own.items()}
+        config = shared.config | {name: _to_config(section) for name, section in own.items()}
         sections = shared.sections | own
         pad = self._pads(sections)
         config["training"] = {**config["training"], "pad_shapes": pad}
         return Resolved(
             draws=scope.draws,
-            params=shared.params | scope.params | _facts(own),
+            params=shared.params | scope.params | _collect_facts(own),
             config=config,
-            structure=self._structure(shared, sections, pad),
+            structure=self._join_structures(shared, sections, pad),
         )
 
     def _share(self, values: tuple[tuple[str, float], ...]) -> _Shared:
-        scope = still(dict(values))
+        scope = scope_without_draws(dict(values))
         sections = {name: evaluate(scope) for name, evaluate in self._shared_sections}
         return _Shared(
-            params=scope.params | _facts(sections),
+            params=scope.params | _collect_facts(sections),
             sections=sections,
-            config={name: _config(section) for name, section in sections.items()},
+            config={name: _to_config(section) for name, section in sections.items()},
             structures=({}, {}),
         )
 
-    def _structure(self, shared: _Shared, sections: Mapping[str, Any], pad: bool) -> str:
+    def _join_structures(self, shared: _Shared, sections: Mapping[str, Any], pad: bool) -> str:
         """The canonical JSON of {section: structure}, put together from the sections' texts."""
         known = shared.structures[pad]
         texts = dict(known)
         for name in sections.keys() - known.keys():
-            texts[name] = canonical_json(_structure(sections[name], pad))
+            texts[name] = canonical_json(_structure_of(sections[name], pad))
             if name not in self._restructured:
                 known[name] = texts[name]
         return "{" + ",".join([f'"{name}":{texts[name]}' for name in sorted(texts)]) + "}"
 
 
-def completed(config: Mapping[str, Any], families: Mapping[str, type]) -> tuple[dict[str, Any], str]:
+def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> tuple[dict[str, Any], str]:
     """A resolved configuration that was put together, in its canonical form, and its structure.
 
     Raises PluginError for a value that breaks a rule.
     """
     sections = {name: build(families[name], part, name) for name, part in config.items() if name != "training"}
     sections["training"] = Training(**config["training"])
-    structure = {name: _structure(section, config["training"]["pad_shapes"]) for name, section in sections.items()}
-    return {name: _config(section) for name, section in sections.items()}, canonical_json(structure)
+    structure = {name: _structure_of(section, config["training"]["pad_shapes"]) for name, section in sections.items()}
+    return {name: _to_config(section) for name, section in sections.items()}, canonical_json(structure)
 
 
-def _facts(sections: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_facts(sections: Mapping[str, Any]) -> dict[str, Any]:
     """`task.generalisation_gap` and the like: what a section says follows from its fields."""
     return {f"{name}.{fact}": value for name, section in sections.items() for fact, value in facts(section).items()}
 
 
-def _config(section: object) -> dict[str, Any]:
+def _to_config(section: object) -> dict[str, Any]:
     if isinstance(section, Training):
         return {field: getattr(section, field) for field in rules(Training)}
     return config_of(section)
 
 
-def _structure(section: object, pad: bool) -> dict[str, Any]:
+def _structure_of(section: object, pad: bool) -> dict[str, Any]:
     if isinstance(section, Training):
         shared = {field: getattr(section, field) for field, rule in rules(Training).items() if rule.structural}
         return {**shared, "pad_shapes": pad}

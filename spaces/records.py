@@ -13,6 +13,11 @@ from typing import Any, Literal, NamedTuple
 
 State = Literal["queued", "running", "finished", "pruned", "diverged", "failed"]
 Scalar = int | float | str | bool
+Draws = Mapping[str, float]
+"""A sampler's own coordinates: name of a draw -> u in [0, 1)."""
+Params = Mapping[str, Scalar]
+"""Dotted path -> value: of what was drawn (`optimizer.learning_rate` -> 0.003), and of the facts that follow from it
+(`task.generalisation_gap` -> 4)."""
 
 TRAINED = "scorer=trained"
 """In a metric's condition: evaluated with the scorer of training, where validation has another."""
@@ -21,29 +26,29 @@ TERMINAL: frozenset[State] = frozenset({"finished", "pruned", "diverged", "faile
 
 
 class Ancestor(NamedTuple):
-    """What a trial's state was before the trial took it over."""
+    """A trial whose state another one took over."""
 
     number: int
     seed: int
     config: Mapping[str, Any]
     until: int
-    """The step at which the next of the line took over."""
+    """The step at which the next of the lineage took over."""
 
 
-class Stage(NamedTuple):
-    """One trial of a line of descent, as it is stored."""
+class StoredTrial(NamedTuple):
+    """A trial of a lineage as it is stored: enough for a space to resolve it again."""
 
     number: int
-    draws: Mapping[str, float]
-    start: int = 0
-    """The step at which it took over the state of the stage before; 0 for the first."""
-    params: Mapping[str, Scalar] = MappingProxyType({})
+    draws: Draws
+    parent_step: int = 0
+    """The step at which it took over the state of the trial before it; 0 for the first."""
+    params: Params = MappingProxyType({})
     config: Mapping[str, Any] = MappingProxyType({})
     """As it is stored: where its architecture was found elsewhere, the draws alone do not give it."""
 
 
 class Architecture(NamedTuple):
-    """A non-linearity that a trial learned: lines between values at evenly spaced places, constant beyond them."""
+    """A non-linearity that a trial learned: lines between values at evenly spaced points, constant beyond them."""
 
     component: Literal["mlp", "attention"]
     low: float
@@ -52,66 +57,65 @@ class Architecture(NamedTuple):
     """Values from `low` to `high`, both included."""
 
 
-class Held(NamedTuple):
-    """A trial in training: `fence` counts its starts, so that what is left of an earlier one can be told."""
+class TrialStart(NamedTuple):
+    """One start of a trial: `fence` counts them, so that what a worker says of an earlier one is recognised."""
 
     number: int
     fence: int
 
 
 class Checkpoint(NamedTuple):
-    """Where the state of a trial in training lies, so that it can go on from there."""
+    """Where the state of a running trial is stored, so that training can resume from there."""
 
     number: int
     fence: int
-    """Of the start of the trial that wrote it."""
+    """Of the start that wrote it."""
     step: int
     path: str
     """A file, or a URL that fsspec knows, with the states of a whole pack."""
-    place: int
-    """The trial's row in it."""
+    row: int
+    """The trial's row in the file's tensors."""
     sha256: str
-    """Of the file, in hexadecimal digits."""
-    known: Mapping[str, Any] | None = None
-    """What the controller knew of the trial at this step, JSON values; None as a worker gives it."""
+    """Checksum of the file, in hexadecimal digits."""
+    controller_state: Mapping[str, Any] | None = None
+    """What the controller knew of the trial at this step, JSON values; None as a worker sends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One fully resolved configuration with a seed; everything a worker needs to train it alone.
 
-    A trial with a `lineage` goes on from the state that another trial had: parameters, moments, averages and step
+    A trial with a `lineage` starts from the state that another trial had: parameters, moments, averages and step
     counter. Training its ancestors one after the other, each until the next took over, gives that state again.
     """
 
     number: int
-    """Place in the study, 0 .. n-1."""
+    """In the study, 0 .. n-1."""
     group: int
     """Group number: trials of a group share the draws of the space's `group:` block."""
     seed: int
     """63-bit seed of all the trial's randomness: initial weights, data, dropout."""
-    draws: Mapping[str, float]
-    """The sampler's own coordinates: name of the draw -> u in [0, 1). With the space they determine the trial."""
-    params: Mapping[str, Scalar]
-    """Dotted path -> value of every leaf that depends on a draw (`optimizer.learning_rate` -> 0.003), and the facts
-    that follow from them (`task.generalisation_gap` -> 4)."""
+    draws: Draws
+    """With the space they determine the trial."""
+    params: Params
+    """Of every leaf that depends on a draw, and the facts that follow from them."""
     config: Mapping[str, Any]
     """Resolved configuration, plug-ins as {"name": ..., field: value}, every default filled in; JSON values only."""
     structure: str
     """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
     lineage: tuple[Ancestor, ...] = ()
-    """Whose state it goes on from, the first of the line first; empty for a trial that starts anew."""
-    source: int | None = None
+    """Whose state it starts from, the first of the lineage first; empty for a trial that starts from step 0."""
+    architecture_trial: int | None = None
     """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
     fence: int = field(default=0, compare=False)
-    """How often it was started, this time included; 0 for one that is in nobody's hands."""
+    """How often it was started, this time included; 0 for one that no worker has."""
     checkpoints: tuple[Checkpoint, ...] = field(default=(), compare=False)
-    """Where its own training can go on, the newest first; empty: it starts anew."""
+    """Those that its own training can resume from, the newest first; empty: it has to start again."""
 
     @property
-    def held(self) -> Held:
-        """Number and fence: which start of the trial it is."""
-        return Held(self.number, self.fence)
+    def start(self) -> TrialStart:
+        """Which start of the trial it is."""
+        return TrialStart(self.number, self.fence)
 
     @property
     def parent(self) -> int | None:
@@ -123,6 +127,11 @@ class Trial:
         """The step at which it took it over: where its own training starts."""
         return self.lineage[-1].until if self.lineage else 0
 
+    @property
+    def checkpoint_step(self) -> int:
+        """The step of its furthest checkpoint; 0 if it has none."""
+        return max((one.step for one in self.checkpoints), default=0)
+
 
 class Metric(NamedTuple):
     """One number of a report; a value that is not finite is stored as NULL."""
@@ -131,13 +140,13 @@ class Metric(NamedTuple):
     variant: str
     """Which parameters were evaluated: `raw`, `ema` or `bema`."""
     condition: str
-    """The shifted evaluation it belongs to, for example `length=64`; empty for the plain one."""
+    """The shifted evaluation set it belongs to, for example `length=64`; empty for the validation set."""
     value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Metrics of one trial at one step, and whether its worker goes on with it."""
+    """Metrics of one trial at one step, and whether its worker trains it further."""
 
     number: int
     step: int
@@ -146,9 +155,9 @@ class Report:
     error: str | None = None
     """Why the trial diverged or failed; None otherwise."""
     architectures: tuple[Architecture, ...] = ()
-    """What a trial that finished has learned of non-linearities."""
+    """The non-linearities that a trial which finished has learned."""
     fence: int = 0
-    """Of the start of the trial that it comes from."""
+    """Of the start that it comes from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,43 +170,43 @@ class Offer:
     host: str = ""
     device: str = ""
     steps: int = 0
-    """Training steps of all lanes together since the worker's last offer."""
+    """Optimizer steps of all lanes together since the worker's last offer."""
     room: int = 0
     """Lanes that these steps would have been with none free, for lane utilisation."""
-    holds: tuple[Held, ...] = ()
-    """The trials that it trains now; whatever else it was given, and is not over, goes back in the queue."""
+    holds: tuple[TrialStart, ...] = ()
+    """The trials that it trains now; whatever else it was given and has not ended is requeued."""
     log: str = ""
-    """Where what the worker says of itself can be read."""
+    """The file of the worker's log."""
     saved: tuple[Checkpoint, ...] = ()
-    """What it wrote since its last offer, at the steps where its lanes stand; no report that comes along is later."""
+    """Checkpoints since its last offer, at the steps where its lanes are; no report of the same call is later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directives:
-    """What the controller answers: trials to drop, trials to place in free lanes."""
+    """What the controller answers: trials to drop, trials to train in free lanes."""
 
     stop: tuple[int, ...] = ()
     start: tuple[Trial, ...] = ()
     done: bool = False
     """True when the study will never need this worker again."""
-    lost: bool = False
-    """True when the worker's lease ran out: it holds nothing any more, and begins anew under another name."""
+    lease_lost: bool = False
+    """True when the worker's lease has expired: it drops all trials and restarts as a new worker."""
     save: bool = False
-    """True when the worker is about to be sent home: it writes a checkpoint, if it can, and comes back at once."""
+    """True when the worker is about to be dismissed: it writes a checkpoint, if it can, and exchanges at once."""
     rounds: float = 0.0
-    """How many times over the trials that wait would fill all lanes at work; wide packs need a long queue."""
+    """How many times over the waiting trials would fill all running lanes; wide packs need a long queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """The controller's verdict on a trial that ended; written before anyone acts on it."""
+class TrialResult:
+    """How a trial ended, as the controller decides; written before anyone acts on it."""
 
     number: int
     state: State
     objective: float | None
     error: str | None = None
     fence: int = 0
-    """Of the start of the trial that ended."""
+    """Of the start that ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,14 +215,14 @@ class Outcome:
 
     number: int
     group: int
-    draws: Mapping[str, float]
+    draws: Draws
     objective: float | None
     state: State
     architectures: tuple[Architecture, ...] = ()
 
 
-class Heard(NamedTuple):
-    """What is known of a worker that lives, or that has gone home."""
+class WorkerStatus(NamedTuple):
+    """What is known of a worker that is alive, or that was dismissed."""
 
     worker: str
     host: str
@@ -221,18 +230,52 @@ class Heard(NamedTuple):
     log: str
     state: Literal["running", "done"]
     steps: int
-    """Training steps of its lanes since it started."""
+    """Optimizer steps of its lanes since it started."""
     room: int
     """What they would have been with no lane free."""
     seconds: float
-    """How long ago it was heard of."""
+    """Since it was last seen."""
 
 
-class Waiting(NamedTuple):
+class QueuedTrial(NamedTuple):
     """A trial that was started before and is in the queue again."""
 
     number: int
-    deaths: int = 0
-    """Workers that died while they trained it, since its last checkpoint."""
+    crashes: int = 0
+    """Workers that crashed while they trained it, since its last checkpoint."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """Where it can go on, the newest first."""
+    """Those that it can resume from, the newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a running study stands, for the display and the closing line."""
+
+    planned: int
+    """Trials of the whole study, copies of a population made so far included; a grid may have fewer."""
+    counts: Mapping[State, int]
+    """Trials by state; one that has never been started is in none. `running` is the number of busy lanes."""
+    objective: str
+    best: float | None
+    """The best objective of all trials that ended, in the user's direction; None where trials have different ones."""
+    best_number: int | None
+    reports: int
+    """Reports recorded by this controller."""
+    steps: int
+    """Optimizer steps that these reports stand for, summed over trials."""
+    model_steps: int
+    """Optimizer steps that this controller's workers made, summed over lanes."""
+    lane_room: int
+    """What these would have been with no lane free."""
+    stopping: bool
+    """Whether workers are being dismissed before the study is finished."""
+
+    @property
+    def ended(self) -> int:
+        """Trials that will not train again."""
+        return sum(count for state, count in self.counts.items() if state in TERMINAL)
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of lane-steps that trained a trial; None before the first step."""
+        return self.model_steps / self.lane_room if self.lane_room else None

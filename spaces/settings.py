@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any, Literal
 
 from spaces.plugins.fields import flag, knob, option, size
+from spaces.records import Report
 
 Direction = Literal["minimize", "maximize"]
 History = Literal["full", "thin", "last"]
@@ -46,6 +48,25 @@ class Objective:
     def __str__(self) -> str:
         name = f"{self.metric}/{self.variant}"
         return f"{name}/{self.condition}" if self.condition else name
+
+    @property
+    def sign(self) -> float:
+        """Times a value, it gives a loss: smaller is better."""
+        return 1.0 if self.direction == "minimize" else -1.0
+
+    def value_in(self, report: Report) -> float | None:
+        """The value that a report has of it, finite or not; None if the report lacks it."""
+        wanted = (self.metric, self.variant, self.condition)
+        return next((metric.value for metric in report.metrics if metric[:3] == wanted), None)
+
+    def loss_in(self, report: Report) -> float:
+        """The report's value, turned so that smaller is better; infinite where it has no finite one."""
+        value = self.value_in(report)
+        return inf if value is None or not isfinite(value) else self.sign * value
+
+    def is_better(self, one: float, other: float) -> bool:
+        """Whether `one` is better than `other` in the user's direction."""
+        return self.sign * one < self.sign * other
 
 
 @dataclass(frozen=True, kw_only=True)

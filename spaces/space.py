@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
 from spaces.errors import SpaceError
-from spaces.grammar.declarations import Row
-from spaces.grammar.terms import Draw, Source
+from spaces.grammar.declarations import LeafDescription
+from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.program import Program
-from spaces.records import Ancestor, Stage, Trial
+from spaces.records import Ancestor, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective, Search
 
@@ -35,17 +35,17 @@ class Space(ABC):
     """The draws that the trials of a group share, those under a condition included."""
     trial_draws: tuple[Draw, ...]
     """The draws that each trial makes for itself, those under a condition included."""
-    rows: tuple[Row, ...]
+    rows: tuple[LeafDescription, ...]
     drawn_sizes: tuple[str, ...]
     """Paths of the drawn sizes that may be padded: where they are, trials of one structure may differ in them."""
 
     @abstractmethod
-    def sample(self, number: int, source: Source) -> Trial:
-        """Trial `number` with the coordinates that `source` gives.
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
+        """Trial `number` with the coordinates that `coordinate_of` gives.
 
-        `source` is called exactly once for each active draw: first the group's, then the trial's, each in the order of
-        the file, except that a named value comes after those it depends on. Draws under options that a choice did not
-        take are not asked for. Raises SpaceError where the draws break a rule.
+        `coordinate_of` is called exactly once for each active draw: first the group's, then the trial's, each in the
+        order of the file, except that a named value comes after those it depends on. It is not called for draws under
+        options that a choice did not take. Raises SpaceError where the draws break a rule.
         """
 
     def resolve(self, number: int, draws: Mapping[str, float]) -> Trial:
@@ -70,12 +70,12 @@ class Space(ABC):
         own = self.resolve(number, draws)
         return replace(own, group=parent.group, lineage=(*parent.lineage, past))
 
-    def restore(self, stages: Sequence[Stage]) -> Trial:
-        """The last trial of a stored line of descent; a trial that started anew is a line of one stage."""
-        first, *later = stages
+    def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
+        """The last trial of a stored lineage; a trial that started from step 0 is a lineage of one."""
+        first, *later = lineage
         trial = self.resolve(first.number, first.draws)
-        for stage in later:
-            trial = self.child(trial, stage.number, stage.start, stage.draws)
+        for stored in later:
+            trial = self.child(trial, stored.number, stored.parent_step, stored.draws)
         return trial
 
     def check(self, samples: int = 200) -> None:
@@ -84,11 +84,11 @@ class Space(ABC):
         Raises SpaceError for the first draws that break a rule.
         """
         uniform = random.Random(0).random
-        sources: list[Callable[[Draw], float]] = [lambda _: 0.0, lambda _: _LAST]
-        for number, source in enumerate(sources + [lambda _: uniform()] * samples):
-            self.sample(number, source)
+        tried: list[CoordinateOf] = [lambda _: 0.0, lambda _: _LAST]
+        for number, coordinate_of in enumerate(tried + [lambda _: uniform()] * samples):
+            self.sample(number, coordinate_of)
 
-    def describe(self) -> tuple[Row, ...]:
+    def describe(self) -> tuple[LeafDescription, ...]:
         """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
         return self.rows
 
@@ -96,6 +96,11 @@ class Space(ABC):
     def has_one_objective(self) -> bool:
         """Whether all of its trials can be compared."""
         return True
+
+    @property
+    def needs_outcomes(self) -> bool:
+        """Whether later trials depend on the outcomes of earlier ones, whatever the sampler."""
+        return False
 
     def objective_of(self, number: int) -> Objective:
         """What is optimised by trial `number`."""
@@ -109,8 +114,8 @@ class DrawnSpace(Space):
 
     program: Program
 
-    def sample(self, number: int, source: Source) -> Trial:
-        resolved = self.program.run(source)
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
+        resolved = self.program.run(coordinate_of)
         return Trial(
             number=number,
             group=number // self.search.group,

@@ -1,7 +1,7 @@
 """A transfer: architectures found on each of several tasks, and every one of them tried on each task.
 
 Stage one is a search on each task; the best trial's *architecture*, what stands at chosen paths of its configuration
-and what it learned there, is carried to stage two, where it is trained anew on every task beside the baseline, with the
+and what it learned there, is carried to stage two, where it is trained on every task beside the baseline, with the
 same seeds. Source: paper 002, sections 2 and 3.2.
 """
 
@@ -14,11 +14,11 @@ from functools import cached_property, partial
 from random import Random
 from typing import Any, NamedTuple, final
 
-from spaces.grammar.parts import Families
-from spaces.grammar.terms import Draw, Source
+from spaces.grammar.formulas import CoordinateOf, Draw
+from spaces.grammar.sections import Families
 from spaces.plugins import HoldsArchitectures
-from spaces.program import completed
-from spaces.records import Architecture, Scalar, Stage, Trial
+from spaces.program import complete_config
+from spaces.records import Architecture, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective
 from spaces.space import DrawnSpace, Space
@@ -40,14 +40,14 @@ class Domain:
     """Whether architectures are tried here."""
 
 
-class Found(NamedTuple):
+class StageOne(NamedTuple):
     """Stage one: trial `number` of the search on a domain."""
 
     domain: int
     number: int
 
 
-class Carried(NamedTuple):
+class StageTwo(NamedTuple):
     """Stage two: what was found on `source` (None: the baseline) in a form, on `target` with the seed of `pair`."""
 
     source: int | None
@@ -90,109 +90,114 @@ class TransferSpace(Space):
         rows = 1 + len(self.sources) * len(self.forms)
         return self.tried * len(self.sources) + rows * len(self.targets) * self.pairs
 
-    def place(self, number: int) -> Found | Carried:
+    def stage_of(self, number: int) -> StageOne | StageTwo:
         """Which part of the study trial `number` is."""
         first = self.tried * len(self.sources)
         if number < first:
             source, own = divmod(number, self.tried)
-            return Found(self.sources[source], own)
+            return StageOne(self.sources[source], own)
         rest, pair = divmod(number - first, self.pairs)
         row, target = divmod(rest, len(self.targets))
         if row == 0:
-            return Carried(None, self.forms[0], self.targets[target], pair)
+            return StageTwo(None, self.forms[0], self.targets[target], pair)
         source, form = divmod(row - 1, len(self.forms))
-        return Carried(self.sources[source], self.forms[form], self.targets[target], pair)
+        return StageTwo(self.sources[source], self.forms[form], self.targets[target], pair)
 
     @property
     def has_one_objective(self) -> bool:
         return len({domain.baseline.search.objective for domain in self.domains}) == 1
 
+    @property
+    def needs_outcomes(self) -> bool:
+        return True
+
     def objective_of(self, number: int) -> Objective:
-        place = self.place(number)
-        domain = place.domain if isinstance(place, Found) else place.target
+        stage = self.stage_of(number)
+        domain = stage.domain if isinstance(stage, StageOne) else stage.target
         return self.domains[domain].baseline.search.objective
 
-    def sample(self, number: int, source: Source) -> Trial:
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """Trial `number` with these coordinates; in stage two that of the baseline with the same task and seed."""
-        place = self.place(number)
-        if isinstance(place, Carried):
-            return self._of_pair(number, place, self.domains[place.target].baseline.sample(place.pair, source))
-        searched = self.domains[place.domain].searched
+        stage = self.stage_of(number)
+        if isinstance(stage, StageTwo):
+            base = self.domains[stage.target].baseline.sample(stage.pair, coordinate_of)
+            return self._renumber_pair(number, stage, base)
+        searched = self.domains[stage.domain].searched
         assert searched, "a domain with trials of stage one has a search"
-        return self.searched(place.domain, searched.sample(place.number, source))
+        return self.renumber(stage.domain, searched.sample(stage.number, coordinate_of))
 
-    def searched(self, domain: int, trial: Trial) -> Trial:
+    def renumber(self, domain: int, trial: Trial) -> Trial:
         """A trial of a domain's own search as the study numbers it."""
         number = self.sources.index(domain) * self.tried + trial.number
         params = {"transfer.task": self.domains[domain].name, **trial.params}
         return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number), params=params)
 
-    def carried(self, number: int, found: Trial | None, learned: Sequence[Architecture]) -> Trial:
+    def carry(self, number: int, found: Trial | None, learned: Sequence[Architecture]) -> Trial:
         """A trial of stage two with the architecture of a trial of stage one (None: the baseline).
 
         What the space draws beside the architecture is drawn by target and pair, so that sources differ in nothing
         else. Raises SpaceError or PluginError if the target cannot have it.
         """
-        place = self.place(number)
-        assert isinstance(place, Carried), "an architecture is carried to stage two"
-        key = f"{self.search.seed}/{place.target}/{place.pair}"
-        base = self.domains[place.target].baseline.sample(place.pair, partial(_drawn, key))
-        trial = self._of_pair(number, place, base)
+        stage = self.stage_of(number)
+        assert isinstance(stage, StageTwo), "an architecture is carried to stage two"
+        key = f"{self.search.seed}/{stage.target}/{stage.pair}"
+        base = self.domains[stage.target].baseline.sample(stage.pair, partial(_draw_coordinate, key))
+        trial = self._renumber_pair(number, stage, base)
         if found is None:
             return trial
         config = dict(found.config)
         for section, family in self.families.items():
             if isinstance(family, HoldsArchitectures):
-                config[section] = family.with_architectures(config[section], learned, place.form)
+                config[section] = family.with_architectures(config[section], learned, stage.form)
         return self._with_architecture(trial, found.number, config)
 
-    def restore(self, stages: Sequence[Stage]) -> Trial:
-        stage = stages[-1]
-        place = self.place(stage.number)
-        trial = super().restore(stages)
-        source = stage.params.get("architecture.trial")
-        if isinstance(place, Found) or place.source is None or not isinstance(source, int):
+    def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
+        stored = lineage[-1]
+        stage = self.stage_of(stored.number)
+        trial = super().restore(lineage)
+        source = stored.params.get("architecture.trial")
+        if isinstance(stage, StageOne) or stage.source is None or not isinstance(source, int):
             return trial
-        return self._with_architecture(trial, source, stage.config)
+        return self._with_architecture(trial, source, stored.config)
 
     def check(self, samples: int = 200) -> None:
-        """As every space, but for what is carried, which is known when it is found."""
+        """As every space, but for the architectures, which are known only when they are found."""
         for domain in self.domains:
             domain.baseline.check(samples)
             if domain.searched:
                 domain.searched.check(samples)
 
-    def _of_pair(self, number: int, place: Carried, base: Trial) -> Trial:
+    def _renumber_pair(self, number: int, stage: StageTwo, base: Trial) -> Trial:
         """The baseline's trial as the study numbers it; its seed is that of all sources on the same target."""
-        target = self.targets.index(place.target)
-        shared = len(self.sources) * self.tried + target * self.pairs + place.pair
+        target = self.targets.index(stage.target)
+        shared = len(self.sources) * self.tried + target * self.pairs + stage.pair
         facts: dict[str, Scalar] = {
-            "architecture.source": self._name(place),
-            "transfer.target": self.domains[place.target].name,
-            "pair": place.pair,
+            "architecture.source": self._source_name(stage),
+            "transfer.target": self.domains[stage.target].name,
+            "pair": stage.pair,
         }
         return replace(
             base,
             number=number,
-            group=len(self.domains) + place.target,
+            group=len(self.domains) + stage.target,
             seed=trial_seed(self.search.seed, shared),
             params=facts | dict(base.params),
         )
 
-    def _name(self, place: Carried) -> str:
-        if place.source is None:
+    def _source_name(self, stage: StageTwo) -> str:
+        if stage.source is None:
             return BASELINE
-        name = self.domains[place.source].name
-        return name if place.form == list_variants(self.families)[0] else f"{name} {place.form}"
+        name = self.domains[stage.source].name
+        return name if stage.form == list_variants(self.families)[0] else f"{name} {stage.form}"
 
     def _with_architecture(self, trial: Trial, source: int, given: Mapping[str, Any]) -> Trial:
         """The trial with what stands at the architecture's paths of a configuration."""
         config = copy.deepcopy(dict(trial.config))
         for path in self.paths:
-            _put(config, path, _at(given, path))
-        config, structure = completed(config, self.families)
+            _put(config, path, _get(given, path))
+        config, structure = complete_config(config, self.families)
         params = {**trial.params, "architecture.trial": source}
-        return replace(trial, params=params, config=config, structure=structure, source=source)
+        return replace(trial, params=params, config=config, structure=structure, architecture_trial=source)
 
 
 def list_variants(families: Families) -> Sequence[str]:
@@ -201,11 +206,11 @@ def list_variants(families: Families) -> Sequence[str]:
     return [variant for family in holding for variant in family.architecture_variants] or ["as learned"]
 
 
-def _drawn(key: str, draw: Draw) -> float:
+def _draw_coordinate(key: str, draw: Draw) -> float:
     return Random(f"{key}/{draw.name}").random()
 
 
-def _at(config: Mapping[str, Any], path: str) -> Any:
+def _get(config: Mapping[str, Any], path: str) -> Any:
     value: Any = config
     for step in path.split("."):
         value = value[step]

@@ -1,16 +1,18 @@
 """What a study leaves behind: written by one controller (`open_store`), read by anyone (`open_reader`).
 
-sqlite.py, postgres.py   the two databases, behind database.py
+databases.py             the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
-store.py, rows.py        writing: one transaction per call; memory.py binds a store to one study
+store.py                 the writing end: a database's studies, and the claim of one
+claimed_study.py         a controller's transactions on its study, made of the statements in rows.py,
+                         checkpointing.py and leases.py; session.py makes them again when a server was away
 frames.py                reading: typed Polars frames
 history.py               which reports stay
 checking.py, copying.py  whether a database is whole; copies of it
 """
 
-from storage.database import file_of
+from storage.claimed_study import ClaimedStudy
+from storage.databases import file_of
 from storage.frames import Reader, open_reader
-from storage.memory import StudyMemory
 from storage.store import Store, bring_up, open_store, request_stop
 
-__all__ = ["Reader", "Store", "StudyMemory", "bring_up", "file_of", "open_reader", "open_store", "request_stop"]
+__all__ = ["ClaimedStudy", "Reader", "Store", "bring_up", "file_of", "open_reader", "open_store", "request_stop"]

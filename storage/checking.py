@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.database import find_database
+from storage.databases import find_database
 from storage.frames import Reader, open_reader
 from storage.schema import NUMBERS_PER_STUDY
 from storage.sqlite import Sqlite

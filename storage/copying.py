@@ -23,7 +23,8 @@ from sqlalchemy.exc import IntegrityError
 from spaces.errors import StorageError, StudyError
 from spaces.plugins import canonical_json
 from storage import migrations
-from storage.database import Database, find_database
+from storage.database import Database
+from storage.databases import find_database
 from storage.schema import architectures, checkpoints, metrics, studies, trial_id, trials, workers
 from storage.sqlite import Sqlite
 

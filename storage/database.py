@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from spaces.errors import StorageError
 
@@ -134,42 +133,6 @@ class Database(ABC):
                 raise
             kind = AwayError if self.is_away(cause) else StorageError
             raise kind(f"{self.name}: {' '.join(line.split())}") from error
-
-
-def find_database(url: str) -> Database:
-    """The database that a URL names; raises StorageError that gives the two forms.
-
-    sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database
-    """
-    parsed = _parse(url)
-    if "@" in f"{parsed.host}{parsed.database}" or (parsed.host and parsed.get_backend_name() == "sqlite"):
-        raise StorageError(f"{_NO_URL}; in a password write %40 for @, %2F for / and %3A for :")
-    if parsed.get_backend_name() == "sqlite":
-        from storage.sqlite import Sqlite
-
-        return Sqlite(parsed)
-    if parsed.get_backend_name() == "postgresql":
-        from storage.postgres import Postgres
-
-        return Postgres(parsed)
-    raise StorageError(f"storage {parsed.get_backend_name()}://... is not supported; {_FORMS}")
-
-
-def file_of(url: str) -> str | None:
-    """The file of a SQLite database, as the URL names it; None for a server, or for what is no URL."""
-    parsed = _parse(url)
-    return parsed.database if parsed.get_backend_name() == "sqlite" else None
-
-
-_FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
-_NO_URL = f"the storage is not a URL; {_FORMS}"  # not shown: it may hold a password
-
-
-def _parse(url: str) -> URL:
-    try:
-        return make_url(url)
-    except (ArgumentError, ValueError):
-        raise StorageError(_NO_URL) from None
 
 
 def who_am_i() -> str:

@@ -15,7 +15,8 @@ from sqlalchemy import Boolean, Connection, DateTime, Double, Integer, Table
 from spaces.errors import StorageError, StudyError
 from spaces.records import State
 from storage import migrations, rows
-from storage.database import Database, Rows, find_database
+from storage.database import Database, Rows
+from storage.databases import find_database
 from storage.schema import NUMBERS_PER_STUDY, studies, trial_id, trials, workers
 
 Schema = Mapping[str, pl.DataType]

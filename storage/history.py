@@ -16,8 +16,8 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from spaces.plugins import canonical_json
-from spaces.records import Report, Trial
-from spaces.settings import History, Objective
+from spaces.records import Trial
+from spaces.settings import History
 
 _ALL = 16
 _PER_OCTAVE = 4
@@ -75,15 +75,6 @@ def follow(policy: History, past: Past, step: int, score: float) -> tuple[Past, 
     before = {past.last: past.last_is_landmark, past.best: past.best_is_landmark}
     gone = (old for old, kept in before.items() if old >= 0 and not kept and old != now.best)
     return now, tuple(sorted(gone))
-
-
-def score_of(report: Report, objective: Objective) -> float:
-    """The report's objective, turned so that smaller is better; infinite if it does not have it."""
-    key = (objective.metric, objective.variant, objective.condition)
-    value = next((m.value for m in report.metrics if m[:3] == key), math.nan)
-    if not math.isfinite(value):
-        return math.inf
-    return value if objective.direction == "minimize" else -value
 
 
 def predict_rows(policy: History, validations: int, metrics_per_validation: int) -> int:

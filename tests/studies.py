@@ -6,9 +6,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from spaces.records import Checkpoint, Ending, Metric, Report, Trial
+from spaces.records import Checkpoint, Metric, Report, Trial, TrialResult
 from spaces.settings import Objective
-from storage.store import Store, open_store
+from storage import ClaimedStudy, Store, open_store
 from tests.databases import heard
 
 SPACE = "study: demo\n# the text of a space is only stored here\n"
@@ -57,20 +57,20 @@ def metrics(number: int, step: int) -> tuple[Metric, ...]:
     return Metric("tvd", "raw", "", 2 * value), Metric("tvd", "bema", "", value)
 
 
-def ending(number: int) -> Ending:
+def ending(number: int) -> TrialResult:
     """Of the trials that ended the lowest number is the best; the last three ended badly."""
     if number == DIVERGED:
-        return Ending(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
+        return TrialResult(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
     if number == FAILED:
-        return Ending(number=number, fence=1, state="failed", objective=None, error=REASON)
-    return Ending(
+        return TrialResult(number=number, fence=1, state="failed", objective=None, error=REASON)
+    return TrialResult(
         number=number, fence=1, state="pruned" if number == PRUNED else "finished", objective=tvd(number, 100)
     )
 
 
-def write_study(store: Store, name: str = "demo") -> int:
-    """The study in state running: 16 trials ended, 4 are at step 100, 4 have not been started; its id."""
-    study = store.create_study(
+def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
+    """The study in state running: 16 trials ended, 4 are at step 100, 4 have not been started."""
+    study_id = store.create_study(
         name,
         space=SPACE,
         space_hash="0" * 64,
@@ -79,15 +79,15 @@ def write_study(store: Store, name: str = "demo") -> int:
         trials=PLANNED,
         version="0.1.0",
     )
-    store.claim(study, policy="full", objective=OBJECTIVE)
-    store.set_state(study, "running")
-    store.start(study, [trial(number) for number in (*ENDED, *RUNNING)], WORKER)
+    study = store.claim(study_id, policy="full", objective=OBJECTIVE)
+    study.set_state("running")
+    study.start([trial(number) for number in (*ENDED, *RUNNING)], WORKER)
     for step, numbers in ((50, (*ENDED, *RUNNING)), (100, (*ENDED, *RUNNING)), (200, ENDED)):
         reports = [Report(number=number, fence=1, step=step, metrics=metrics(number, step)) for number in numbers]
-        store.record(study, reports)
-    store.end(study, [ending(number) for number in ENDED])
-    store.record(study, [], [], [checkpoint(number, step) for step in (50, 100) for number in RUNNING])
-    store.leases(study, [heard(WORKER)], 60)
+        study.record(reports)
+    study.end([ending(number) for number in ENDED])
+    study.record([], [], [checkpoint(number, step) for step in (50, 100) for number in RUNNING])
+    study.renew_leases([heard(WORKER)], 60)
     return study
 
 
@@ -95,8 +95,8 @@ def checkpoint(number: int, step: int) -> Checkpoint:
     """Where trial `number` lies as of a step, in a file that is not there."""
     place = number - RUNNING.start
     known = {"objective": tvd(number, step), "monitors": [None]}
-    file = {"path": f"/none/{step}", "place": place, "sha256": f"{step:064}"}
-    return Checkpoint(number=number, fence=1, step=step, known=known, **file)
+    file = {"path": f"/none/{step}", "row": place, "sha256": f"{step:064}"}
+    return Checkpoint(number=number, fence=1, step=step, controller_state=known, **file)
 
 
 @contextmanager

@@ -11,12 +11,14 @@ import pytest
 import workers.pool.courier
 import workers.pool.heartbeat
 import workers.pool.worker
-from spaces.records import Directives, Held, Offer, Report
+from spaces.records import Directives, Offer, Report, TrialStart
 from tests.test_worker import FakeController
 from tests.trials import config, trial
 from workers.pool.courier import Courier
-from workers.pool.heartbeat import SELF_STOP_SECONDS, Pulse
+from workers.pool.heartbeat import SELF_STOP_SECONDS, Heartbeat
 from workers.pool.worker import Worker
+
+pytestmark = pytest.mark.fast
 
 
 @dataclass
@@ -41,28 +43,28 @@ class Lease:
 
 def test_a_pulse_asks_before_it_lets_anyone_train_on_an_old_renewal():
     clock, lease = Clock(), Lease()
-    pulse = Pulse(lease.renew, clock)
+    heartbeat = Heartbeat(lease.renew, clock)
     clock.now = SELF_STOP_SECONDS
-    assert pulse.alive()
+    assert heartbeat.alive()
     assert lease.asked == 0
     clock.now += 0.1
-    assert pulse.alive()
+    assert heartbeat.alive()
     assert lease.asked == 1
     clock.now += SELF_STOP_SECONDS
-    assert pulse.alive()
+    assert heartbeat.alive()
     assert lease.asked == 1
     clock.now += 0.1
     lease.mine = False
-    assert not pulse.alive()
+    assert not heartbeat.alive()
 
 
 def test_a_lease_that_is_lost_stays_lost():
     lease = Lease(mine=False)
-    pulse = Pulse(lease.renew, Clock())
-    pulse.beat()
+    heartbeat = Heartbeat(lease.renew, Clock())
+    heartbeat.beat()
     lease.mine = True
-    pulse.beat()
-    assert not pulse.alive()
+    heartbeat.beat()
+    assert not heartbeat.alive()
     assert lease.asked == 1
 
 
@@ -74,10 +76,10 @@ def test_a_renewal_counts_from_when_it_was_sent_and_not_from_when_it_was_answere
         clock.now += 40
         return True
 
-    pulse = Pulse(slow, clock)
-    pulse.beat()
+    heartbeat = Heartbeat(slow, clock)
+    heartbeat.beat()
     clock.now += 6  # 46 seconds after it was sent
-    assert pulse.alive()
+    assert heartbeat.alive()
     assert asked == [0, 46]
 
 
@@ -91,7 +93,7 @@ def test_a_pulse_beats_while_its_worker_is_in_one_long_step(monkeypatch: pytest.
             beaten.set()
         return lease.renew()
 
-    with Pulse(renew):
+    with Heartbeat(renew):
         assert beaten.wait(30), "the thread that waits here trains nothing and asks nothing"
 
 
@@ -186,7 +188,7 @@ class Sequel:
         if len(self.offers) == 3:
             self.lost = True
             if self.told:
-                return Directives(lost=True)
+                return Directives(lease_lost=True)
         return self.inner.exchange(reports, offer)
 
     def renew(self) -> bool:
@@ -200,7 +202,7 @@ def test_a_worker_whose_lease_ran_out_drops_everything_and_says_so(told: bool, m
     worker = Worker(name="w", exchange=sequel.exchange, renew=sequel.renew, width=2, idle=pytest.fail)
     assert not worker.run()
     assert worker.pack is None
-    assert sequel.offers[-1].holds == (Held(0, 0),)
+    assert sequel.offers[-1].holds == (TrialStart(0, 0),)
 
 
 def test_a_worker_goes_on_with_what_it_still_holds(monkeypatch: pytest.MonkeyPatch):

@@ -17,6 +17,7 @@ from torch.func import grad, vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import example, shipped
 from workers.networks.activations import Activation
 from workers.networks.activations._spline import gathered, interpolated, positions, symmetrised
 from workers.networks.activations.chebyshev import Chebyshev
@@ -35,7 +36,7 @@ functional = nn.functional
 
 
 def build(name: str, **fields: object) -> Activation:
-    return plugins.build(Activation, {"name": name, **fields})
+    return plugins.build(Activation, {**example(Activation, name), **fields})
 
 
 def learned_by(activation: Activation, seed: int = 0) -> dict[str, Tensor]:
@@ -83,7 +84,11 @@ ORACLES: Mapping[str, Callable[[Tensor, Parameters], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_every_activation_has_an_independent_implementation() -> None:
+    assert ORACLES.keys() == shipped(Activation)
+
+
+@pytest.mark.parametrize("name", ORACLES)
 def test_values_are_those_of_an_independent_implementation(name: str) -> None:
     activation = build(name)
     values, learned = values_for(activation, 50), learned_by(activation)

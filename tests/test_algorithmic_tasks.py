@@ -23,7 +23,7 @@ from spaces.records import Metric, Report
 from tests.trials import FIRST_STEP, config, trial
 from workers.data.tasks import Batch, Task
 from workers.data.tasks._completion import Completion
-from workers.data.tasks._draws import Split, below, fractions, held_apart
+from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.data.tasks.haystack import Haystack
 from workers.engine.pack import Pack
 from workers.numerics.randomness import Purpose, Streams
@@ -45,7 +45,7 @@ def streams(seeds: list[int], step: int = 0, purpose: Purpose = Purpose.TRAINING
 
 
 def splits(task: Completion, seed: int, count: int) -> dict[str, Batch]:
-    """Every set that the task is trained or judged on."""
+    """Every set that the task is trained or evaluated on."""
     held = streams([seed], purpose=Purpose.VALIDATION_DATA)
     return {
         "training": task.training(streams([seed]), count, FIRST_STEP),
@@ -273,7 +273,7 @@ def test_accuracy_counts_output_tokens_and_whole_outputs_for_copying(name: str) 
 def test_the_splits_share_out_a_coordinate_whatever_the_rest_is(rest: Tokens, size: int) -> None:
     every = torch.linspace(0, 2**32 - 1, 4000, dtype=torch.float64).long()
     rows = torch.tensor(rest).expand(len(every), -1)
-    found = {split: held_apart(every, rows, size, split).tolist() for split in Split}
+    found = {split: draw_in_split(every, rows, size, split).tolist() for split in Split}
     assert sorted(number for numbers in found.values() for number in set(numbers)) == list(range(size))
     assert len(set(found[Split.VALIDATION])) == len(set(found[Split.TEST])) == size // 16
     counts = Counter(found[Split.TRAINING]).values()

@@ -219,7 +219,7 @@ def test_the_averages_of_the_peers_are_graft_s() -> None:
             parameter.copy_(point)
         ours.update()
         shadow = theirs.update(shadow, point, torch.tensor(step))
-    expected = theirs.evaluated(shadow, path[-1], torch.tensor(len(path)), torch.tensor(0))
+    expected = theirs.average(shadow, path[-1], torch.tensor(len(path)), torch.tensor(0))
     torch.testing.assert_close(ours.parameters()[0], expected)
 
 
@@ -331,6 +331,7 @@ def test_masks_cost_bytes() -> None:
     assert bytes_per_step(p, "residual") - bytes_per_step(p, "off") == one
 
 
+@pytest.mark.long
 def test_the_engine_s_benchmark_needs_torch_and_numpy_alone() -> None:
     program = BLOCKER.format(blocked=BEYOND_TORCH) + "from benchmarks.engine import main; main()"
     options = ["--device", "cpu", "--lanes", "2,3", "--shapes", "small", "--dropout", "residual", "--seconds", "0.01"]
@@ -362,6 +363,7 @@ def test_a_made_up_trial_learns_by_its_seed_alone_and_ends_once() -> None:
     assert 0 < ended["diverged"] < 4 * scale.DIVERGING * len(trials)
 
 
+@pytest.mark.long
 def test_a_large_study_s_benchmark_resumes_what_it_left(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     enrol(url, scale.STUDY, scale.study_of(60, "thin"))

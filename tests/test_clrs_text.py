@@ -53,7 +53,7 @@ def streams(seeds: list[int], step: int = 0, purpose: Purpose = Purpose.TRAINING
 
 
 def splits(task: ClrsText, seed: int, count: int) -> dict[str, Batch]:
-    """Every set that the task is trained or judged on."""
+    """Every set that the task is trained or evaluated on."""
     return {
         "training": task.training(streams([seed]), count, FIRST_STEP),
         "validation": task.validation(streams([seed], purpose=Purpose.VALIDATION_DATA), count),

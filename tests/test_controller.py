@@ -14,29 +14,31 @@ import pytest
 from search.objectives import objective_after
 from search.samplers import Strategy
 from search.steering.controller import Controller
-from search.steering.memory import Memory
-from search.steering.supply import RARE, Supply
+from search.steering.study_store import StudyStore
+from search.steering.trial_queue import RARE, TrialQueue
 from search.stopping import Monitor
 from spaces.errors import StudyError
 from spaces.records import (
     TERMINAL,
     Checkpoint,
     Directives,
-    Ending,
-    Heard,
-    Held,
     Metric,
     Offer,
     Outcome,
+    QueuedTrial,
     Report,
-    Stage,
     State,
+    StoredTrial,
     Trial,
-    Waiting,
+    TrialResult,
+    TrialStart,
+    WorkerStatus,
 )
 from spaces.settings import Direction, Objective
 from spaces.space import Space
 from tests.search_spaces import CONDITIONAL, PLAIN, space
+
+pytestmark = pytest.mark.fast
 
 LENGTH = 30
 """Steps of a fake trial; it reports every 10."""
@@ -53,12 +55,12 @@ class Row:
     objective: float | None = None
     reports: list[Report] = field(default_factory=list)
     terminal_events: int = 0
-    deaths: int = 0
+    crashes: int = 0
     checkpoints: tuple[Checkpoint, ...] = ()
     """The newest first; at most two."""
 
 
-class Rows(Memory):
+class Rows(StudyStore):
     """A database in a dict, as strict as storage: what should not be written is an error here. `log` is every write."""
 
     def __init__(self) -> None:
@@ -77,7 +79,7 @@ class Rows(Memory):
             self.failures -= 1
             raise OSError("the database does not answer")
 
-    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> dict[int, int]:
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[TrialResult] = ()) -> dict[int, int]:
         self._fail_if_asked()
         self.end(endings)
         for trial in trials:
@@ -89,7 +91,7 @@ class Rows(Memory):
         self.log.append(("start", tuple(trial.number for trial in trials)))
         return {trial.number: self.rows[trial.number].fence for trial in trials}
 
-    def record(self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint]) -> None:
+    def record(self, reports: Sequence[Report], endings: Sequence[TrialResult], saved: Sequence[Checkpoint]) -> None:
         self._fail_if_asked()
         for report in reports:
             row = self.rows[report.number]
@@ -99,10 +101,10 @@ class Rows(Memory):
         for one in saved:
             row = self.rows[one.number]
             assert (row.state, row.fence) == ("running", one.fence), f"late checkpoint of trial {one.number}"
-            row.checkpoints, row.deaths = (one, *row.checkpoints)[:2], 0
+            row.checkpoints, row.crashes = (one, *row.checkpoints)[:2], 0
         self.end(endings)
 
-    def end(self, endings: Sequence[Ending]) -> None:
+    def end(self, endings: Sequence[TrialResult]) -> None:
         self._fail_if_asked()
         for ending in endings:
             row = self.rows[ending.number]
@@ -112,37 +114,39 @@ class Rows(Memory):
             self.ended.append(ending.number)
             self.log.append(("end", ending.number))
 
-    def running(self) -> list[Held]:
-        return [Held(n, row.fence) for n, row in sorted(self.rows.items()) if row.state == "running"]
+    def running(self) -> list[TrialStart]:
+        return [TrialStart(n, row.fence) for n, row in sorted(self.rows.items()) if row.state == "running"]
 
-    def release(self, held: Sequence[Held]) -> list[Waiting]:
+    def release(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
         for number, fence in held:
             row = self.rows[number]
             assert (row.state, row.fence) == ("running", fence), f"trial {number} is not at its start {fence}"
             furthest = max((one.step for one in row.checkpoints), default=0)
             row.state, row.reports = "queued", [report for report in row.reports if report.step <= furthest]
-        return [Waiting(one.number, self.rows[one.number].deaths, self.rows[one.number].checkpoints) for one in held]
+        return [
+            QueuedTrial(one.number, self.rows[one.number].crashes, self.rows[one.number].checkpoints) for one in held
+        ]
 
-    def rescue(self, held: Sequence[Held]) -> list[Waiting]:
+    def rescue(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
         for one in held:
-            self.rows[one.number].deaths += 1
+            self.rows[one.number].crashes += 1
         return self.release(held)
 
-    def queued(self) -> list[tuple[list[Stage], Waiting]]:
+    def queued(self) -> list[tuple[list[StoredTrial], QueuedTrial]]:
         waiting = [(n, row) for n, row in sorted(self.rows.items()) if row.state == "queued"]
-        return [(self.line(row.trial), Waiting(n, row.deaths, row.checkpoints)) for n, row in waiting]
+        return [(self.line(row.trial), QueuedTrial(n, row.crashes, row.checkpoints)) for n, row in waiting]
 
-    def leases(self, heard: Sequence[Heard], term: float) -> list[str]:
+    def renew_leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
         for one in heard:
             if one.worker not in self.lost:
                 self.lease_until[one.worker] = math.inf if one.state == "done" else self.now - one.seconds + term
         self.lost |= {name for name, until in self.lease_until.items() if until < self.now}
         return sorted(self.lost)
 
-    def line(self, trial: Trial) -> list[Stage]:
+    def line(self, trial: Trial) -> list[StoredTrial]:
         """What is stored of a trial and its ancestors: parent and step, and the draws of each."""
         before = [] if trial.parent is None else self.line(self.rows[trial.parent].trial)
-        return [*before, Stage(trial.number, trial.draws, trial.parent_step)]
+        return [*before, StoredTrial(trial.number, trial.draws, trial.parent_step)]
 
     def outcomes(self, limit: int | None) -> list[Outcome]:
         assert limit is None
@@ -214,7 +218,7 @@ class FakeWorker:
     def offer(self) -> Offer:
         """All free lanes; an empty device takes any structure."""
         structure = next((trial.structure for trial, _ in self.lanes.values()), None)
-        holds = tuple(trial.held for trial, _ in self.lanes.values())
+        holds = tuple(trial.start for trial, _ in self.lanes.values())
         return Offer(worker=self.name, lanes=self.width - len(self.lanes), structure=structure, holds=holds)
 
     def first_step(self, trial: Trial) -> int:
@@ -336,8 +340,8 @@ def test_a_trial_on_another_worker_is_stopped_when_that_worker_next_speaks() -> 
     a, b = Offer(worker="a", lanes=1), Offer(worker="b", lanes=1)
     controller.exchange([], a)
     [trial] = controller.exchange([], b).start
-    full_a = replace(a, lanes=0, structure=trial.structure, holds=(Held(0, 1),))
-    full_b = replace(b, lanes=0, structure=trial.structure, holds=(Held(1, 1),))
+    full_a = replace(a, lanes=0, structure=trial.structure, holds=(TrialStart(0, 1),))
+    full_b = replace(b, lanes=0, structure=trial.structure, holds=(TrialStart(1, 1),))
     metrics = (Metric("tvd", "raw", "", 0.5),)
     for step in (10, 20):
         controller.exchange([Report(number=1, fence=1, step=step, metrics=metrics)], full_b)
@@ -418,7 +422,7 @@ def test_the_trials_of_a_lost_worker_go_to_the_others_before_new_ones() -> None:
     memory = Rows()
     controller = Controller.begin(here, memory)
     lost = controller.exchange([], Offer(worker="a", lanes=3)).start
-    controller.lost("a")
+    controller.handle_crash("a")
     assert controller.progress().counts["queued"] == 3
     assert controller.exchange([], Offer(worker="b", lanes=5)).start[:3] == lost
 
@@ -445,7 +449,7 @@ def test_done_is_said_only_when_no_other_worker_holds_a_trial() -> None:
     controller = Controller.begin(here, Rows())
     controller.exchange([], Offer(worker="a", lanes=2))
     assert not controller.exchange([], Offer(worker="b", lanes=2)).done
-    controller.lost("a")
+    controller.handle_crash("a")
     assert len(controller.exchange([], Offer(worker="b", lanes=2)).start) == 2
 
 
@@ -467,36 +471,36 @@ TRIAL = Trial(number=0, group=0, seed=0, draws={}, params={}, config={}, structu
 
 
 def test_a_freed_lane_is_refilled_though_four_structures_come_in_turn() -> None:
-    supply = Supply(Mixed(4, look_ahead=256), [range(2000)])
-    assert len(supply.take(None, 32)) == 32
+    queue = TrialQueue(Mixed(4, look_ahead=256), [range(2000)])
+    assert len(queue.take(None, 32)) == 32
     refills = 0
-    while supply.take("0", 1):
+    while queue.take("0", 1):
         refills += 1
     assert refills >= (256 - 3 * 32) // 3  # each lane's trial brings three of other structures
 
 
 def test_a_structure_that_no_longer_comes_up_is_not_asked_for_again() -> None:
     strategy = Mixed(10**9, look_ahead=4096)
-    supply = Supply(strategy, [range(10_000)])
-    assert len(supply.take(None, 8)) == 1
+    queue = TrialQueue(strategy, [range(10_000)])
+    assert len(queue.take(None, 8)) == 1
     assert strategy.asked <= RARE + 8
     for _ in range(100):
-        assert not supply.take("0", 1)
+        assert not queue.take("0", 1)
     assert strategy.asked <= RARE + 8
 
 
 def test_no_more_trials_than_the_look_ahead_are_held() -> None:
     strategy = Mixed(8, look_ahead=50)
-    supply = Supply(strategy, [range(10_000)])
-    taken = len(supply.take(None, 1000))
+    queue = TrialQueue(strategy, [range(10_000)])
+    taken = len(queue.take(None, 1000))
     assert strategy.asked - taken <= 50
 
 
 def test_trials_that_went_back_wait_for_new_ones_of_their_structure() -> None:
     returned = [replace(TRIAL, number=n, structure="1") for n in range(2)]
-    supply = Supply(Mixed(3, look_ahead=256), [range(2, 400)])
-    supply.give_back(returned)
-    assert [trial.structure for trial in supply.take(None, 10)] == ["1"] * 10
+    queue = TrialQueue(Mixed(3, look_ahead=256), [range(2, 400)])
+    queue.requeue(returned)
+    assert [trial.structure for trial in queue.take(None, 10)] == ["1"] * 10
 
 
 def test_an_empty_device_gets_the_structure_with_most_trials_waiting() -> None:
@@ -583,7 +587,7 @@ def test_an_objective_that_no_validation_has_ends_the_study(objective: str, at: 
     here = dataclasses.replace(here, search=dataclasses.replace(here.search, objective=wanted))
     controller = Controller.begin(here, Rows())
     [trial] = controller.exchange([], Offer(worker="a", lanes=1)).start
-    offer = Offer(worker="a", lanes=0, structure="x", holds=(trial.held,))
+    offer = Offer(worker="a", lanes=0, structure="x", holds=(trial.start,))
     for step in (10, 20, LENGTH):
         state = "finished" if step == LENGTH else "running"
         metrics = (Metric("tvd", "raw", "", 0.5),)

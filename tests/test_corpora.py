@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import shipped
 from workers.data.cached_arrays import Stored, read, write
 from workers.data.corpora import Corpus, _stories
 from workers.data.corpora._code import without_java_comments, without_python_comments
@@ -35,14 +36,14 @@ from workers.data.corpora.huggingface import HuggingFace
 from workers.data.corpora.python import Python, _modules
 from workers.data.corpora.shakespeare import Shakespeare, plain
 from workers.data.corpora.stories import Stories
-from workers.data.tasks._draws import Split
+from workers.data.tasks._splits import Split
 from workers.data.tokenizers import Tokenizer
 from workers.data.tokenizers.bpe import BytePairEncoding
 from workers.data.tokenizers.bpe_file import BytePairFile
 from workers.data.tokenizers.character import Character
 from workers.numerics.native import cache_folder
 
-OFFLINE: dict[str, dict[str, Any]] = {"shakespeare": {}, "python": {}, "stories": {"words": 2000}}
+OFFLINE = [example for example in plugins.examples(Corpus) if not plugins.load(Corpus, example["name"]).needs_network]
 SENTENCES = "low low low low low lower lower newest newest newest newest newest newest widest widest widest"
 
 
@@ -83,10 +84,10 @@ def one_line(error: pytest.ExceptionInfo[PluginError]) -> str:
 # --- every corpus
 
 
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize("configuration", OFFLINE, ids=str)
 @pytest.mark.usefixtures("no_network")
-def test_a_corpus_that_needs_no_network_gives_the_same_documents_each_time(name: str) -> None:
-    corpus = plugins.build(Corpus, {"name": name, **OFFLINE[name]})
+def test_a_corpus_that_needs_no_network_gives_the_same_documents_each_time(configuration: dict[str, Any]) -> None:
+    corpus = plugins.build(Corpus, configuration)
     first, second = (list(islice(corpus.documents(), 8)) for _ in range(2))
     assert first == second
     assert all(isinstance(document, str) and document.isprintable() is False for document in first)
@@ -94,8 +95,8 @@ def test_a_corpus_that_needs_no_network_gives_the_same_documents_each_time(name:
 
 
 def test_every_corpus_and_tokenizer_is_told_of_here() -> None:
-    assert set(plugins.names(Corpus)) == {*OFFLINE, "file", "huggingface"}
-    assert set(plugins.names(Tokenizer)) == {"character", "bpe", "bpe_file"}
+    assert shipped(Corpus) == {"shakespeare", "python", "stories", "file", "huggingface"}
+    assert shipped(Tokenizer) == {"character", "bpe", "bpe_file"}
 
 
 # --- stories
@@ -439,7 +440,7 @@ def by_hand(merges: Sequence[tuple[str, str]], word: Sequence[str]) -> list[str]
 
 def test_byte_pairs_are_those_of_the_textbook() -> None:
     tokenizer = BytePairEncoding(vocabulary=266)
-    learned = tokenizer.learned([SENTENCES])
+    learned = tokenizer.learn([SENTENCES])
     model = json.loads(learned)["model"]
     merges = [tuple(pair) for pair in model["merges"]]
     words = Counter(re.findall(r" ?\w+", SENTENCES))
@@ -466,13 +467,13 @@ def test_byte_pairs_give_every_text_back(text: str) -> None:
     assert all(0 <= token < encoder.size for token in found)
 
 
-ENCODER = BytePairEncoding(vocabulary=300).encoder(BytePairEncoding(vocabulary=300).learned([SENTENCES]))
+ENCODER = BytePairEncoding(vocabulary=300).encoder(BytePairEncoding(vocabulary=300).learn([SENTENCES]))
 
 
 def test_byte_pairs_are_the_same_in_every_process() -> None:
     program = (
         "from workers.data.tokenizers.bpe import BytePairEncoding\nfrom workers.data.corpora.stories import Stories\n"
-        "print(hash_of([BytePairEncoding(vocabulary=700).learned(Stories(words=4000).documents()).encode()]))"
+        "print(hash_of([BytePairEncoding(vocabulary=700).learn(Stories(words=4000).documents()).encode()]))"
     )
     program = f"from workers.data.corpora import hash_of\n{program}"
     found = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)}
@@ -481,7 +482,7 @@ def test_byte_pairs_are_the_same_in_every_process() -> None:
 
 
 def test_a_tokenizer_can_come_from_a_file_or_from_gpt_2s_two_files(tmp_path: Path) -> None:
-    learned = BytePairEncoding(vocabulary=280).learned([SENTENCES])
+    learned = BytePairEncoding(vocabulary=280).learn([SENTENCES])
     model = json.loads(learned)["model"]
     (tmp_path / "tokenizer.json").write_text(learned)
     (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
@@ -490,7 +491,7 @@ def test_a_tokenizer_can_come_from_a_file_or_from_gpt_2s_two_files(tmp_path: Pat
     expected = BytePairEncoding().encoder(learned).encode("lowest newest")
     for path in (tmp_path / "tokenizer.json", tmp_path):
         file = BytePairFile(path=str(path))
-        assert file.encoder(file.learned([])).encode("lowest newest") == expected
+        assert file.encoder(file.learn([])).encode("lowest newest") == expected
     before = BytePairFile(path=str(tmp_path)).content()
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     assert BytePairFile(path=str(tmp_path)).content() != before
@@ -499,14 +500,14 @@ def test_a_tokenizer_can_come_from_a_file_or_from_gpt_2s_two_files(tmp_path: Pat
 def test_a_tokenizer_that_is_not_there_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (tmp_path, tmp_path / "none.json"):
         with pytest.raises(PluginError, match=r"must be a tokenizer.json, or a folder with vocab.json and merges.txt"):
-            BytePairFile(path=str(path)).learned([])
+            BytePairFile(path=str(path)).learn([])
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(PluginError) as error:
-        BytePairFile(path=str(tmp_path / "bad.json")).learned([])
+        BytePairFile(path=str(tmp_path / "bad.json")).learn([])
     assert "is no tokenizer" in one_line(error)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(PluginError) as error:
-        BytePairEncoding().learned([SENTENCES])
+        BytePairEncoding().learn([SENTENCES])
     assert "graft-search[language]" in one_line(error)
 
 

@@ -138,10 +138,12 @@ def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1)
     pytest.fail("a run never ends untouched")
 
 
+@pytest.mark.long
 def test_killed_at_every_point_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
     assert hit_everywhere(crashes, places, "die") > 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["once", "ever"])
 def test_an_error_at_any_point_costs_nothing(crashes: Crashes, places: Places, mode: str):
     assert hit_everywhere(crashes, places, mode, stride=5) > 40

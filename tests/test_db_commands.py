@@ -28,7 +28,7 @@ from storage import migrations, open_reader, open_store
 from storage.copying import backup, copy
 from storage.schema import VERSION, VERSION_TABLE, trial_id
 from tests import studies
-from tests.databases import Server, claimed, held, make_report, make_trial, new_study, raw
+from tests.databases import Server, claimed, claimed_with_store, held, make_report, make_trial, new_study, raw
 from tests.inside import called
 
 ROOT = Path(storage.__file__).parents[1]
@@ -98,7 +98,7 @@ def fill(url: str) -> None:
     """A study with everything a study can have, an empty one before it, so that ids differ, and one after it."""
     with open_store(url) as store:
         new_study(store, "first")
-        own = studies.write_study(store)
+        own = studies.write_study(store).id
         new_study(store, "last")
     trial = trial_id(own, 3)
     raw(
@@ -340,8 +340,8 @@ def test_broken_json_and_a_number_that_two_trials_have_are_found(tmp_path: Path,
 @pytest.mark.parametrize("seed", range(6))
 def test_a_damaged_page_is_found_and_never_gives_a_traceback(tmp_path: Path, search: Search, seed: int):
     path = tmp_path / "graft.db"
-    with claimed(f"sqlite:///{path}") as (store, study):
-        store.start(study, [make_trial(n) for n in range(200)], "w")
+    with claimed(f"sqlite:///{path}") as study:
+        study.start([make_trial(n) for n in range(200)], "w")
     chance = random.Random(seed)
     content = bytearray(path.read_bytes())
     start = chance.randrange(4096, len(content) - 8192)
@@ -388,15 +388,15 @@ def test_an_old_sqlite_database_can_be_backed_up_before_it_is_brought_up(tmp_pat
 
 def test_a_backup_taken_while_a_launch_writes_is_of_one_moment(url: str, tmp_path: Path):
     """Each step writes one metric of each of 50 trials in one transaction: a mixture would show uneven counts."""
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n) for n in range(50)], "w")
+    with claimed(url) as study:
+        study.start([make_trial(n) for n in range(50)], "w")
         ended = threading.Event()
 
         def write() -> None:
             step = 0
             while not ended.is_set():
                 step += 1
-                store.record(study, [make_report(n, step) for n in range(50)])
+                study.record([make_report(n, step) for n in range(50)])
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -473,15 +473,15 @@ def test_studies_already_in_the_target_keep_their_rows(url: str, other: str, sea
 
 
 def test_a_copy_goes_on_where_its_study_was(url: str, other: str):
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n) for n in range(4)], "w")
-        store.record(study, [make_report(n, 10) for n in range(4)])
+    with claimed_with_store(url) as (store, study):
+        study.start([make_trial(n) for n in range(4)], "w")
+        study.record([make_report(n, 10) for n in range(4)])
     list(copy(url, other))
     with open_store(other) as store:
         [(own,)] = raw(other, "SELECT id FROM studies")
-        store.claim(own, policy="full", objective=studies.OBJECTIVE)
-        assert store.running(own) == held(0, 1, 2, 3)
-        assert [one.number for one in store.rescue(own, held(0, 1, 2, 3))] == [0, 1, 2, 3]
+        study = store.claim(own, policy="full", objective=studies.OBJECTIVE)
+        assert study.running() == held(0, 1, 2, 3)
+        assert [one.number for one in study.rescue(held(0, 1, 2, 3))] == [0, 1, 2, 3]
         assert new_study(store, "next") != own
 
 
@@ -536,11 +536,10 @@ else:
 def large(url: str) -> str:
     with open_store(url) as store:
         for name in ("one", "two", "three"):
-            study = new_study(store, name)
-            store.claim(study, policy="full", objective=studies.OBJECTIVE)
-            store.start(study, [make_trial(n) for n in range(LARGE)], "w")
+            study = store.claim(new_study(store, name), policy="full", objective=studies.OBJECTIVE)
+            study.start([make_trial(n) for n in range(LARGE)], "w")
             for step in range(1, 41):
-                store.record(study, [make_report(n, step) for n in range(LARGE)])
+                study.record([make_report(n, step) for n in range(LARGE)])
     return url
 
 
@@ -560,6 +559,7 @@ def killed_after(seconds: float, what: str, source: str, target: str) -> bool:
         return process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str, tmp_path: Path):
     target = tmp_path / "copy.db"
     killed = 0
@@ -573,6 +573,7 @@ def test_a_backup_killed_at_any_moment_leaves_no_file_or_a_whole_one(large: str,
     assert contents(f"sqlite:///{target}", "three") == contents(large, "three")
 
 
+@pytest.mark.long
 def test_a_copy_killed_at_any_moment_leaves_whole_studies_and_goes_on(large: str, other: str):
     killed = 0
     for place in range(6):

@@ -139,7 +139,7 @@ def test_boundary_values_are_the_range_of_numbers_and_not_of_logits() -> None:
     assert values("boundary_values", [], {**numbers, "query": torch.zeros(2, 1)}, outputs[:, 0]) == {}
 
 
-@pytest.mark.parametrize("name", [name for name in plugins.names(Diagnostic) if name != "boundary_values"])
+@pytest.mark.parametrize("name", plugins.names(Diagnostic))
 def test_nothing_is_said_of_models_without_attention(name: str) -> None:
     assert values(name, [], TOKENS) == {}
 

@@ -1,11 +1,15 @@
-"""Pages that are made from the code say what the code says, and what a reader is to type is understood."""
+"""The documentation says what the code says: its commands run, its links lead somewhere, its pages are complete."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import typer
@@ -13,36 +17,279 @@ import yaml
 
 from cli.main import app
 from docs import generate
+from docs.generators import commands as commands_page
+from docs.offline import fetched
+from graft.families import families
+from spaces import parse, plugins
+from spaces.plugins import rules
+from spaces.reading import catalogue
+from spaces.settings import Search, Training
+from storage.schema import metadata
+from tests.inside import called
 
-DOCS = generate.PAGE.parent
-CLUSTER = ("cluster.md", "slurm.sbatch", "kuberay.yaml")
-
-
-def test_the_page_of_plug_ins_is_up_to_date() -> None:
-    assert generate.PAGE.read_text() == generate.page(), "run `python -m docs.generate`"
-
-
-def commands(page: str) -> list[str]:
-    """Lines of a page, or of its blocks of commands, that run `search`, without what the shell does around it."""
-    text = (DOCS / page).read_text()
-    text = "".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)) if page.endswith(".md") else text
-    found = re.findall(r"^ *(?:exec )?search (.*?)&?$", text, flags=re.MULTILINE)
-    return [command.replace('"$@"', "SPACE") for command in found]
-
-
-@pytest.mark.parametrize(("page", "command"), [(page, command) for page in CLUSTER for command in commands(page)])
-def test_the_program_understands_the_commands_of_the_pages_on_clusters(page: str, command: str) -> None:
-    name, *arguments = shlex.split(command, comments=True)
-    group: Any = typer.main.get_command(app)
-    assert group.commands[name].make_context(name, arguments).params, page
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+ROOT_PAGES = {"index.md": "README.md"} | {name: name for name in ("BENCHMARKS.md", "CHANGELOG.md", "CONTRIBUTING.md")}
+HISTORY = ("BENCHMARKS.md", "CHANGELOG.md")
+"""Pages that say what was, and may name files that are gone."""
+SCRIPTS = ("slurm.sbatch", "kuberay.yaml", "figures/make")
+CUT = ["--trials=20", "--set=search.group=20", "--steps=6", "--set=training.validate_every=3"]
+"""What cuts launches to a few steps where a page says `cut short`."""
+HERE = ["--executor=inline", "--device=cpu", "--workers=1", "--pack=20"]
 
 
-def test_every_page_on_clusters_has_a_command() -> None:
-    assert all(commands(page) for page in CLUSTER)
+class Block(NamedTuple):
+    """A block of commands on a page, and the comment above it."""
+
+    page: str
+    marker: str
+    text: str
+
+    @property
+    def runs(self) -> bool:
+        return not self.marker.startswith(("not run: ", "test"))
+
+
+@cache
+def nav() -> Mapping[str, str]:
+    """Page -> its title, in the order of the site."""
+
+    def flat(entries: list[Any], title: str = "") -> Iterator[tuple[str, str]]:
+        for entry in entries:
+            if isinstance(entry, str):
+                yield entry, title
+            else:
+                [(name, inner)] = entry.items()
+                yield from flat(inner, name) if isinstance(inner, list) else [(inner, name)]
+
+    return dict(flat(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+
+
+@cache
+def made() -> Mapping[str, str]:
+    """The pages that are made from the code."""
+    return generate.pages()
+
+
+def text_of(page: str) -> str:
+    """The Markdown of a page of the site that is a file."""
+    return (ROOT / ROOT_PAGES[page] if page in ROOT_PAGES else DOCS / page).read_text()
+
+
+WRITTEN = [page for page in nav() if not page.startswith("reference/")]
+BLOCKS = [
+    Block(page, marker or "", text)
+    for page in WRITTEN
+    for marker, text in re.findall(r"(?:<!-- (.*?) -->\n)?```sh\n(.*?)```", text_of(page), flags=re.DOTALL)
+]
+
+
+def lines(text: str) -> Iterator[str]:
+    """The commands of a block, or of a script; a quotation may go over several lines."""
+    whole = ""
+    for line in text.splitlines():
+        whole += line
+        try:
+            shlex.split(whole, comments=True)
+        except ValueError:
+            whole += "\n"
+        else:
+            yield whole.strip()
+            whole = ""
+
+
+def searches(text: str) -> Iterator[list[str]]:
+    """The arguments of each call of `search`, without what the shell does around it."""
+    for line in lines(text):
+        for command in re.split(r"&& | \| ", line):
+            if found := re.fullmatch(r"(?:exec )?search (.*?)&?", command, flags=re.DOTALL):
+                yield shlex.split(found[1].replace('"$@"', "SPACE"), comments=True)
+
+
+def understood(arguments: list[str]) -> bool:
+    """Whether the program has this command with these options; raises the program's own error if not."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        command = command.commands[name]
+    return bool(command.make_context(command.name, arguments).params)
+
+
+def test_the_program_understands_every_command_of_the_documentation() -> None:
+    texts = [
+        *((block.page, block.text) for block in BLOCKS),
+        *((page, "".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL))) for page, text in made().items()),
+        *((name, (DOCS / name).read_text()) for name in SCRIPTS),
+    ]
+    found = [(page, arguments) for page, text in texts for arguments in searches(text)]
+    pages = {page for page, _ in found}
+    assert {*SCRIPTS, "index.md", "tutorial.md", "how-to/cluster.md", "reference/commands.md"} <= pages
+    for page, arguments in found:
+        assert understood(arguments), page
+
+
+def test_the_program_knows_the_commands_and_options_named_within_sentences() -> None:
+    known = dict(commands_page.commands()) | {"": None}
+    groups = {name.partition(" ")[0] for name in known}
+    for page in WRITTEN:
+        for code in re.findall(r"`search ([^`]+)`", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)):
+            words = code.split()
+            name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
+            assert name in known or name in groups or name == "COMMAND", f"{page}: search {code}"
+            options = {option for one in getattr(known.get(name), "params", ()) for option in one.opts}
+            for word in words:
+                assert not word.startswith("--") or word in options | {"--help"}, f"{page}: search {code}"
+
+
+def test_a_command_that_an_option_was_taken_from_is_noticed() -> None:
+    with pytest.raises(Exception, match="--spacing"):
+        understood(["launch", "quick/set_complement", "--spacing", "3"])
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.page)
+def test_every_block_of_commands_is_run_or_says_why_not(block: Block) -> None:
+    if block.marker.startswith("not run:"):
+        assert len(block.marker) > len("not run: ") + 5, "give the reason"
+    elif block.marker != "test":
+        assert block.marker in ("", "cut short"), block.marker
+        assert all(line.startswith("search ") for line in lines(block.text) if line), block.text
+
+
+def test_no_command_hides_outside_a_block() -> None:
+    for page in WRITTEN:
+        assert not re.search(
+            r"^ {4,}(search|pip|pytest|python) ", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL), re.MULTILINE
+        ), page
+
+
+def test_the_commands_of_the_documentation_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one folder, page after page as a reader would; each page finds the database, and no other file of the last."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEARCH_STORAGE", raising=False)
+    ran = set[str]()
+    for page in WRITTEN:
+        for left in tmp_path.iterdir():
+            if left.is_file() and not left.name.startswith("graft.db"):
+                left.unlink()
+        for space in spaces_of(page):
+            Path(f"{yaml.safe_load(space)['study']}.yaml").write_text(space)
+        for block in (block for block in BLOCKS if block.page == page and block.runs):
+            for arguments in searches(block.text):
+                if arguments[0] == "launch" and block.marker == "cut short":
+                    arguments += CUT
+                if arguments[0] in ("launch", "resume"):
+                    arguments += HERE
+                status, _, error = called(monkeypatch, capsys, *arguments)
+                assert status == 0, f"{page}: search {shlex.join(arguments)}: {error}"
+                ran.add(arguments[0])
+    assert {"launch", "resume", "report", "replay", "query", "export", "weights", "space", "db"} <= ran
+
+
+def spaces_of(page: str) -> list[str]:
+    """The spaces written out on a page."""
+    return [
+        text for text in re.findall(r"```yaml\n(.*?)```", text_of(page), flags=re.DOTALL) if text.startswith("study:")
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if spaces_of(page)])
+def test_the_spaces_of_the_documentation_are_spaces(page: str) -> None:
+    for text in spaces_of(page):
+        parse(text, page, families()).check(20)
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_links_lead_to_files(page: str) -> None:
+    folder = ROOT if page in ROOT_PAGES else (DOCS / page).parent
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text_of(page)):
+        assert "://" in target or (folder / target).exists(), f"{page}: {target}"
+
+
+def test_the_scorer_that_is_shown_is_the_one_in_its_file() -> None:
+    [shown] = re.findall(r"```python\n(.*?)```", text_of("how-to/plug-in.md"), flags=re.DOTALL)
+    assert (ROOT / "workers/networks/scorers/softmax.py").read_text().endswith(shown)
+
+
+def test_files_that_are_named_exist() -> None:
+    ours = r"`((?:cli|docs|graft|search|spaces|storage|tests|workers)/[\w./-]*)`"
+    named = {(page, path) for page in WRITTEN if page not in HISTORY for path in re.findall(ours, text_of(page))}
+    assert [(page, path) for page, path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_the_site_has_every_page() -> None:
+    files = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert {*nav()} == files | {*made()} | {*ROOT_PAGES}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text_of("index.md").splitlines()) <= 130
+
+
+def test_the_reference_names_all_that_there_is() -> None:
+    pages = made()
+    for name, command in commands_page.commands():
+        assert f"## search {name}\n" in pages["reference/commands.md"]
+        options = [option for one in command.params for option in one.opts if option.startswith("-")]
+        assert all(option in pages["reference/commands.md"] for option in options), name
+    for table in metadata.tables.values():
+        section = pages["reference/sql.md"].partition(f"## {table.name}\n\n")[2].partition("\n## ")[0]
+        assert section[0].isupper(), f"{table.name} has a sentence"
+        assert all(f"| `{column.name}` |" in section for column in table.columns), table.name
+    for settings in (Training, Search):
+        assert all(f"| `{field}` |" in pages["reference/language.md"] for field in rules(settings))
+    for name in catalogue.packaged():
+        assert f"## {name}\n" in pages["reference/spaces.md"]
+
+
+def test_the_reference_has_every_plug_in_with_its_fields() -> None:
+    pages = made()
+    for family in families().values():
+        page = pages[f"reference/plug-ins/{family.__module__.rpartition('.')[2]}.md"]
+        for name in plugins.names(family):
+            section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+            assert f"/{name}.py`" in section
+            assert all(f"| `{field}` |" in section for field in rules(plugins.load(family, name))), name
+
+
+def test_the_architecture_page_says_where_what_is() -> None:
+    rows = re.findall(r"^\| (.+?) \| `(\S+\.py)` \| `(\S+)` \|$", text_of("explanation/architecture.md"), re.MULTILINE)
+    assert len(rows) >= 20
+    wrong = [f"{what}: {file} has no {name}" for what, file, name in rows if not defines(file, name)]
+    assert not wrong, "\n".join(wrong)
+
+
+def defines(file: str, name: str) -> bool:
+    """Whether a file has an object of this dotted name, and defines it itself."""
+    if not (ROOT / file).is_file():
+        return False
+    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return not callable(found) or found.__module__ == module
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('<a href="https://example.org">a link</a> <img src="figures/a.svg">', ""),
+        ('<link rel="stylesheet" href="https://fonts.example.org/a.css">', "https://fonts.example.org/a.css"),
+        ("<script async src=//cdn.example.org/a.js></script>", "//cdn.example.org/a.js"),
+        ("@font-face {src: url(https://example.org/a.woff2)}", "https://example.org/a.woff2"),
+    ],
+)
+def test_what_a_page_would_fetch_from_elsewhere_is_found(text: str, found: str) -> None:
+    assert fetched(text).endswith(found)
+    assert bool(fetched(text)) == bool(found)
 
 
 def test_the_file_for_slurm_is_a_script_and_the_one_for_kubernetes_is_yaml() -> None:
-    subprocess.run(["bash", "-n", DOCS / "slurm.sbatch"], check=True)
+    for script in ("slurm.sbatch", "figures/make"):
+        subprocess.run(["bash", "-n", DOCS / script], check=True)
     kinds = [part["kind"] for part in yaml.safe_load_all((DOCS / "kuberay.yaml").read_text())]
     assert kinds == ["Service", "StatefulSet", "RayCluster", "Job"]
 

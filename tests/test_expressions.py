@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from spaces.grammar.declarations import Declarations, Site
 from spaces.grammar.distributions import RANGES
-from spaces.grammar.expressions import compiled
-from spaces.grammar.terms import Draw, LanguageError, Level, Scope, constant
+from spaces.grammar.expressions import compile_expression
+from spaces.grammar.formulas import Draw, LanguageError, Level, Scope, constant
 from spaces.seeds import GAMMA, mix64, trial_seed
+
+pytestmark = pytest.mark.fast
 
 LAST = 1 - 2**-53
 
@@ -26,13 +28,13 @@ def a_site(block: str | None = "trial", names: Mapping[str, float] | None = None
 
 
 def value(text: str, u: float | Mapping[str, float] = 0.5, **names: float) -> float:
-    term = compiled(text, a_site(names=names))
+    term = compile_expression(text, a_site(names=names))
     return term.evaluate(Scope(lambda draw: u[draw.name] if isinstance(u, Mapping) else u, {}))
 
 
 def fault(text: str, block: str | None = "trial", **names: float) -> str:
     with pytest.raises(LanguageError) as error:
-        compiled(text, a_site(block, names))
+        compile_expression(text, a_site(block, names))
     return str(error.value)
 
 
@@ -134,7 +136,7 @@ def test_what_is_not_in_the_language_is_refused_with_a_reason(text: str, problem
 
 def test_a_draw_has_the_path_of_its_leaf_and_further_ones_a_number() -> None:
     site = a_site()
-    compiled("uniform(0, 1) + choice(int(1, 2), uniform(0, 3))", site)
+    compile_expression("uniform(0, 1) + choice(int(1, 2), uniform(0, 3))", site)
     assert [draw.name for draw in site.declarations.draws] == ["a.b", "a.b#2", "a.b#3", "a.b#4"]
     assert [draw.condition for draw in site.declarations.draws] == [
         None,
@@ -157,7 +159,7 @@ def test_only_the_chosen_option_is_drawn() -> None:
         asked.append(draw.name)
         return 0.75
 
-    term = compiled("choice(uniform(0, 1), uniform(4, 8))", a_site())
+    term = compile_expression("choice(uniform(0, 1), uniform(4, 8))", a_site())
     assert term.evaluate(Scope(source, {})) == 7
     assert asked == ["a.b", "a.b#3"]
 
@@ -181,7 +183,7 @@ def test_nothing_is_drawn_where_a_constant_must_stand() -> None:
 
 
 def test_an_expression_without_draws_is_a_constant() -> None:
-    assert compiled("2 ** 3 + $width", a_site(names={"width": 4})).level is Level.CONSTANT
+    assert compile_expression("2 ** 3 + $width", a_site(names={"width": 4})).level is Level.CONSTANT
 
 
 NAMES = ("uniform(", "choice(", "floor(", "log(", "$a", "$", "a", "if", "lambda", "_", "é")
@@ -196,7 +198,7 @@ NUMBERS = ("1", "0", "1e9", "0x", "5e-324", "1e308")
 )
 def test_random_text_gives_a_finite_number_or_a_language_error(text: str, u: float) -> None:
     try:
-        term = compiled(text, a_site(names={"a": 3}))
+        term = compile_expression(text, a_site(names={"a": 3}))
     except LanguageError:
         return
     try:

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spaces.errors import GraftError, PluginError, SpaceError, StorageError
-from spaces.grammar.expressions import compiled
-from spaces.grammar.terms import LanguageError, Scope
+from spaces.grammar.expressions import compile_expression
+from spaces.grammar.formulas import LanguageError, Scope
 from spaces.plugins.rules import LARGEST_COUNT, LARGEST_SIZE, Rule
 from spaces.settings import Search
 from storage import open_reader
@@ -78,6 +78,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_no_bomb_of_yaml_takes_long_or_much_memory(tmp_path: Path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -128,7 +129,7 @@ EXPRESSIONS = st.recursive(
 @given(EXPRESSIONS, st.floats(0, 1, exclude_max=True))
 def test_an_expression_of_any_numbers_is_finite_or_refused(text: str, u: float):
     try:
-        value = compiled(text, a_site(names={"a": 3})).evaluate(Scope(lambda _: u, {}))
+        value = compile_expression(text, a_site(names={"a": 3})).evaluate(Scope(lambda _: u, {}))
     except (LanguageError, ArithmeticError, ValueError):
         return
     assert math.isfinite(value)
@@ -149,7 +150,7 @@ TOWERS = (
 )
 def test_a_tower_is_refused_at_once(text: str):
     with pytest.raises(LanguageError) as caught:
-        compiled(text, a_site(names={}))
+        compile_expression(text, a_site(names={}))
     assert len(str(caught.value)) < 500
 
 
@@ -366,11 +367,11 @@ PARTS = st.sampled_from(
 @settings(max_examples=300, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PARTS, max_size=9).map("".join) | st.text(max_size=20))
 def test_any_address_is_taken_or_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str):
-    from cli.options import shown, storage_url
+    from cli.options import database_name, storage_url
 
     monkeypatch.chdir(tmp_path)
     try:
-        shown(storage_url(address))
+        database_name(storage_url(address))
     except GraftError as error:
         assert "\n" not in str(error)  # noqa: PT017
     assert list(tmp_path.iterdir()) == []

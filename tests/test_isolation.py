@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from search.steering.controller import CONVICTED, SUSPECT, Controller
+from search.steering.controller import QUARANTINED_AFTER, SUSPECTED_AFTER, Controller
 from search.steering.leases import LEASE_SECONDS, Leases
 from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
 from tests.search_spaces import CONDITIONAL, PLAIN, space
@@ -17,28 +17,28 @@ from tests.test_controller import FakeWorker, Rows, finish
 
 
 def offer(worker: str, lanes: int = 4, *, holds: Sequence[Trial] = (), structure: str | None = None) -> Offer:
-    return Offer(worker=worker, lanes=lanes, structure=structure, holds=tuple(trial.held for trial in holds))
+    return Offer(worker=worker, lanes=lanes, structure=structure, holds=tuple(trial.start for trial in holds))
 
 
 def test_a_trial_whose_worker_died_three_times_gets_an_empty_device_for_itself_and_at_five_deaths_has_failed():
     memory = Rows()
     controller = Controller.begin(space(PLAIN, trials=9), memory)
-    for attempt in range(SUSPECT):
+    for attempt in range(SUSPECTED_AFTER):
         assert len(controller.exchange([], offer(f"w{attempt}", 2)).start) == 2
-        controller.lost(f"w{attempt}")
-    for attempt in range(SUSPECT, CONVICTED):
+        controller.handle_crash(f"w{attempt}")
+    for attempt in range(SUSPECTED_AFTER, QUARANTINED_AFTER):
         [alone] = controller.exchange([], offer(f"w{attempt}", 4)).start
-        assert alone.number == 0 if attempt == SUSPECT else 1, "one after the other"
+        assert alone.number == 0 if attempt == SUSPECTED_AFTER else 1, "one after the other"
         again = controller.exchange([], offer(f"w{attempt}", 3, holds=[alone], structure=alone.structure))
         assert again.start == (), "nothing trains beside it"
-        if attempt == SUSPECT:
+        if attempt == SUSPECTED_AFTER:
             finish_one(controller, alone, f"w{attempt}")
-            controller.left(f"w{attempt}")
+            controller.handle_departure(f"w{attempt}")
         else:
-            controller.lost(f"w{attempt}")
+            controller.handle_crash(f"w{attempt}")
     [poison] = controller.exchange([], offer("last", 4)).start
-    controller.lost("last")
-    assert (poison.number, memory.rows[1].state, memory.rows[1].deaths) == (1, "failed", CONVICTED)
+    controller.handle_crash("last")
+    assert (poison.number, memory.rows[1].state, memory.rows[1].crashes) == (1, "failed", QUARANTINED_AFTER)
     finish(controller, FakeWorker("x", 4))
     assert {row.state for number, row in memory.rows.items() if number != 1} <= {"finished", "diverged"}
 
@@ -54,12 +54,12 @@ def test_launches_that_die_with_many_trials_prove_nothing_against_any():
     for _ in range(9):
         assert len(Controller.begin(here, memory).exchange([], offer("w", 4)).start) == 4
     Controller.begin(here, memory)
-    assert {row.deaths for row in memory.rows.values()} == {0}
+    assert {row.crashes for row in memory.rows.values()} == {0}
 
 
 def test_a_trial_with_which_alone_launches_die_trains_last_and_then_has_failed():
     here, memory = space(PLAIN, trials=3), Rows()
-    for _ in range(CONVICTED):
+    for _ in range(QUARANTINED_AFTER):
         assert len(Controller.begin(here, memory).exchange([], offer("w", 1)).start) == 1
     controller = Controller.begin(here, memory)
     others = controller.exchange([], offer("w", 4)).start
@@ -75,7 +75,7 @@ def test_a_trial_with_which_alone_launches_die_trains_last_and_then_has_failed()
 
 def test_a_quarantined_trial_of_another_structure_never_joins_a_pack():
     here, memory = space(CONDITIONAL, trials=8, group=8), Rows()
-    for _ in range(CONVICTED):
+    for _ in range(QUARANTINED_AFTER):
         Controller.begin(here, memory).exchange([], offer("w", 1))
     controller, worker = Controller.begin(here, memory), FakeWorker("w", 4)
     finish(controller, worker)  # a pack of one structure is asserted there
@@ -86,14 +86,14 @@ def test_a_machine_that_leaves_and_a_lease_that_runs_out_are_no_trials_doing():
     memory, clock = Rows(), [0.0]
     controller = Controller.begin(space(PLAIN, trials=4), memory, lambda: clock[0])
     controller.exchange([], offer("gone", 2))
-    controller.left("gone")
+    controller.handle_departure("gone")
     controller.exchange([], offer("silent", 2))
     for _ in range(8):
         clock[0] += 10
         memory.now = clock[0]
         controller.sweep()
-    assert {row.deaths for row in memory.rows.values()} == {0}
-    assert controller.exchange([], offer("silent", 2)).lost
+    assert {row.crashes for row in memory.rows.values()} == {0}
+    assert controller.exchange([], offer("silent", 2)).lease_lost
     assert not controller.renew("silent")
     assert controller.progress().counts["queued"] == 2
 
@@ -153,10 +153,10 @@ def test_the_objective_of_a_trial_that_goes_on_is_what_it_was():
     controller = Controller.begin(space(PLAIN, trials=1), memory)
     [trial] = controller.exchange([], offer("a", 1)).start
     best = Report(number=0, fence=1, step=10, metrics=(Metric("tvd", "raw", "", 0.1),))
-    at = Checkpoint(number=0, fence=1, step=10, path="p", place=0, sha256="")
+    at = Checkpoint(number=0, fence=1, step=10, path="p", row=0, sha256="")
     held = replace(offer("a", 0, holds=[trial], structure=trial.structure), saved=(at,))
     controller.exchange([best], held)
-    controller.lost("a")
+    controller.handle_crash("a")
     memory.rows[0].reports.clear()
     [again] = controller.exchange([], offer("b", 1)).start
     worse = (Metric("tvd", "raw", "", 0.7),)

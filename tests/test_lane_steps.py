@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cli.main import app
-from cli.status import read_status
 from graft.families import families
-from graft.running import RunningStudy, enrol
+from graft.running import enrol, open_controller
+from graft.stored.status import read_status
+from search.steering.controller import Controller
 from spaces import load
 from spaces.errors import StorageError
 from spaces.records import Offer
@@ -20,6 +21,8 @@ from tests.databases import make_first_version, raw
 from tests.launches import SPACE
 from workers.pool import inline
 
+pytestmark = pytest.mark.fast
+
 
 def offer(worker: str, steps: int, room: int) -> Offer:
     """From a worker that wants nothing."""
@@ -27,10 +30,10 @@ def offer(worker: str, steps: int, room: int) -> Offer:
 
 
 @contextmanager
-def running(url: str) -> Generator[RunningStudy]:
+def running(url: str) -> Generator[Controller]:
     """The study `tiny`, written down if it is new, and run by this process."""
     enrol(url, "tiny", load(SPACE, families(), {"search.trials": "6", "search.group": "3"}))
-    study = RunningStudy(url, "tiny")
+    study = open_controller(url, "tiny")
     try:
         yield study
     finally:

@@ -25,9 +25,9 @@ from tests.trials import config, trial
 from workers.data.corpora._tokens import _on, tokens_of
 from workers.data.corpora.stories import Stories
 from workers.data.tasks import Batch, Task
-from workers.data.tasks._draws import Split
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks._probes import next_token, one_masked, pairs_of, probes_of, told_right, whole
+from workers.data.tasks._splits import Split
 from workers.data.tasks.language import Language
 from workers.data.tasks.masked_language import MaskedLanguage
 from workers.engine.pack import Pack
@@ -438,6 +438,7 @@ def test_a_set_is_judged_whole_whatever_the_batch() -> None:
     assert found["perplexity"] == pytest.approx(math.exp(float(means["nll"].double().mean())), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "model", "steps", "fields"),
     [("language", "transformer", 150, {}), ("masked_language", "encoder", 500, {"share": 0.3})],
@@ -492,6 +493,7 @@ def test_the_packaged_masked_space_is_babyberta(monkeypatch: pytest.MonkeyPatch)
     assert (task["share"], task["leave_unmasked"], task["random"]) == (0.15, 0, 0.1)
 
 
+@pytest.mark.long
 def test_the_quick_space_trains() -> None:
     one = spaces.load("quick/language", families(), {"training.steps": "2"}).sample(0, lambda _: 0.5)
     assert one.params["task.tokens"] == Recipe.of(one.config).task.facts()["tokens"]

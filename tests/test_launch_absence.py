@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,18 @@ import pytest
 from tests.databases import Server, raw
 from tests.faults.proxy import Proxy
 from tests.faults.server import MortalServer, mortal_server
-from tests.launches import SPACE, check_complete, counts, ended, finished, running, search, undisturbed, wait_until
+from tests.launches import (
+    SPACE,
+    Launched,
+    check_complete,
+    counts,
+    ended,
+    finished,
+    running,
+    search,
+    undisturbed,
+    wait_until,
+)
 
 LAUNCH = ("launch", SPACE, "--workers", "1", "--pack", "8")
 STEPS = "SELECT sum(steps) FROM trials"
@@ -30,7 +40,7 @@ def mortal() -> Iterator[MortalServer]:
         yield server
 
 
-def line_with(process: subprocess.Popen[str], words: str) -> str:
+def line_with(process: Launched, words: str) -> str:
     """The next line on stderr that holds these words."""
     assert process.stderr
     return next(line for line in process.stderr if words in line)

@@ -37,11 +37,11 @@ SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_0
 NURSERY = """
 import json, os, sys
 import search.steering.controller, workers.pool.inline
-from cli.launch import load_space
 from cli.main import main
+from graft.launching.run import read_space
 from workers.engine.timing import model_steps_per_second
 
-trial = load_space(sys.argv[1], {}).sample(0, lambda draw: 0.5)
+trial = read_space(sys.argv[1], {}).sample(0, lambda draw: 0.5)
 model_steps_per_second(trial, width=2, device="cpu", seconds=0)
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
@@ -104,6 +104,7 @@ def after(url: str, trials: int, seconds: float) -> Callable[[], bool]:
     return reached
 
 
+@pytest.mark.long
 def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: str, tmp_path: Path):
     chance, kills = random.Random(20), KILLS[url.partition(":")[0]]
     launch = ("launch", SPACE, "--workers", "2", "--pack", "8", "--storage", url)

@@ -12,6 +12,7 @@ from torch import Tensor
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Trial
+from tests.plug_ins import example
 from tests.test_pack import alone, assert_equal_to_the_bit
 from tests.trials import trial
 from workers.data.tasks import Batch, Task
@@ -115,6 +116,7 @@ def plainly(one: Trial, steps: int) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in (named | form).items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["mlp", "attention", "both"])
 def test_stage_one_is_algorithm_1_in_plain_pytorch(part: str) -> None:
     kernel = {"name": "spline_kernel", "phi": SPLINE}
@@ -161,6 +163,7 @@ def test_weights_get_no_gradient_from_held_out_data_and_the_spline_none_from_tra
     assert all(gradient.any() for gradient in base.values())
 
 
+@pytest.mark.long
 def test_packed_stage_one_equals_alone_to_the_bit_with_knobs_of_its_own() -> None:
     trials = [
         trial(n, settings(learning=stage_one(rate=rate, life=life), dtype="float32", steps=20))
@@ -205,6 +208,10 @@ def test_no_sequence_is_on_both_sides_and_the_share_is_right() -> None:
     assert abs(share - 0.2) < 4 * deviation
 
 
+def example_of(name: str) -> Task:
+    return plugins.build(Task, example(Task, name))
+
+
 def test_a_held_out_batch_of_copying_has_the_lengths_of_validation_and_a_training_batch_its_own() -> None:
     learning, task = Architecture(models=2), Copying(length=4, validation_length=6, test_length=7)
     batch = learning.training(task, torch.tensor([1]), 200, torch.tensor([0]))
@@ -216,9 +223,9 @@ def test_a_held_out_batch_of_copying_has_the_lengths_of_validation_and_a_trainin
     assert lengths(batch["held_out.wanted"]) == {2, 3, 4, 5, 6}
 
 
-@pytest.mark.parametrize("name", [*sorted(set(plugins.names(Task)) - {"language", "masked_language"})])
+@pytest.mark.parametrize("name", [name for name in plugins.names(Task) if example_of(name).has_identities])
 def test_held_out_sequences_of_every_task_are_apart_from_those_that_the_weights_learn_from(name: str) -> None:
-    task = TASKS[name] if name in TASKS else plugins.build(Task, {"name": name})
+    task = TASKS[name] if name in TASKS else example_of(name)
     batch = Architecture(models=2).training(task, torch.tensor([5]), 300, torch.tensor([0]))
     held = {key.removeprefix("held_out."): tensor for key, tensor in batch.items() if key.startswith("held_out.")}
     ours, theirs = (identities(task, part) for part in (batch, held))
@@ -269,6 +276,7 @@ def test_without_a_share_both_learn_from_all_training_data() -> None:
     assert len(pairs[0]) == 23
 
 
+@pytest.mark.long
 def test_a_frozen_spline_keeps_its_bits_while_another_trial_of_its_pack_has_other_knots() -> None:
     values = [
         "0.1 -0.3 0.25 1e-3 7 0.5 -2 0.3333333 1",
@@ -293,6 +301,7 @@ def test_a_frozen_spline_keeps_its_bits_while_another_trial_of_its_pack_has_othe
     assert_equal_to_the_bit(trials)
 
 
+@pytest.mark.long
 def test_a_frozen_spline_trains_the_weights_as_one_whose_knots_are_never_moved() -> None:
     values = "0.1 -0.3 0.25 0.5 0.7 0.5 -0.2 0.3 1"
     given = {**SPLINE, "start": "given", "values": values}
@@ -360,6 +369,7 @@ def test_dropout_and_padding_are_refused() -> None:
         Recipe.of({**config, "training": {**config["training"], "pad_shapes": True}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learning", [{"name": "weights"}, stage_one()])
 def test_tasks_that_differ_in_their_data_alone_train_in_one_pack_and_each_as_alone(learning: dict[str, Any]) -> None:
     configs = [{**settings(learning=learning), "task": {"name": name, "digits": 2}} for name in ("add", "add_reversed")]

@@ -24,7 +24,7 @@ from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
 from workers.numerics.randomness import Purpose, Streams
-from workers.numerics.temperature import Prompts, error_curve, fitted, mimicking, sweep
+from workers.numerics.temperature import Prompts, error_curve, fitted, imitate_posterior_mean, sweep
 from workers.training.recipe import Recipe
 
 TASK = LinearRegression(dimension=3, pairs=12, noise=0.7, input_condition=4.0, task_mean=0.5, task_scale=2.0)
@@ -200,7 +200,7 @@ def test_outputs_are_attention_with_linearised_weights_over_the_other_positions(
     for prompt, length in zip(range(5), lengths.tolist(), strict=True):
         own = rows[prompt, :length]
         others = ~torch.eye(length, dtype=torch.bool)
-        weights = LinearisedSoftmax(temperature=1.7).scored((own @ matrix @ own[:, :-1].mT).mT, others, {})
+        weights = LinearisedSoftmax(temperature=1.7).score((own @ matrix @ own[:, :-1].mT).mT, others, {})
         torch.testing.assert_close(found[prompt, :length], weights @ (own @ value), rtol=1e-9, atol=1e-9)
 
 
@@ -323,7 +323,7 @@ def simulated(model: tuple[Tensor, Tensor], given: Prompts, temperature: float, 
 def test_the_error_curve_is_that_of_simulated_prompts(means: float, temperature: float) -> None:
     """Another covariance, noise and length than those that the matrix is for; values with all their entries."""
     given = prompts(1, noise=2.0, means=means)
-    matrix, value = mimicking(prompts(2, means=means))
+    matrix, value = imitate_posterior_mean(prompts(2, means=means))
     weight = 0.7 / float(value[-1])
     model = matrix / weight, value * weight
     found = float(error_curve(*model, given).at(temperature))
@@ -333,17 +333,19 @@ def test_the_error_curve_is_that_of_simulated_prompts(means: float, temperature:
 
 
 def test_the_optimum_is_the_least_of_a_fine_grid_and_the_curve_a_parabola_in_the_inverse() -> None:
-    curve = error_curve(*mimicking(prompts(2)), prompts(1, noise=2.0))
+    curve = error_curve(*imitate_posterior_mean(prompts(2)), prompts(1, noise=2.0))
     grid = torch.linspace(0.2, 40, 20_000, dtype=torch.float64)
     errors = curve.at(grid)
     assert float(grid[errors.argmin()]) == pytest.approx(float(curve.optimum), abs=0.002)
     assert float(errors.min()) == pytest.approx(float(curve.at(curve.optimum)), rel=1e-6)
-    assert float(curve.at(curve.optimum)) == pytest.approx(float(curve.still - curve.cross**2 / curve.second), rel=1e-9)
+    assert float(curve.at(curve.optimum)) == pytest.approx(
+        float(curve.constant - curve.cross**2 / curve.second), rel=1e-9
+    )
 
 
 def test_for_many_pairs_no_shift_has_optimum_one_and_the_error_of_the_noise() -> None:
     given = prompts(3, pairs=10**9)
-    for model in (mimicking(given), fitted(given)):
+    for model in (imitate_posterior_mean(given), fitted(given)):
         curve = error_curve(*model, given)
         assert float(curve.optimum) == pytest.approx(1, abs=1e-6)
         assert float(curve.at(1.0)) == pytest.approx(0.5, abs=1e-6)
@@ -351,7 +353,7 @@ def test_for_many_pairs_no_shift_has_optimum_one_and_the_error_of_the_noise() ->
 
 @pytest.mark.parametrize("scale", [0.25, 3.0])
 def test_inputs_scaled_by_c_are_undone_by_the_temperature_c(scale: float) -> None:
-    model, many = mimicking(isotropic(pairs=10**9)), isotropic(scale=scale, pairs=10**9)
+    model, many = imitate_posterior_mean(isotropic(pairs=10**9)), isotropic(scale=scale, pairs=10**9)
     curve = error_curve(*model, many)
     assert float(curve.optimum) == pytest.approx(scale, rel=1e-6)
     assert float(curve.at(curve.optimum)) == pytest.approx(0.5, abs=1e-6)
@@ -377,7 +379,7 @@ def test_the_fitted_matrix_errs_least_on_its_own_prompts() -> None:
     matrix, value = fitted(given)
     curve = error_curve(matrix, value, given)
     assert float(curve.optimum) == pytest.approx(1)
-    assert curve.at(1.0) < error_curve(*mimicking(given), given).at(1.0)
+    assert curve.at(1.0) < error_curve(*imitate_posterior_mean(given), given).at(1.0)
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         other = matrix * (1 + 0.05 * torch.randn(8, 8, generator=generator).double())

@@ -14,9 +14,10 @@ import spaces
 from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import example
 from tests.trials import FIRST_STEP, trial
 from workers.data.tasks import Batch, Task
-from workers.data.tasks.max_retrieval import JUDGED_ITEMS, MaxRetrieval
+from workers.data.tasks.max_retrieval import EVALUATED_ITEMS, MaxRetrieval
 from workers.engine.pack import Pack
 from workers.networks.models.attention_pooling import AttentionPooling
 from workers.networks.scorers import Scorer
@@ -89,8 +90,8 @@ def test_it_is_judged_on_twice_as_many_items_again_and_again() -> None:
 
 
 def test_sizes_share_their_items_and_sets_of_many_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert JUDGED_ITEMS // 16_384 == 128
-    monkeypatch.setattr("workers.data.tasks.max_retrieval.JUDGED_ITEMS", 256)
+    assert EVALUATED_ITEMS // 16_384 == 128
+    monkeypatch.setattr("workers.data.tasks.max_retrieval.EVALUATED_ITEMS", 256)
     found = MaxRetrieval(largest=512).shifted(streams(), 6)
     assert [batch["inputs"].shape[1] for batch in found.values()] == [6, 4, 2, 1, 1]
     assert len({batch["inputs"].untyped_storage().data_ptr() for batch in found.values()}) == 1
@@ -193,7 +194,7 @@ def test_validation_sharpens_the_attention_of_the_same_weights() -> None:
 @pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
 def test_weights_are_those_that_the_scorer_gives_queries_and_keys(name: str) -> None:
     """Logits are computed without keys where the scorer needs none."""
-    model, parameters = model_and_parameters(plugins.build(Scorer, {"name": name}))
+    model, parameters = model_and_parameters(plugins.build(Scorer, example(Scorer, name)))
     learned = {path.removeprefix("scorer."): value for path, value in parameters.items() if path.startswith("scorer.")}
     batch = one_lane(TASK.training(streams(), 6, FIRST_STEP))
     (layer,) = model.attention(parameters, batch)
@@ -252,6 +253,7 @@ def test_packed_trials_have_the_very_numbers_of_trials_alone() -> None:
         assert conditions == {"", "scorer=trained", "items=32", "items=32 scorer=trained"}
 
 
+@pytest.mark.long
 def test_it_is_learned() -> None:
     found = reports([0, 1], configuration(steps=400, batch=64, validate_every=400, validation_batch=512))
     for metrics in found.values():

@@ -12,12 +12,12 @@ from torch.func import vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import example
 from tests.test_transformer import VARIANTS
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.data.tasks.set_complement import SetComplement
 from workers.networks.models import Model, in_use
-from workers.networks.models._layers import Layered
-from workers.networks.models.minimal import Minimal
+from workers.networks.models.transformer import Transformer
 from workers.networks.scorers import Scorer, masked_softmax, scaled_logits
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Constant, Given, Normal, Parameter, Parameters, Uniform, under, within
@@ -58,21 +58,14 @@ class BothSides(SetComplement):
 TASK = SetComplement(length=4, vocabulary=7)
 BOTH_SIDES = BothSides(length=4, vocabulary=7)
 TASKS: list[Task] = [TASK, BOTH_SIDES, Numbers(), Questions()]
-SIZES: dict[str, dict[str, Any]] = {
-    "minimal": {"width": 6, "key_width": 3, "value_width": 5},
-    "transformer": {"width": 6, "mlp_multiple": 2},
-    "encoder": {"width": 6, "mlp_multiple": 2},
-    "regressor": {"width": 6, "mlp_multiple": 2},
-    "attention_pooling": {"width": 6},
-    "linearised_attention": {},
-}
+MINIMAL, TRANSFORMER = (example(Model, name) for name in ("minimal", "transformer"))
 
 
 def members() -> list[Any]:
     """Every model, the transformer in each of its variants."""
-    found = [pytest.param({"name": name, **SIZES[name]}, id=name) for name in plugins.names(Model)]
+    found = [pytest.param(configuration, id=configuration["name"]) for configuration in plugins.examples(Model)]
     for variant, settings in VARIANTS.items():
-        model = {"name": "transformer", **SIZES["transformer"], **settings}
+        model = {**TRANSFORMER, **settings}
         if settings.get("position") == {"name": "rotary"}:
             model["heads"] = 3
         found.append(pytest.param(model, id=f"transformer: {variant}"))
@@ -116,10 +109,6 @@ def batch(model: Model) -> Batch:
     return batch_of(task_of(model))
 
 
-def is_causal(model: Model) -> bool:
-    return isinstance(model, Minimal) or (isinstance(model, Layered) and model.causal)
-
-
 INPUTS = torch.tensor([[0, 3, 5, 1], [6, 2, 1, 0]])
 BATCH = {"inputs": INPUTS}
 
@@ -154,9 +143,9 @@ def test_causal_models_are_blind_to_the_future_and_others_are_not(model: Model, 
         changed[:, length:] = (changed[:, length:] + 1) % 7
         other = model.outputs(parameters, {"inputs": changed}, {})
         assert not torch.allclose(one[:, length], other[:, length])
-        assert torch.allclose(one[:, :length], other[:, :length], rtol=0, atol=1e-12) == is_causal(model)
+        assert torch.allclose(one[:, :length], other[:, :length], rtol=0, atol=1e-12) == model.causal
         shorter = model.outputs(parameters, {"inputs": inputs[:, :length]}, {})
-        assert torch.allclose(one[:, :length], shorter, rtol=0, atol=1e-12) == is_causal(model)
+        assert torch.allclose(one[:, :length], shorter, rtol=0, atol=1e-12) == model.causal
 
 
 def test_what_lies_beyond_a_length_is_not_seen(model: Model, batch: Batch) -> None:
@@ -232,7 +221,8 @@ class Scaled(Scorer):
 
 def test_the_minimal_transformer_gives_queries_and_keys_to_a_scorer_that_wants_them() -> None:
     """Its scorer's parameter starts at 1, where it is softmax, which takes the way by tokens."""
-    model, softmax = Minimal(**SIZES["minimal"], scorer=Scaled()), Minimal(**SIZES["minimal"])
+    softmax = plugins.build(Model, MINIMAL)
+    model = plugins.replaced(softmax, {"scorer": Scaled()})
     assert model.parameters(TASK)["scorer.factor"].shape == (1,)
     parameters = drawn(model) | {"scorer.factor": torch.ones(1, dtype=torch.float64)}
     expected = softmax.outputs(parameters, BATCH, {})
@@ -272,7 +262,8 @@ def test_parts_name_their_parameters_within_the_whole() -> None:
 
 def test_a_switch_that_is_off_stays_the_number_zero_when_knobs_become_tensors() -> None:
     for cap in (0.0, 2.0):
-        model = plugins.build(Model, {"name": "transformer", **SIZES["transformer"], "logit_cap": cap})
+        model = plugins.build(Model, {**TRANSFORMER, "logit_cap": cap})
+        assert isinstance(model, Transformer)
         bound = plugins.bind(model, {path: torch.tensor(value) for path, value in plugins.knobs(model)})
         assert in_use(model.logit_cap) == in_use(bound.logit_cap) == (cap > 0)
 
@@ -280,7 +271,7 @@ def test_a_switch_that_is_off_stays_the_number_zero_when_knobs_become_tensors() 
 def test_the_attention_that_models_show_is_the_one_they_use() -> None:
     """The minimal transformer's outputs, made of the weights that it shows."""
     for scorer in ("softmax", "ssa", "cosformer"):
-        model = plugins.build(Model, {"name": "minimal", **SIZES["minimal"], "scorer": {"name": scorer}})
+        model = plugins.build(Model, {**MINIMAL, "scorer": {"name": scorer}})
         parameters = drawn(model)
         [shown] = model.attention(parameters, BATCH)
         assert shown.query_from

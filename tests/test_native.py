@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from workers.engine.step import FusedStep, TracedStep, step_of
 from workers.networks.models.minimal import Minimal
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
-from workers.training.recipe import Recipe, begin, layout_of
+from workers.training.recipe import Recipe, initial_state, layout_of
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
 
@@ -55,7 +56,7 @@ def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
     layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
     parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
-    start = vmap(lambda one: begin(recipe, layout, one))(parameters)
+    start = vmap(lambda one: initial_state(recipe, layout, one))(parameters)
     streams = Streams.of(seeds, Purpose.TRAINING_DATA, start.step)
     batch = recipe.task.training(streams, recipe.training.batch, start.step)
     fused = step_of(recipe, repr(recipe), torch.device("cpu"))
@@ -154,7 +155,13 @@ def test_without_a_working_compiler_the_traced_step_runs(compiler: str, tmp_path
 
 
 def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shown with the smallest of the sources: all of them take a minute on a slow machine."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    for name in ("permutations.cpp", "splitmix.hpp"):
+        shutil.copy(Path(native.__file__).with_name(name), sources)
+    monkeypatch.setattr(native, "_FOLDER", sources)
     native.library.cache_clear()
     assert native.library() is not None
     (built,) = (tmp_path / "graft").glob("*.so")

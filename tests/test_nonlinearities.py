@@ -28,8 +28,8 @@ from graft.report.nonlinearities.figure import figure
 from graft.report.nonlinearities.formats import ENDINGS, render
 from graft.report.nonlinearities.learned import MOST, Learned, Nonlinearity
 from spaces.errors import StorageError
-from spaces.records import Ending
-from storage.database import find_database
+from spaces.records import TrialResult
+from storage.databases import find_database
 from storage.frames import ARCHITECTURES, open_reader
 from storage.schema import Now, architectures, trial_id
 from tests.databases import claimed, make_trial
@@ -78,15 +78,15 @@ def add_architectures(url: str, study: int, rows: Sequence[Row], low: float = -2
 
 def write(url: str, name: str = "study", rows: Sequence[Row] = ROWS) -> None:
     """A study whose first four trials ended with OBJECTIVES, and what they learned."""
-    with claimed(url, name=name) as (store, study):
-        store.start(study, [make_trial(number) for number in range(len(OBJECTIVES))], "w")
+    with claimed(url, name=name) as study:
+        study.start([make_trial(number) for number in range(len(OBJECTIVES))], "w")
         endings = [
-            Ending(number=number, fence=1, state="finished" if value else "diverged", objective=value)
+            TrialResult(number=number, fence=1, state="finished" if value else "diverged", objective=value)
             for number, value in enumerate(OBJECTIVES)
         ]
-        store.end(study, endings)
+        study.end(endings)
     if rows:
-        add_architectures(url, study, rows)
+        add_architectures(url, study.id, rows)
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def test_ema_and_bema_equal_an_independent_implementation(rho: float, kappa: flo
     last = torch.tensor(len(path) - 1)
     expected_ema, expected_bema = bema_by_numpy(path, rho, kappa, eta)
     np.testing.assert_allclose(plain["ema"].numpy(), expected_ema, rtol=0, atol=1e-12)
-    found = bema.evaluated(corrected, points[-1], last, torch.tensor(0)).numpy()
+    found = bema.average(corrected, points[-1], last, torch.tensor(0)).numpy()
     np.testing.assert_allclose(found, expected_bema, rtol=0, atol=1e-12)
 
 
@@ -142,7 +142,7 @@ def test_the_grid_is_bema_and_ema_for_each_pair_of_powers() -> None:
     for n in range(len(points) - 1):
         shadow = grid.update(shadow, points[n + 1], torch.tensor(n))
     found = {
-        variant: grid.evaluated(shadow, points[-1], last, torch.tensor(index)).numpy()
+        variant: grid.average(shadow, points[-1], last, torch.tensor(index)).numpy()
         for index, variant in enumerate(grid.variants)
     }
     assert len(found) == 4 * 2 + 4

@@ -12,6 +12,7 @@ from torch.func import vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import shipped
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter
 from workers.training.optimizers import Optimizer
@@ -88,10 +89,12 @@ def test_it_is_torchs_optimizer(configuration: dict[str, Any], oracle: Any) -> N
 
 
 def test_every_optimizer_has_an_oracle() -> None:
-    assert {configuration["name"] for configuration, _ in ORACLES} == set(plugins.names(Optimizer))
+    assert {configuration["name"] for configuration, _ in ORACLES} == shipped(Optimizer)
 
 
-@pytest.mark.parametrize("configuration", [configuration for configuration, _ in ORACLES], ids=str)
+@pytest.mark.parametrize(
+    "configuration", [*(configuration for configuration, _ in ORACLES), *plugins.examples(Optimizer)], ids=str
+)
 def test_lanes_together_are_lanes_alone(configuration: dict[str, Any]) -> None:
     """Lanes with their own knobs and at their own steps."""
     optimizer = plugins.build(Optimizer, configuration)

@@ -12,6 +12,7 @@ import torch
 
 from spaces import plugins
 from spaces.records import Report, Trial
+from tests.plug_ins import example
 from tests.trials import config, random_knobs, trial
 from workers.engine.pack import Pack
 from workers.numerics.tensors import power
@@ -231,7 +232,7 @@ def test_lanes_together_are_lanes_alone_to_the_bit_under_every_optimizer(optimiz
             {
                 **config(steps=4 + number, every=4, dtype="float32"),
                 "model": model,
-                "optimizer": {"name": optimizer, "learning_rate": 0.01 * (number + 1)},
+                "optimizer": {**example(Optimizer, optimizer), "learning_rate": 0.01 * (number + 1)},
                 "averaging": {"name": "bema_grid", "rho": 1.0 + number, "kappas": 2, "etas": 1},
             },
         )

@@ -16,6 +16,7 @@ from search.stopping._exploration import Exploration
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Report, Trial
+from tests.plug_ins import example
 from tests.search_spaces import FAMILIES
 from tests.trials import FIRST_STEP, config, random_knobs, trial
 from workers.engine.pack import Pack
@@ -137,14 +138,14 @@ LOGIT_SCORERS.remove("mixed")  # needs two heads
 @pytest.mark.parametrize("scorer", LOGIT_SCORERS)
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[2]])
 def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scorer: str) -> None:
-    made = settings(shape, pad=True, model={"scorer": {"name": scorer}})
+    made = settings(shape, pad=True, model={"scorer": example(Scorer, scorer)})
     own = Recipe.of(made)
     padded, layout = own.padded(), layout_of(own)
     flat = layout.initial(torch.tensor([1]))[0] * 20
-    exact = Recipe.of(settings(shape, pad=False, model={"scorer": {"name": scorer}}))
+    exact = Recipe.of(settings(shape, pad=False, model={"scorer": example(Scorer, scorer)}))
     expected, wanted = loss_and_gradient(exact, layout.split(flat), exact.knobs())
     large = layout_of(padded)
-    found, gradients = loss_and_gradient(padded, large.split(large.padded(layout, flat)), own.knobs())
+    found, gradients = loss_and_gradient(padded, large.split(large.pad(layout, flat)), own.knobs())
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     for gradient, truth in zip(gradients, wanted, strict=True):
         corner = gradient[tuple(slice(extent) for extent in truth.shape)]
@@ -156,7 +157,7 @@ def test_tokens_that_are_padding_do_no_harm_where_the_norm_has_no_epsilon() -> N
     made = settings(SHAPES[2], pad=True, model={"norm_epsilon": 0.0})
     own = Recipe.of(made)
     layout, large = layout_of(own), layout_of(own.padded())
-    named = large.split(large.padded(layout, layout.initial(torch.tensor([1]))[0]))
+    named = large.split(large.pad(layout, layout.initial(torch.tensor([1]))[0]))
     loss, gradients = loss_and_gradient(own.padded(), named, own.knobs())
     assert loss.isfinite()
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -167,18 +168,23 @@ def test_muon_cannot_be_padded() -> None:
         Recipe.of(settings(SHAPES[2], pad=True, optimizer={"name": "muon"}))
 
 
+PADDED_OPTIMIZERS = [
+    name for name in plugins.names(Optimizer) if plugins.build(Optimizer, example(Optimizer, name)).may_pad
+]
+
+
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
-@pytest.mark.parametrize("optimizer", [name for name in plugins.names(Optimizer) if name != "muon"])
+@pytest.mark.parametrize("optimizer", PADDED_OPTIMIZERS)
 @pytest.mark.parametrize("averaging", plugins.names(Averaging))
 def test_padding_stays_zero_under_every_optimizer_and_average(kind: str, optimizer: str, averaging: str) -> None:
-    given: dict[str, Any] = {"optimizer": {"name": optimizer}, "averaging": {"name": averaging}}
+    given: dict[str, Any] = {"optimizer": example(Optimizer, optimizer), "averaging": example(Averaging, averaging)}
     given["model"] = knobs_of(5, DROPOUTS[3])["model"]
     one = trial(0, settings(SHAPES[2], pad=True, **given))
     _, _, pack = trained(one)
-    state, layout = pack._state, pack._layout  # pyright: ignore[reportPrivateUsage]
+    state, layout = pack._tensors.state, pack._layout  # pyright: ignore[reportPrivateUsage]
     own = layout_of(Recipe.of(one.config))
     flat = own.join(own.split(torch.ones(own.total)))
-    padding = layout.padded(own, flat) == 0
+    padding = layout.pad(own, flat) == 0
     assert int(padding.sum()) == layout.total - own.total > 0
     tensors = [state.parameters, *state.moments.values(), *state.shadow.values()]
     stacked = [tensor[0] for tensor in tensors if tensor.shape[-1:] == padding.shape]

@@ -13,6 +13,8 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins.rules import Rule
 
+pytestmark = pytest.mark.fast
+
 FAMILY = '''
 from dataclasses import dataclass
 from spaces.plugins.fields import flag, knob, option, part, size

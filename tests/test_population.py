@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from search.samplers import Strategy
 from search.steering.controller import Controller
-from search.stopping import Breeder, Selection, Stopping
+from search.stopping import Stopping
+from search.stopping.population import PopulationMonitor, Selection
 from spaces import parse, plugins
 from spaces.errors import StudyError
 from spaces.records import TERMINAL, Ancestor, Directives, Metric, Offer, Outcome, Report, Trial
@@ -33,13 +34,13 @@ POLICY = "{population: {every: 10}}"
 # ----------------------------------------------------------------------------------------------------------- the policy
 
 
-def breeder(**fields: object) -> Breeder:
+def breeder(**fields: object) -> PopulationMonitor:
     here = plugins.build(Stopping, {"name": "population", "every": 10, **fields}).begin(OBJECTIVE)
-    assert isinstance(here, Breeder)
+    assert isinstance(here, PopulationMonitor)
     return here
 
 
-def heard(here: Breeder, losses: dict[int, float], step: int) -> Selection:
+def heard(here: PopulationMonitor, losses: dict[int, float], step: int) -> Selection:
     """What the policy says when these trials, all of the pack, report together."""
     assert here.observe([report(number, step, loss) for number, loss in losses.items()], {}) == set()
     return here.select(losses.keys(), losses.keys())
@@ -77,7 +78,7 @@ def test_a_copy_is_judged_at_the_next_multiple_after_it_was_made() -> None:
 
 def test_a_trial_that_starts_again_is_not_judged_before_it_is_where_it_was_copied() -> None:
     here = breeder()
-    here.recall({1: 50})
+    here.recall_copied({1: 50})
     assert heard(here, {0: 1.0, 1: 0.0}, 10).losers == [0], "1 is good, which is no judgement of later rounds"
     assert heard(here, {0: 0.0, 1: 1.0}, 20) == Selection()
     assert heard(here, {0: 0.0, 1: 1.0}, 50) == Selection()
@@ -210,7 +211,7 @@ def best_of_toy(policy: str, steps: int = 400) -> float:
             for n, q in values.items()
         ]
         structure = next(iter(lanes.values())).structure
-        holds = tuple(one.held for one in lanes.values()) if step < steps else ()
+        holds = tuple(one.start for one in lanes.values()) if step < steps else ()
         said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=structure, holds=holds))
     assert said.done
     best = controller.progress().best
@@ -285,7 +286,7 @@ def test_a_population_survives_everything_and_every_line_ends_once(
             memory.failures = 0
             worker.obey(said)
         elif event == "lose":
-            controller.lost(worker.name)
+            controller.handle_crash(worker.name)
             workers[workers.index(worker)] = PopulationWorker(f"{worker.name}{turn}", width)
         else:
             controller = Controller.begin(here, memory)
@@ -346,7 +347,7 @@ def copied(parent: Trial, number: int, step: int, knobs: Trial) -> Trial:
 
 def state_of(pack: Pack, number: int) -> list[torch.Tensor]:
     """Parameters, moments, averages and counters of a running trial."""
-    state, lane = pack._state, pack.running[number]  # pyright: ignore[reportPrivateUsage]
+    state, lane = pack._tensors.state, pack.running[number]  # pyright: ignore[reportPrivateUsage]
     parts = [state.parameters, *state.moments.values(), *state.shadow.values(), state.step, state.loss_sum]
     return [part[lane].clone() for part in parts]
 
@@ -436,6 +437,7 @@ def test_a_search_with_a_population_ends_and_copies_can_be_replayed_alone(
     check_search(f"sqlite:///{tmp_path}/graft.db", tmp_path, replayed=4)
 
 
+@pytest.mark.long
 def test_a_population_that_was_killed_goes_on_with_all_of_its_lines(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, "launch", SPACE, "--steps", "1000", "--workers", "1") as process:

@@ -11,11 +11,14 @@ from torch import Tensor
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import example
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.positions.learned import Learned
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
+
+pytestmark = pytest.mark.fast
 
 NAMES = plugins.names(Position)
 
@@ -27,7 +30,7 @@ def random(*shape: int) -> Tensor:
 def scores(position: Position, query: Tensor, key: Tensor) -> Tensor:
     """Logits [h, s, s] of queries and keys [h, s, c], with the positions' turning and bias."""
     heads, length, channels = query.shape
-    logits = position.turned(query) @ position.turned(key).mT / channels**0.5
+    logits = position.rotate(query) @ position.rotate(key).mT / channels**0.5
     bias = position.bias(heads, random(1, length, heads * channels))
     return logits if bias is None else logits + bias
 
@@ -35,18 +38,18 @@ def scores(position: Position, query: Tensor, key: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_position_adds_depends_on_nothing_that_follows(name: str) -> None:
     """Shorter inputs get the positions and biases that longer ones begin with."""
-    position = plugins.build(Position, {"name": name})
+    position = plugins.build(Position, example(Position, name))
     learned = {n: random(*p.shape) for n, p in position.parameters(8, 12).items()}
     stream, query = random(2, 12, 8), random(3, 12, 4)
-    torch.testing.assert_close(position.placed(stream[:, :7], learned), position.placed(stream, learned)[:, :7])
+    torch.testing.assert_close(position.add_to(stream[:, :7], learned), position.add_to(stream, learned)[:, :7])
     torch.testing.assert_close(scores(position, query[:, :7], query[:, :7]), scores(position, query, query)[:, :7, :7])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_positions_tell_equal_tokens_apart_unless_there_are_none(name: str) -> None:
-    position = plugins.build(Position, {"name": name})
+    position = plugins.build(Position, example(Position, name))
     learned = {n: random(*p.shape) for n, p in position.parameters(8, 6).items()}
-    placed = position.placed(torch.ones(1, 6, 8, dtype=torch.float64), learned)
+    placed = position.add_to(torch.ones(1, 6, 8, dtype=torch.float64), learned)
     same = torch.ones(2, 6, 4, dtype=torch.float64)
     told = not torch.equal(placed[:, 1], placed[:, 2]) or float(scores(position, same, same).std()) > 0
     assert told == (name != "none")
@@ -57,7 +60,7 @@ def test_learned_positions_are_rows_of_a_table_as_long_as_the_longest_input() ->
     assert Learned(longest=20).parameters(8, 11)["table"].shape == (20, 8)
     table, stream = random(11, 8), random(2, 5, 8)
     expected = stream + torch.nn.functional.embedding(torch.arange(5), table)
-    assert torch.equal(Learned().placed(stream, {"table": table}), expected)
+    assert torch.equal(Learned().add_to(stream, {"table": table}), expected)
 
 
 def test_learned_positions_refuse_a_table_that_is_too_short() -> None:
@@ -73,7 +76,7 @@ def test_sinusoids_are_those_of_the_formula(width: int) -> None:
         for channel in range(width):
             angle = t / 1000 ** (2 * (channel // 2) / (width + width % 2))
             expected[t, channel] = 0.1 * (np.cos(angle) if channel % 2 else np.sin(angle))
-    found = Sinusoidal(base=1000.0, scale=0.1).placed(torch.zeros(1, 9, width, dtype=torch.float64), {})
+    found = Sinusoidal(base=1000.0, scale=0.1).add_to(torch.zeros(1, 9, width, dtype=torch.float64), {})
     np.testing.assert_allclose(found[0].numpy(), expected, atol=1e-13)
 
 
@@ -83,7 +86,7 @@ def test_rotary_multiplies_complex_pairs_by_their_phase() -> None:
     phase = np.exp(1j * np.arange(9)[:, None] * 10000.0 ** (-2 * np.arange(3) / 6))
     turned = pairs * phase
     expected = torch.tensor(np.concatenate([turned.real, turned.imag], axis=-1))
-    torch.testing.assert_close(Rotary().turned(vectors), expected)
+    torch.testing.assert_close(Rotary().rotate(vectors), expected)
 
 
 def test_rotary_logits_depend_on_the_distance_alone_and_keep_lengths() -> None:
@@ -93,7 +96,7 @@ def test_rotary_logits_depend_on_the_distance_alone_and_keep_lengths() -> None:
         diagonal = logits.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
     vectors = random(2, 10, 8)
-    torch.testing.assert_close(Rotary().turned(vectors).norm(dim=-1), vectors.norm(dim=-1))
+    torch.testing.assert_close(Rotary().rotate(vectors).norm(dim=-1), vectors.norm(dim=-1))
 
 
 def test_rotary_refuses_heads_of_odd_width() -> None:
@@ -126,10 +129,10 @@ def test_alibi_grows_linearly_with_the_distance() -> None:
 
 def test_positions_keep_the_precision_of_the_model() -> None:
     for name in NAMES:
-        position: Any = plugins.build(Position, {"name": name})
+        position: Any = plugins.build(Position, example(Position, name))
         learned = {n: random(*p.shape).float() for n, p in position.parameters(8, 6).items()}
         stream = random(1, 6, 8).float()
         bias = position.bias(2, stream)
-        assert position.placed(stream, learned).dtype == torch.float32
-        assert position.turned(stream).dtype == torch.float32
+        assert position.add_to(stream, learned).dtype == torch.float32
+        assert position.rotate(stream).dtype == torch.float32
         assert bias is None or bias.dtype == torch.float32

@@ -21,6 +21,8 @@ from spaces import plugins
 from tests.synthetic_studies import metrics_frame, study_data, study_row, trial_row, trials_frame
 from workers.networks.diagnostics import Diagnostic
 
+pytestmark = pytest.mark.fast
+
 KAPPAS, ETAS = (0.5, 1.0), (0.3, 0.9)
 
 

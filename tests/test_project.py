@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("cli", "search", "spaces", "storage", "workers")
+PACKAGES = ("cli", "graft", "graft_search", "search", "spaces", "storage", "workers")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 

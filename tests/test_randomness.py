@@ -12,6 +12,8 @@ from scipy import stats
 from workers.networks.models import HIGHEST_RATE
 from workers.numerics.randomness import GOLDEN, Purpose, Streams, keep_mask, truncated_normal
 
+pytestmark = pytest.mark.fast
+
 PUBLISHED = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
 """SplitMix64 from seed 1234567, the generator's published test vector."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.placement import Placement, read_environment
+from graft.launching.placement import Placement, read_environment
 from spaces.errors import StudyError
 from workers.pool.ray_access import check_access
 
@@ -80,9 +80,9 @@ def test_an_empty_token_file_is_no_token(home: Path):
 
 def test_a_launch_checks_access_before_it_does_anything(home: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(StudyError, match="needs a token"):
-        Placement(**PLACEMENT).resolved()
+        Placement(**PLACEMENT).resolve()
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    assert Placement(**PLACEMENT).resolved().executor == "ray"
+    assert Placement(**PLACEMENT).resolve().executor == "ray"
 
 
 def test_an_environment_for_the_nodes_is_read_from_yaml_or_json(tmp_path: Path):
@@ -116,6 +116,6 @@ def test_an_environment_that_is_none_is_refused_in_one_line(tmp_path: Path, text
 
 def test_an_environment_needs_a_cluster():
     with pytest.raises(StudyError, match=r"--ray-env: 'env\.yaml' needs --ray-address"):
-        Placement(**{**PLACEMENT, "ray_address": None, "ray_env": "env.yaml"}).resolved()
+        Placement(**{**PLACEMENT, "ray_address": None, "ray_env": "env.yaml"}).resolve()
     with pytest.raises(StudyError, match=r"--ray-env: gone\.yaml cannot be read"):
         read_environment("gone.yaml")

@@ -16,6 +16,8 @@ import pytest
 from tests.databases import raw
 from tests.launches import ROOT, SPACE, check_complete, counts, ended, finished, metrics, running, search, wait_until
 
+pytestmark = pytest.mark.long  # Ray takes ten seconds to start
+
 LONGER = ("--steps", "800", "--set", "training.validate_every=200")
 """Half a minute on one core: time enough for a node to come and a worker to begin on it."""
 

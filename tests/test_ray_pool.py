@@ -19,6 +19,8 @@ from spaces.records import Directives, Offer, Report
 from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
 from workers.pool.desk import Desk
 
+pytestmark = pytest.mark.long  # Ray takes ten seconds to start
+
 RAY = ("launch", SPACE, "--executor", "ray", "--pack", "4")
 
 
@@ -40,7 +42,7 @@ class FakeController:
         self.told.append(f"exchange {offer.worker}")
         return self.answer
 
-    def lost(self, worker: str) -> None:
+    def handle_crash(self, worker: str) -> None:
         self.told.append(f"lost {worker}")
 
     def renew(self, worker: str) -> bool:
@@ -90,8 +92,8 @@ def test_only_the_holder_of_a_slot_renews_its_lease(controller: FakeController):
 def test_a_worker_whose_lease_ran_out_is_told_so_and_begins_anew_in_its_slot(controller: FakeController):
     desk = Desk(lambda: controller)
     desk.attach(0, "first")
-    controller.answer = Directives(lost=True)
-    assert desk.exchange([], offer("first")) == Directives(lost=True)
+    controller.answer = Directives(lease_lost=True)
+    assert desk.exchange([], offer("first")) == Directives(lease_lost=True)
     controller.answer = Directives()
     desk.attach(0, "again")
     assert desk.exchange([], offer("again")) == Directives()

@@ -73,7 +73,7 @@ def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_name_in_its_slot(monke
     monkeypatch.setattr(ray_serving.ray, "get", lambda value: value)
     monkeypatch.setattr(ray_serving.ray, "get_runtime_context", Context)
     monkeypatch.setattr(ray_serving.tune, "report", reports.append)
-    monkeypatch.setattr(ray_serving, "employed", FakeWorker)
+    monkeypatch.setattr(ray_serving, "make_worker", FakeWorker)
     monkeypatch.setattr(ray_serving, "begin_log", lambda: None)
     monkeypatch.setattr(ray_serving, "prepare", lambda: None)
     ray_serving.serve(Handle(Desk(lambda: controller)), 5, 4, None)

@@ -6,6 +6,8 @@ import pytest
 
 from workers.pool.slots import MOST_DEATHS, Slots, fraction, room_on, share_of
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize(
     ("devices", "workers"), [(0, 2), (1, 1), (8, 3), (1, 3), (2, 7), (4, 5), (1, 999), (3, 4), (7, 20)]

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.comparison import Comparison, Row, compared, difference
+from graft.retraining.comparison import Comparison, MetricPair, compare, relative_difference
 from spaces.records import Metric, Report
 from tests.databases import raw
 from tests.inside import called
@@ -127,6 +127,7 @@ def check_every_trial(search: Search, url: str) -> None:
     assert replayed == stored_values(url)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "workers"), [(2, 1), (5, 2), (16, 1)])
 def test_fifty_trials_of_any_pack_reproduce_to_the_bit(search: Search, url: str, width: int, workers: int):
     search("launch", "mixed.yaml", "--executor", "inline", "--pack", width, "--workers", workers)
@@ -283,8 +284,8 @@ numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 @given(numbers, numbers)
 def test_a_difference_is_symmetric_and_zero_for_equal_numbers_alone(one: float | None, other: float | None):
-    found = difference(one, other)
-    assert found == difference(other, one)
+    found = relative_difference(one, other)
+    assert found == relative_difference(other, one)
     assert found >= 0
     assert (found == 0) == (one == other)
 
@@ -292,10 +293,10 @@ def test_a_difference_is_symmetric_and_zero_for_equal_numbers_alone(one: float |
 def test_numbers_that_are_not_finite_are_equal_to_null():
     reports = [Report(number=0, step=3, metrics=(Metric("tvd", "raw", "", math.nan), Metric("itp", "raw", "", 2.0)))]
     stored = {(3, "tvd", "raw", ""): None, (3, "itp", "raw", ""): 1.0, (3, "itr", "raw", ""): None}
-    assert compared(stored, reports) == [
-        Row(3, "itp", "raw", "", 1.0, 2.0, 0.5),
-        Row(3, "itr", "raw", "", None, None, math.inf),  # not in the replay
-        Row(3, "tvd", "raw", "", None, None, 0.0),
+    assert compare(stored, reports) == [
+        MetricPair(3, "itp", "raw", "", 1.0, 2.0, 0.5),
+        MetricPair(3, "itr", "raw", "", None, None, math.inf),  # not in the replay
+        MetricPair(3, "tvd", "raw", "", None, None, 0.0),
     ]
 
 
@@ -303,7 +304,7 @@ def test_a_replay_that_diverges_where_the_trial_did_not_is_no_replay():
     comparison = Comparison(
         objective=None,
         number=0,
-        rows=[],
+        pairs=[],
         divergence=None,
         replayed_divergence="x at step 3",
         trained_on="cpu",

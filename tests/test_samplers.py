@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Sequence
 
@@ -23,25 +24,21 @@ from spaces.errors import SpaceError
 from spaces.records import Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
+from tests.plug_ins import example
 from tests.search_spaces import CONDITIONAL, PLAIN, bowl, ended, search_once, space
 
-CONFIGURATIONS = {
-    "grid": "{grid: {points: 2}}",
-    "tpe": "{tpe: {startup: 5}}",
-    "gp": "{gp: {startup: 18}}",
-    "nsga2": "{nsga2: {population: 6}}",
-    "cmaes": "{cmaes: {population: 6}}",
-    "warm": """{warm: {sampler: {tpe: {startup: 5}}, candidates: '{"optimizer.learning_rate": [0.3]}', """
-    """box: '{"optimizer.learning_rate": [0.1, 1]}'}}""",
-}
+pytestmark = pytest.mark.fast
+
 EVERY = plugins.names(Sampler)
-MEMORYLESS = ("random", "qmc", "grid")
-LEARNING = [name for name in EVERY if name not in MEMORYLESS]
+CONFIGURATIONS = {name: json.dumps(example(Sampler, name)) for name in EVERY}
+"""As they stand in a space: JSON is YAML."""
+LEARNING = [name for name in EVERY if plugins.load(Sampler, name).learns]
+MEMORYLESS = [name for name in EVERY if name not in LEARNING]
 
 
 def conditional(sampler: str, **settings: int) -> Space:
     """The space with groups of four, choices and conditional draws."""
-    return space(CONDITIONAL, sampler=CONFIGURATIONS.get(sampler, sampler), **{"trials": 20, "group": 4, **settings})
+    return space(CONDITIONAL, sampler=CONFIGURATIONS[sampler], **{"trials": 20, "group": 4, **settings})
 
 
 def run(space: Space, history: Sequence[Outcome] = (), numbers: range = range(20)) -> list[Trial]:

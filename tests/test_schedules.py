@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from spaces import plugins
+from tests.plug_ins import example, shipped
 from workers.training.schedules import Schedule
+
+pytestmark = pytest.mark.fast
 
 STEPS = 40
 
@@ -66,7 +69,7 @@ CASES = [
 
 
 def test_every_schedule_has_a_case() -> None:
-    assert sorted(config["name"] for config, _ in CASES) == list(plugins.names(Schedule))
+    assert {config["name"] for config, _ in CASES} == shipped(Schedule)
 
 
 @pytest.mark.parametrize(("config", "factor"), CASES, ids=lambda case: case["name"] if isinstance(case, dict) else "")
@@ -77,7 +80,7 @@ def test_a_schedule_equals_torch_with_a_lambda_written_by_hand(config: dict, fac
 @pytest.mark.parametrize("name", plugins.names(Schedule))
 @pytest.mark.parametrize("steps", [1, 2, 7, 500])
 def test_no_update_has_a_rate_of_zero_or_above_the_peak(name: str, steps: int) -> None:
-    assert all(0 < factor <= 1 for factor in factors(built({"name": name}), steps))
+    assert all(0 < factor <= 1 for factor in factors(built(example(Schedule, name)), steps))
 
 
 def test_paper_002_warms_up_for_one_twentieth_and_cools_down_for_half() -> None:
@@ -103,7 +106,7 @@ def test_a_cosine_with_warmup_as_long_as_the_run_only_rises() -> None:
 
 @pytest.mark.parametrize("name", plugins.names(Schedule))
 def test_a_schedule_of_stacked_trials_is_that_of_each(name: str) -> None:
-    schedule = built({"name": name})
+    schedule = built(example(Schedule, name))
     knobs = {path: torch.tensor([value, value / 2], dtype=torch.float64) for path, value in plugins.knobs(schedule)}
     step, steps = torch.tensor([3, 8]), torch.tensor([10.0, 12.0], dtype=torch.float64)
     found = torch.func.vmap(lambda own, n, all_: plugins.bind(schedule, own).factor(n, all_))(knobs, step, steps)

@@ -17,28 +17,13 @@ from torch.func import vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
+from tests.plug_ins import example
 from tests.trials import config, trial
 from workers.engine.pack import Pack
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
 from workers.numerics.temperature import refit
 
-NORMALISED = {
-    "adaptive_temperature", "average", "cosformer", "entmax", "entmax_learned", "length_scaled_softmax",
-    "linearised_softmax", "mixed", "norm_softmax", "softmax", "softmax_evaluation", "softmax_learned", "sparsemax",
-    "spline_kernel", "ssa", "ssa_fixed",
-}  # fmt: skip
-"""Rows sum to 1; those of the others need not."""
-FREE = {"linear", "polynomial", "relu", "sa_softmax", "sigmoid", "square", "tanh"}
-VARIANTS: list[dict[str, Any]] = [
-    *({"name": name} for name in plugins.names(Scorer)),
-    {"name": "softmax", "temperature": 0.3},
-    {"name": "entmax", "alpha": 1.0},
-    {"name": "entmax", "alpha": 2.0},
-    {"name": "entmax", "alpha": 3.0},
-    {"name": "adaptive_temperature", "phase": "always"},
-    {"name": "polynomial", "power": 1, "keys": "all"},
-    {"name": "mixed", "first": {"name": "mixed", "first": {"name": "tanh"}, "second": {"name": "ssa"}}},
-]
+VARIANTS = plugins.examples(Scorer)
 HEADS, QUERIES, CHANNELS = 4, 5, 3
 
 every_scorer = pytest.mark.parametrize("configuration", VARIANTS, ids=str)
@@ -73,10 +58,6 @@ def full() -> Tensor:
     return torch.ones(QUERIES, QUERIES, dtype=torch.bool)
 
 
-def test_each_scorer_is_known_to_sum_to_one_or_not() -> None:
-    assert set(plugins.names(Scorer)) == NORMALISED | FREE
-
-
 @every_scorer
 @pytest.mark.parametrize("visible", [causal(), full()], ids=["causal", "full"])
 def test_invisible_keys_weigh_nothing_and_normalised_rows_sum_to_one(
@@ -86,13 +67,15 @@ def test_invisible_keys_weigh_nothing_and_normalised_rows_sum_to_one(
     weights = scorer.weights(*queries_and_keys(), visible, learned_of(scorer))
     assert weights.shape == (2, HEADS, QUERIES, QUERIES)
     assert not weights.masked_fill(visible, 0).any()
-    if configuration["name"] in NORMALISED and "first" not in configuration:
-        rows = weights.sum(-1)
+    rows = weights.sum(-1)
+    if scorer.sums_to_one:
         positive = torch.ones_like(rows, dtype=torch.bool)
         if configuration["name"] == "cosformer":  # rows of queries or keys that are nowhere positive are zero
             positive = rows > 1e-6
             assert positive.float().mean() > 0.5
         torch.testing.assert_close(rows[positive], torch.ones_like(rows[positive]), rtol=1e-9, atol=1e-9)
+    else:
+        assert not torch.allclose(rows, torch.ones_like(rows))
 
 
 @every_scorer
@@ -128,12 +111,13 @@ def test_gradients_of_knobs_are_those_of_finite_differences(name: str, knob: str
 
 @every_scorer
 def test_reordering_the_keys_reorders_the_weights(configuration: dict[str, Any]) -> None:
-    if configuration["name"] == "cosformer":
-        pytest.skip("cosFormer looks at distances")
     scorer, (query, key), order = built(configuration), queries_and_keys(), torch.tensor([3, 0, 4, 1, 2])
     learned = learned_of(scorer)
     before = scorer.weights(query, key, full(), learned)
     after = scorer.weights(query, key[..., order, :], full(), learned)
+    if scorer.knows_distance:
+        assert not torch.allclose(after, before[..., order])
+        return
     torch.testing.assert_close(after, before[..., order], rtol=1e-9, atol=1e-12)
 
 
@@ -182,7 +166,8 @@ def test_lanes_together_are_lanes_alone(configuration: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
 def test_a_pack_trains_it_as_it_trains_alone(name: str) -> None:
-    settings = config(steps=4, every=4, batch=8, validation_batch=16, dtype="float32", model={"scorer": {"name": name}})
+    scorer = example(Scorer, name)
+    settings = config(steps=4, every=4, batch=8, validation_batch=16, dtype="float32", model={"scorer": scorer})
     settings["model"]["residual_dropout"] = 0.2
     trials = [trial(number, settings) for number in range(3)]
     together = Pack(trials[0], width=3)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spaces.errors import GraftError, StorageError, StudyError
-from spaces.records import Ending
+from spaces.records import TrialResult
 from storage import open_reader, open_store
 from storage.frames import Reader
 from tests import test_report
@@ -43,9 +43,9 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 
 @pytest.fixture
 def filled(url: str) -> str:
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n) for n in range(3)], "w")
-        store.record(study, [make_report(n, 10) for n in range(3)])
+    with claimed(url) as study:
+        study.start([make_trial(n) for n in range(3)], "w")
+        study.record([make_report(n, 10) for n in range(3)])
     return url
 
 
@@ -173,7 +173,7 @@ def test_what_never_ends_is_ended(filled: str, search: Search):
 
 
 def test_an_endless_condition_is_ended(filled: str, search: Search, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("cli.look.SECONDS", 0.3)
+    monkeypatch.setattr("cli.commands.queries.SECONDS", 0.3)
     where = f"number = ({ENDLESS} SELECT count(*) FROM c)"
     code, said = search("trials", "study", "--where", where, "--storage", filled)
     assert code == 2
@@ -317,9 +317,9 @@ def test_the_name_of_a_launched_study_is_checked(search: Search, tmp_path: Path)
 
 
 def test_an_error_of_any_text_can_be_stored(url: str):
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(0)], "w")
-        store.end(study, [Ending(number=0, fence=1, state="failed", objective=None, error="a\x00b \ud800 \x1b[31m")])
+    with claimed(url) as study:
+        study.start([make_trial(0)], "w")
+        study.end([TrialResult(number=0, fence=1, state="failed", objective=None, error="a\x00b \ud800 \x1b[31m")])
     assert raw(url, "SELECT error FROM trials") == [("a b \\ud800 \x1b[31m",)]
 
 

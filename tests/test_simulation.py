@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,10 +22,22 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from search.steering.controller import CONVICTED, SUSPECT, Controller
-from spaces.records import TERMINAL, Checkpoint, Directives, Ending, Heard, Held, Report, Trial, Waiting
+from search.steering.controller import QUARANTINED_AFTER, SUSPECTED_AFTER, Controller
+from spaces.records import (
+    TERMINAL,
+    Checkpoint,
+    Directives,
+    QueuedTrial,
+    Report,
+    Trial,
+    TrialResult,
+    TrialStart,
+    WorkerStatus,
+)
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 from tests.test_controller import POLICIES, SAMPLERS, FakeWorker, Rows, loss
+
+pytestmark = pytest.mark.fast
 
 POISON_STEP = 20
 LARGEST = 24
@@ -50,7 +63,7 @@ class Disk(Rows):
             self.left = -1
             raise CrashError
 
-    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending] = ()) -> dict[int, int]:
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[TrialResult] = ()) -> dict[int, int]:
         self._die(after=False)
         fences = super().start(trials, worker, endings)
         assert not self.starts & fences.items(), "a fence belongs to one start"
@@ -58,21 +71,21 @@ class Disk(Rows):
         self._die(after=True)
         return fences
 
-    def record(self, reports: Sequence[Report], endings: Sequence[Ending], saved: Sequence[Checkpoint]) -> None:
+    def record(self, reports: Sequence[Report], endings: Sequence[TrialResult], saved: Sequence[Checkpoint]) -> None:
         self._die(after=False)
         super().record(reports, endings, saved)
         self._die(after=True)
 
-    def release(self, held: Sequence[Held]) -> list[Waiting]:
+    def release(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
         """A rescue is one, too."""
         self._die(after=False)
         waiting = super().release(held)
         self._die(after=True)
         return waiting
 
-    def leases(self, heard: Sequence[Heard], term: float) -> list[str]:
+    def renew_leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
         self._die(after=False)
-        lost = super().leases(heard, term)
+        lost = super().renew_leases(heard, term)
         self._die(after=True)
         return lost
 
@@ -153,7 +166,7 @@ class Simulation(RuleBasedStateMachine):
         except CrashError:
             self.crash()
             return
-        if directives.lost or directives.done:
+        if directives.lease_lost or directives.done:
             self.lives.remove(life)
         elif heard:
             self.obey(life, directives)
@@ -161,8 +174,8 @@ class Simulation(RuleBasedStateMachine):
     def obey(self, life: Life, directives: Directives) -> None:
         """A worker never trains two starts of a trial, nor another trial beside a suspect."""
         life.worker.obey(directives)
-        deaths = [self.disk.rows[number].deaths for number in life.worker.lanes]
-        assert len(deaths) == 1 or max(deaths, default=0) < SUSPECT
+        deaths = [self.disk.rows[number].crashes for number in life.worker.lanes]
+        assert len(deaths) == 1 or max(deaths, default=0) < SUSPECTED_AFTER
 
     def die(self, life: Life, *, noticed: bool) -> None:
         """A worker's process ends; whoever started it may see that."""
@@ -172,7 +185,7 @@ class Simulation(RuleBasedStateMachine):
 
     def lost(self, name: str) -> None:
         try:
-            self.controller.lost(name)
+            self.controller.handle_crash(name)
         except CrashError:
             self.crash()
 
@@ -276,7 +289,7 @@ class Simulation(RuleBasedStateMachine):
         assert sorted(rows) == list(range(self.space.search.trials))
         for number, row in rows.items():
             assert row.terminal_events == 1
-            assert row.state != "failed" or row.deaths >= CONVICTED
+            assert row.state != "failed" or row.crashes >= QUARANTINED_AFTER
             assert row.state != "finished" or number not in self.poison
             steps = [report.step for report in row.reports]
             assert steps == [10, 20, 30][: len(steps)], "no gap, nothing doubled"
@@ -289,7 +302,7 @@ class Simulation(RuleBasedStateMachine):
 def checkpoints(worker: FakeWorker) -> tuple[Checkpoint, ...]:
     """Of the lanes that have made a step here."""
     return tuple(
-        Checkpoint(number=number, fence=trial.fence, step=step, path=worker.name, place=place, sha256="")
+        Checkpoint(number=number, fence=trial.fence, step=step, path=worker.name, row=place, sha256="")
         for place, (number, (trial, step)) in enumerate(worker.lanes.items())
         if step > worker.first_step(trial)
     )

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 import spaces
 from spaces import plugins
 from spaces.errors import SpaceError
-from spaces.grammar.terms import Draw
+from spaces.grammar.formulas import Draw
 from spaces.records import Trial
 from spaces.seeds import trial_seed
 from spaces.space import Space
 from tests.fake_plugins import FAMILIES
+
+pytestmark = pytest.mark.fast
 
 BASE = """\
 study: demo

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search.stopping import Monitor, Stopping
-from search.stopping._measures import RememberingMonitor
 from spaces import plugins
 from spaces.errors import GraftError
 from spaces.records import Metric, Report
 from spaces.settings import Objective
+from tests.plug_ins import example
 from tests.search_spaces import PLAIN, space
+
+pytestmark = pytest.mark.fast
 
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="raw")
 Loss = float
 FINITE = st.integers(0, 30).map(float)
-NEEDED = {"patience": {"steps": 10}, "population": {"every": 10}}
-"""Fields that have no default."""
 
 
 def monitor(name: str, objective: Objective = OBJECTIVE, **fields: object) -> Monitor:
@@ -231,8 +231,8 @@ def test_stored_reports_make_a_monitor_judge_as_if_it_had_never_stopped(name: st
     past = [report(number, step, (number + 1) / step) for number in range(8) for step in (1, 3, 9)]
     live, resumed = monitor(name), monitor(name)
     stopped(live, past)
-    assert isinstance(resumed, RememberingMonitor)
-    resumed.recall(past, dict.fromkeys(range(8), 0))
+    assert resumed.compares == "tvd"
+    resumed.recall_reports(past, dict.fromkeys(range(8), 0))
     for number, value in ((8, 0.0), (9, 2.5), (10, 100.0)):
         assert stopped(live, [report(number, 1, value)]) == stopped(resumed, [report(number, 1, value)])
     assert stopped(resumed, [report(11, 1, 200.0)]) == {11}
@@ -240,8 +240,7 @@ def test_stored_reports_make_a_monitor_judge_as_if_it_had_never_stopped(name: st
 
 @pytest.mark.parametrize("name", plugins.names(Stopping))
 def test_reports_without_the_metric_stop_nothing(name: str) -> None:
-    fields = NEEDED.get(name, {})
-    here = monitor(name, metric="itp", **fields)
+    here = monitor(**{**example(Stopping, name), "metric": "itp"})
     assert stopped(here, [report(n, 1, float(n)) for n in range(6)]) == set()
 
 
@@ -250,8 +249,7 @@ def test_reports_without_the_metric_stop_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", plugins.names(Stopping))
 def test_a_policys_configuration_builds_it_again(name: str) -> None:
-    fields = NEEDED.get(name, {})
-    policy = plugins.build(Stopping, {"name": name, "metric": "tvd/bema", **fields})
+    policy = plugins.build(Stopping, {**example(Stopping, name), "metric": "tvd/bema"})
     assert plugins.build(Stopping, plugins.config_of(policy)) == policy
 
 

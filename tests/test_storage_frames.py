@@ -9,10 +9,12 @@ import polars as pl
 import pytest
 
 from spaces.errors import StorageError, StudyError
-from spaces.records import Ending, Metric, Report
+from spaces.records import Metric, Report, TrialResult
 from storage import Reader, open_reader
 from storage.frames import METRICS, STUDIES, TRIALS
 from tests.databases import claimed, make_report, make_trial, raw
+
+pytestmark = pytest.mark.fast
 
 RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -20,11 +22,11 @@ RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 @pytest.fixture
 def reader(url: str) -> Iterator[Reader]:
     """A study of five trials: 0 and 2 finished (0.5, 0.25), 4 diverged, 1 and 3 run; two reports each."""
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n, rate) for n, rate in enumerate(RATES)], "w")
-        endings = [Ending(number=n, fence=1, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
-        endings.append(Ending(number=4, fence=1, state="diverged", objective=None))
-        store.record(study, [make_report(n, step) for step in (10, 20) for n in range(5)], endings)
+    with claimed(url) as study:
+        study.start([make_trial(n, rate) for n, rate in enumerate(RATES)], "w")
+        endings = [TrialResult(number=n, fence=1, state="finished", objective=0.5 / (n or 1)) for n in (0, 2)]
+        endings.append(TrialResult(number=4, fence=1, state="diverged", objective=None))
+        study.record([make_report(n, step) for step in (10, 20) for n in range(5)], endings)
     with open_reader(url) as reader:
         yield reader
 
@@ -72,9 +74,9 @@ def test_chosen_columns(reader: Reader):
 
 
 def test_a_null_metric_is_null(url: str):
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(0)], "w")
-        store.record(study, [Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", float("nan")),))])
+    with claimed(url) as study:
+        study.start([make_trial(0)], "w")
+        study.record([Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", float("nan")),))])
     with open_reader(url) as reader:
         assert reader.metrics("study")["value"].to_list() == [None]
 
@@ -177,17 +179,17 @@ def test_an_unknown_study_names_the_known_ones(reader: Reader):
 
 
 def test_a_reader_sees_what_is_written_after_it_was_opened(url: str):
-    with claimed(url) as (store, study), open_reader(url) as reader:
+    with claimed(url) as study, open_reader(url) as reader:
         assert reader.counts("study") == {}
-        store.start(study, [make_trial(0)], "w")
+        study.start([make_trial(0)], "w")
         assert reader.counts("study") == {"running": 1}
         assert reader.trials("study").height == 1
 
 
 def test_a_frame_larger_than_one_chunk_is_whole(url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("storage.frames._CHUNK", 7)
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n) for n in range(20)], "w")
+    with claimed(url) as study:
+        study.start([make_trial(n) for n in range(20)], "w")
     with open_reader(url) as reader:
         assert numbers(reader.trials("study")) == list(range(20))
 
@@ -208,10 +210,10 @@ def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str
     work: list[int] = []
     for trials in (30, 3000):
         url = f"sqlite:///{tmp_path}/{trials}.db"
-        with claimed(url) as (store, study):
-            store.start(study, [make_trial(number) for number in range(trials)], "w")
+        with claimed(url) as study:
+            study.start([make_trial(number) for number in range(trials)], "w")
             ended = range(trials - 5)
-            store.end(study, [Ending(number=n, fence=1, state="finished", objective=n * 0.618 % 1) for n in ended])
+            study.end([TrialResult(number=n, fence=1, state="finished", objective=n * 0.618 % 1) for n in ended])
         counted: list[None] = []
         with open_reader(url) as reader:
             driver = reader._connection.connection.driver_connection

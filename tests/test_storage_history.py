@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spaces.records import Ending, Metric, Report
+from spaces.records import Metric, Report, TrialResult
 from spaces.settings import History, Objective
-from storage.history import Past, follow, predict_bytes, predict_rows, score_of
+from storage.history import Past, follow, predict_bytes, predict_rows
 from tests.databases import OBJECTIVE, claimed, held, make_report, make_trial, raw
+
+pytestmark = pytest.mark.fast
 
 SCORES = st.lists(st.floats(0, 1) | st.just(math.inf), min_size=1, max_size=300)
 
@@ -72,34 +74,34 @@ def test_the_score_is_smaller_for_better_reports(direction: str, score: float):
     objective = Objective(direction=direction, metric="tvd", variant="bema", condition="sigma=3")  # pyright: ignore
     others = (Metric("tvd", "bema", "", 9.0), Metric("tvd", "raw", "sigma=3", 9.0))
     report = Report(number=0, fence=1, step=1, metrics=(*others, Metric("tvd", "bema", "sigma=3", 0.25)))
-    assert score_of(report, objective) == score
-    assert score_of(Report(number=0, fence=1, step=1, metrics=others), objective) == math.inf
+    assert objective.loss_in(report) == score
+    assert objective.loss_in(Report(number=0, fence=1, step=1, metrics=others)) == math.inf
 
 
 @pytest.mark.parametrize("policy", ["full", "thin", "last"])
 def test_the_database_keeps_what_the_policy_says(url: str, policy: History):
     scores = [0.9, 0.8] + [0.5 + 0.001 * (n % 7) for n in range(98)]
     scores[70] = 0.1
-    with claimed(url, policy) as (store, study):
-        store.start(study, [make_trial(0), make_trial(1)], "w")
+    with claimed(url, policy) as study:
+        study.start([make_trial(0), make_trial(1)], "w")
         for at in range(0, 100, 3):  # several reports of a trial in one call, and each call sent twice
             reports = [make_report(n, 10 * (i + 1), scores[i]) for i in range(at, min(at + 3, 100)) for n in (0, 1)]
-            store.record(study, reports)
-            store.record(study, reports)
-        store.record(study, [], [Ending(number=0, fence=1, state="finished", objective=0.1)])
+            study.record(reports)
+            study.record(reports)
+        study.record([], [TrialResult(number=0, fence=1, state="finished", objective=0.1)])
     kept = {step // 10 for (step,) in raw(url, "SELECT step FROM metrics WHERE name = 'tvd'")}
     assert kept == kept_by_the_words(policy, scores)
     assert raw(url, "SELECT count(*) FROM metrics") == [(2 * 2 * len(kept),)]
 
 
 def test_a_requeued_trial_is_thinned_from_its_new_start(url: str):
-    with claimed(url, "last") as (store, study):
-        store.start(study, [make_trial(0)], "w")
-        store.record(study, [make_report(0, 10), make_report(0, 20)])
-        store.release(study, held(0))
-        store.start(study, [make_trial(0)], "w")
-        store.record(study, [make_report(0, 10, fence=2)])
-        store.record(study, [make_report(0, 20, fence=2)])
+    with claimed(url, "last") as study:
+        study.start([make_trial(0)], "w")
+        study.record([make_report(0, 10), make_report(0, 20)])
+        study.release(held(0))
+        study.start([make_trial(0)], "w")
+        study.record([make_report(0, 10, fence=2)])
+        study.record([make_report(0, 20, fence=2)])
     assert raw(url, "SELECT DISTINCT step FROM metrics") == [(20,)]
 
 
@@ -108,15 +110,13 @@ def test_the_predicted_size_is_that_of_the_file_within_thirty_percent(tmp_path: 
     trials, validations, batch = 300, 60, 100
     path = tmp_path / "graft.db"
     names = [(name, variant) for name in ("loss", "accuracy", "tvd", "entropy") for variant in ("raw", "bema")]
-    with claimed(f"sqlite:///{path}", policy) as (store, study):
-        store.start(study, [make_trial(n) for n in range(trials)], "w")
+    with claimed(f"sqlite:///{path}", policy) as study:
+        study.start([make_trial(n) for n in range(trials)], "w")
         for index in range(validations):
             for first in range(0, trials, batch):
                 metrics = tuple(Metric(name, variant, "", 1 / (index + 3)) for name, variant in names)
                 numbers = range(first, first + batch)
-                store.record(
-                    study, [Report(number=n, fence=1, step=10_000 * (index + 1), metrics=metrics) for n in numbers]
-                )
+                study.record([Report(number=n, fence=1, step=10_000 * (index + 1), metrics=metrics) for n in numbers])
     predicted = predict_bytes(make_trial(0), trials, predict_rows(policy, validations, len(names)))
     assert predicted == pytest.approx(path.stat().st_size, rel=0.3)
 
@@ -125,13 +125,11 @@ def test_the_predicted_size_is_that_of_the_file_within_thirty_percent(tmp_path: 
 def test_the_predicted_size_holds_for_trials_of_any_length(tmp_path: Path, length: int):
     path = tmp_path / "graft.db"
     trials = [replace(t, config={**t.config, "note": "x" * length}) for t in map(make_trial, range(1000))]
-    with claimed(f"sqlite:///{path}") as (store, study):
-        store.start(study, trials, "w")
-        store.record(
-            study, [], [Ending(number=n, fence=1, state="finished", objective=1 / (n + 1)) for n in range(1000)]
-        )
+    with claimed(f"sqlite:///{path}") as study:
+        study.start(trials, "w")
+        study.record([], [TrialResult(number=n, fence=1, state="finished", objective=1 / (n + 1)) for n in range(1000)])
     assert predict_bytes(trials[0], 1000, 0) == pytest.approx(path.stat().st_size, rel=0.3)
 
 
 def test_the_objective_of_the_tests_is_reported():
-    assert score_of(make_report(0, 1, 0.125), OBJECTIVE) == 0.125
+    assert OBJECTIVE.loss_in(make_report(0, 1, 0.125)) == 0.125

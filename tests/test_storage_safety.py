@@ -22,12 +22,22 @@ from sqlalchemy import create_engine
 
 import storage
 from spaces.errors import StorageError, StudyError
-from spaces.records import Waiting
+from spaces.records import QueuedTrial
 from storage import Store, bring_up, open_reader, open_store
-from storage.database import find_database
+from storage.databases import find_database
 from storage.schema import VERSION, VERSION_TABLE, metadata
 from storage.sqlite import filesystem_of
-from tests.databases import OBJECTIVE, Server, bring_to, claimed, held, make_first_version, make_trial, raw
+from tests.databases import (
+    OBJECTIVE,
+    Server,
+    bring_to,
+    claimed,
+    claimed_with_store,
+    held,
+    make_first_version,
+    make_trial,
+    raw,
+)
 
 ROOT = Path(storage.__file__).parents[1]
 
@@ -35,10 +45,10 @@ BATCHES = """
     import sys
     from tests.databases import claimed, make_report, make_trial
 
-    with claimed(sys.argv[1]) as (store, study):
-        store.start(study, [make_trial(n) for n in range(50)], "w")
+    with claimed(sys.argv[1]) as study:
+        study.start([make_trial(n) for n in range(50)], "w")
         for step in range(1, 100_000):
-            store.record(study, [make_report(n, step) for n in range(50)])
+            study.record([make_report(n, step) for n in range(50)])
             print(step, flush=True)
 """
 
@@ -70,8 +80,8 @@ def test_everything_acknowledged_survives_kill_9(url: str):
     assert stored.keys() >= set(range(1, acknowledged + 1))
     assert set(stored.values()) == {2 * 50}  # no half of a batch
     with open_store(url) as store:
-        store.claim(1, policy="full", objective=OBJECTIVE)
-        assert store.running(1) == held(*range(50))
+        study = store.claim(1, policy="full", objective=OBJECTIVE)
+        assert study.running() == held(*range(50))
 
 
 def test_a_second_launch_is_told_who_runs_the_study(url: str):
@@ -90,10 +100,10 @@ def test_a_second_launch_is_told_who_runs_the_study(url: str):
 
 
 def test_a_closed_store_leaves_no_lock(url: str):
-    with claimed(url) as (_, study):
+    with claimed(url) as study:
         pass
     with open_store(url) as store:
-        store.claim(study, policy="full", objective=OBJECTIVE)
+        store.claim(study.id, policy="full", objective=OBJECTIVE)
 
 
 def test_a_database_newer_than_the_code_is_refused(url: str):
@@ -145,10 +155,10 @@ def test_a_study_of_every_released_schema_is_brought_up_and_goes_on(url: str, ve
     bring_up(url)
     assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [(VERSION,)]
     with open_store(url) as store:
-        store.claim(1, policy="full", objective=OBJECTIVE)
-        [(line, waiting)] = store.queued(1)
-        assert (line[0].number, waiting) == (3, Waiting(3))
-        assert store.start(1, [make_trial(3)], "w") == {3: 2}
+        study = store.claim(1, policy="full", objective=OBJECTIVE)
+        [(line, waiting)] = study.queued()
+        assert (line[0].number, waiting) == (3, QueuedTrial(3))
+        assert study.start([make_trial(3)], "w") == {3: 2}
 
 
 def test_an_old_database_is_not_brought_up_under_a_writer(tmp_path: Path):
@@ -322,19 +332,19 @@ def test_a_file_that_may_grow_no_more_keeps_what_was_committed_and_goes_on_when_
         from spaces.errors import StorageError
         from tests.databases import claimed, make_report, make_trial
 
-        with claimed(sys.argv[1]) as (store, study):
-            store.start(study, [make_trial(n) for n in range(100)], "w")
+        with claimed(sys.argv[1]) as study:
+            study.start([make_trial(n) for n in range(100)], "w")
             _, ceiling = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, ceiling))
             step = 0
             try:
                 while step < 10_000:
-                    store.record(study, [make_report(n, step + 1) for n in range(100)])
+                    study.record([make_report(n, step + 1) for n in range(100)])
                     step += 1
             except StorageError as error:
                 print(error)
             resource.setrlimit(resource.RLIMIT_FSIZE, (ceiling, ceiling))
-            store.record(study, [make_report(n, 20_000) for n in range(100)])
+            study.record([make_report(n, 20_000) for n in range(100)])
             print(step)
     """
     path = tmp_path / "graft.db"
@@ -349,12 +359,12 @@ def test_a_file_that_may_grow_no_more_keeps_what_was_committed_and_goes_on_when_
 
 
 def test_a_full_disk_is_said_in_words(tmp_path: Path):
-    with claimed(f"sqlite:///{tmp_path}/graft.db") as (store, study):
+    with claimed_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, study):
         executed(store, "PRAGMA max_page_count = 60")  # the same SQLITE_FULL as of a disk without room
-        store.start(study, [make_trial(0)], "w")
+        study.start([make_trial(0)], "w")
         with pytest.raises(StorageError, match="no space left on the disk; what was committed before stays"):
-            store.start(study, [make_trial(n) for n in range(1, 1000)], "w")
-        assert store.counts(study) == {"running": 1}
+            study.start([make_trial(n) for n in range(1, 1000)], "w")
+        assert study.counts() == {"running": 1}
 
 
 @pytest.mark.parametrize(("kind", "network"), [("ext4", False), ("nfs4", True), ("cifs", True), ("fuse.sshfs", True)])
@@ -389,9 +399,9 @@ def test_a_query_cannot_touch_other_files_of_the_disk(tmp_path: Path, sql: str):
 
 def test_a_reader_leaves_a_store_free_to_write(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
-    with claimed(url) as (store, study), open_reader(url) as reader:
+    with claimed(url) as study, open_reader(url) as reader:
         reader.trials("study")
-        store.start(study, [make_trial(0)], "w")
+        study.start([make_trial(0)], "w")
     with sqlite3.connect(tmp_path / "graft.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()

@@ -32,6 +32,8 @@ from tests.synthetic_studies import (
     trials_frame,
 )
 
+pytestmark = pytest.mark.fast
+
 ONE_IN = {"best": 10**9, "best 0.1 %": 1000, "best 1 %": 100, "best 10 %": 10, "all": 1}
 
 

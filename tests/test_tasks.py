@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 import torch
@@ -13,21 +12,14 @@ from spaces import plugins
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.numerics.randomness import Purpose, Streams
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "set_complement": {"length": 5, "vocabulary": 9},
-    "max_retrieval": {"largest": 64},
-    "language": {"corpus": {"name": "stories", "words": 20_000}, "length": 16},
-    "masked_language": {"corpus": {"name": "stories", "words": 20_000}, "length": 16},
-}
-"""Fields without defaults, and sizes that make a test short."""
 SEQUENCES = 24
 STEPS = torch.tensor([0, 7, 10_000])
 SEEDS = torch.tensor([11, 5, 77])
 
 
-@pytest.fixture(params=plugins.names(Task))
+@pytest.fixture(params=plugins.examples(Task), ids=lambda configuration: configuration["name"])
 def task(request: pytest.FixtureRequest) -> Task:
-    return plugins.build(Task, {"name": request.param, **SETTINGS.get(request.param, {})})
+    return plugins.build(Task, request.param)
 
 
 def streams(seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:

@@ -25,6 +25,8 @@ from search.analysis.compatibility_matrix import Matrix, TransferError, compare
 from search.analysis.intervals import Bootstrap, Interval, Student, adjust
 from search.analysis.stage_two import READ, results
 
+pytestmark = pytest.mark.fast
+
 Row = tuple[str, str, int, float | None]
 SCHEMA = {"source": pl.String, "target": pl.String, "seed": pl.Int64, "value": pl.Float64}
 

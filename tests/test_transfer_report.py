@@ -24,7 +24,7 @@ from graft.report.compatibility.latex import escape
 from graft.report.drawing import figure_style
 from search.analysis.compatibility_matrix import BASELINE, compare
 from search.analysis.stage_two import READ, results
-from spaces.records import Ending, Trial
+from spaces.records import Trial, TrialResult
 from spaces.settings import Direction, Objective
 from storage.frames import open_reader
 from storage.store import open_store
@@ -65,21 +65,23 @@ def write(url: str, name: str, pairs: int = 6) -> int:
     """A study of all sources on all targets, but that copy was not tried on mano, and one trial diverged; its id."""
     objective = Objective(direction="maximize", metric="accuracy", variant="raw")
     with open_store(url) as store:
-        study = store.create_study(name, space="", space_hash="", objective=objective, seed=0, trials=200, version="")
-        store.claim(study, policy="full", objective=objective)
+        study_id = store.create_study(
+            name, space="", space_hash="", objective=objective, seed=0, trials=200, version=""
+        )
+        study = store.claim(study_id, policy="full", objective=objective)
         keys = [(source, target, pair) for target in TASKS for pair in range(pairs) for source in (BASELINE, *TASKS)]
         keys = [key for key in keys if key[:2] != ("copy", "mano")]
         started = [trial(number, *key) for number, key in enumerate(keys)]
-        store.start(study, started, "worker")
+        study.start(started, "worker")
         lost = keys.index(("add", "memorize", pairs - 1))
         ended = [
-            Ending(number=number, fence=1, state="finished", objective=value(*key))
+            TrialResult(number=number, fence=1, state="finished", objective=value(*key))
             if number != lost
-            else Ending(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
+            else TrialResult(number=number, fence=1, state="diverged", objective=None, error="loss is not finite")
             for number, key in enumerate(keys)
         ]
-        store.end(study, ended)
-    return study
+        study.end(ended)
+    return study_id
 
 
 @pytest.fixture(scope="module")

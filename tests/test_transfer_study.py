@@ -14,11 +14,11 @@ import torch
 
 from graft.families import families
 from search.steering.controller import Controller
-from search.steering.staged import begin
+from search.steering.transfer_strategy import begin
 from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
-from spaces.records import Architecture, Ending, Metric, Offer, Outcome, Report, Stage, Trial
-from spaces.transfer import BASELINE, Carried, Found, TransferSpace
+from spaces.records import Architecture, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
+from spaces.transfer import BASELINE, StageOne, StageTwo, TransferSpace
 from tests.databases import raw
 from tests.inside import called
 from tests.launches import running
@@ -61,13 +61,13 @@ def transfer(text: str = SPACE) -> TransferSpace:
 
 def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> None:
     space = transfer()
-    places = [space.place(number) for number in range(space.search.trials)]
+    places = [space.stage_of(number) for number in range(space.search.trials)]
     assert space.search.trials == ALL
-    found = [place for place in places if isinstance(place, Found)]
-    assert Counter(found) == Counter(Found(domain, number) for domain in range(2) for number in range(TRIED))
+    found = [place for place in places if isinstance(place, StageOne)]
+    assert Counter(found) == Counter(StageOne(domain, number) for domain in range(2) for number in range(TRIED))
     rows: dict[tuple[int | None, str], set[tuple[int, int]]] = defaultdict(set)
     for place in places:
-        if isinstance(place, Carried):
+        if isinstance(place, StageTwo):
             rows[place.source, place.form].add((place.target, place.pair))
     every = {(target, pair) for target in range(3) for pair in range(PAIRS)}
     assert rows == {
@@ -79,12 +79,12 @@ def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> 
 
 def carried(space: TransferSpace, number: int) -> Trial:
     """A trial of stage two as if stage one had found the first trial of its source."""
-    place = space.place(number)
-    assert isinstance(place, Carried)
+    place = space.stage_of(number)
+    assert isinstance(place, StageTwo)
     if place.source is None:
-        return space.carried(number, None, ())
+        return space.carry(number, None, ())
     first = space.sample(place.source * TRIED, lambda _: 0.9)
-    return space.carried(number, first, (LEARNED,))
+    return space.carry(number, first, (LEARNED,))
 
 
 def test_sources_on_a_target_differ_in_their_architecture_alone_and_share_seeds_pair_by_pair() -> None:
@@ -145,7 +145,7 @@ def test_a_stored_trial_of_stage_two_is_restored_from_its_row_alone() -> None:
     for number in range(FIRST, ALL):
         trial = carried(space, number)
         row = json.loads(json.dumps([dict(trial.draws), dict(trial.params), dict(trial.config)]))
-        assert space.restore([Stage(number, row[0], 0, row[1], row[2])]) == trial
+        assert space.restore([StoredTrial(number, row[0], 0, row[1], row[2])]) == trial
 
 
 class FakeLearner:
@@ -168,7 +168,7 @@ class FakeLearner:
     def report(self, trial: Trial) -> Report:
         if trial.number in self.diverged:
             return Report(number=trial.number, fence=trial.fence, step=1, metrics=(), state="diverged", error="a test")
-        is_search = isinstance(self.space.place(trial.number), Found)
+        is_search = isinstance(self.space.stage_of(trial.number), StageOne)
         knots = tuple(float(trial.number + place) for place in range(9))
         return Report(
             number=trial.number,
@@ -187,12 +187,12 @@ def test_a_source_waits_for_its_search_and_takes_the_best_trial_of_it() -> None:
     numbers = [trial.number for trial in learner.started]
     assert sorted(numbers) == list(range(ALL))
     for place, trial in enumerate(learner.started):
-        if trial.source is not None:
-            domain = trial.source // TRIED
+        if trial.architecture_trial is not None:
+            domain = trial.architecture_trial // TRIED
             assert set(numbers[:place]) >= set(range(domain * TRIED, domain * TRIED + TRIED))
-            assert trial.source % TRIED == TRIED - 1, "the last of each search has the best objective"
+            assert trial.architecture_trial % TRIED == TRIED - 1, "the last of each search has the best objective"
             spline = trial.config["model"]["activation"]
-            assert spline["values"].split()[0] == str(trial.source)
+            assert spline["values"].split()[0] == str(trial.architecture_trial)
 
 
 def test_a_search_that_finds_nothing_leaves_its_cells_empty_and_the_study_ends() -> None:
@@ -241,6 +241,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(launched: Path) -> None:
     url = f"sqlite:///{launched}/graft.db"
     assert raw(url, "SELECT state, count(*) FROM trials GROUP BY state") == [("finished", ALL)]
@@ -263,6 +264,7 @@ def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(laun
         assert np.array_equal(np.float32(values.split()), np.float32(learned[source]))
 
 
+@pytest.mark.long
 def test_stage_one_and_stage_two_replay_to_the_bit(
     launched: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +289,7 @@ def test_the_report_has_every_cell(
     assert {cell["pairs"] for cell in cells} == {str(PAIRS)}
 
 
+@pytest.mark.long
 def test_a_transfer_on_postgresql_learns_the_same_and_is_copied_with_what_it_learned(
     launched: Path,
     tmp_path: Path,
@@ -334,16 +337,16 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
 
     space = transfer()
     with open_store(f"sqlite:///{tmp_path}/a.db") as store:
-        study = store.create_study(
+        study_id = store.create_study(
             "s", space="", space_hash="", objective=space.search.objective, seed=0, trials=1, version="1"
         )
-        store.claim(study, policy="full", objective=space.search.objective)
+        study = store.claim(study_id, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)
-        store.start(study, [trial], "w")
+        study.start([trial], "w")
         report = Report(number=0, fence=1, step=9, metrics=(), state="finished", architectures=(LEARNED,))
-        store.record(study, [report])
-        store.record(study, [report], [Ending(number=0, fence=1, state="finished", objective=0.5)])
-        [outcome] = store.outcomes(study, None)
+        study.record([report])
+        study.record([report], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])
+        [outcome] = study.outcomes(None)
     assert outcome.architectures == (LEARNED,)
 
 
@@ -406,6 +409,7 @@ MIXED = SPACE.replace(
 )
 
 
+@pytest.mark.long
 def test_tasks_with_objectives_of_their_own_are_judged_and_reported_by_these(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -446,7 +450,7 @@ def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:
         name = space.objective_of(number).metric
         report = Report(number=number, fence=1, step=3, metrics=(Metric(name, "raw", "", 0.5),))
         if number in started:
-            holds = tuple(trial.held for trial in started.values())
+            holds = tuple(trial.start for trial in started.values())
             controller.exchange([report], Offer(worker="w", lanes=0, structure="other", holds=holds))
     wrong = Report(number=1, fence=1, step=3, metrics=(Metric("loss", "raw", "", 0.5),))
     other = Controller.begin(space, Rows())
@@ -461,7 +465,7 @@ def test_a_sampler_with_fewer_points_than_trials_ends_its_search() -> None:
     space = transfer(grid)
     learner = FakeLearner(Controller.begin(space, Rows()), space)
     learner.run()
-    found = [trial for trial in learner.started if isinstance(space.place(trial.number), Found)]
+    found = [trial for trial in learner.started if isinstance(space.stage_of(trial.number), StageOne)]
     assert len(found) == len(SOURCES) * 2, "two options of the choice, one point of each other draw"
     assert len(learner.started) - len(found) == ALL - FIRST
 
@@ -470,7 +474,7 @@ def test_a_spline_that_learned_and_was_not_kept_is_not_carried() -> None:
     space = transfer()
     found = space.sample(0, lambda _: 0.5)
     with pytest.raises(PluginError, match="of which nothing was kept"):
-        space.carried(FIRST + len(TARGETS) * PAIRS, found, ())
+        space.carry(FIRST + len(TARGETS) * PAIRS, found, ())
 
 
 def test_a_transfer_of_one_task_or_without_a_target_is_refused() -> None:

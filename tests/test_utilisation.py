@@ -37,10 +37,12 @@ class Curves(Pack):
         return math.inf
 
     def _advance(self) -> State:
-        return self._state._replace(step=self._state.step + 1)
+        state = self._tensors.state
+        return state._replace(step=state.step + 1)
 
-    def _metrics(self, places: list[int]) -> list[tuple[Metric, ...]]:
-        return [(Metric("tvd", "raw", "", curve(int(self._seeds[at]), int(self._state.step[at]))),) for at in places]
+    def _evaluate_lanes(self, indices: list[int]) -> list[tuple[Metric, ...]]:
+        seeds, steps = self._tensors.seeds, self._tensors.state.step
+        return [(Metric("tvd", "raw", "", curve(int(seeds[at]), int(steps[at]))),) for at in indices]
 
 
 def curve(seed: int, step: int) -> float:
@@ -105,7 +107,7 @@ def test_lanes_of_stopped_trials_are_filled_in_the_answer_that_stops_them() -> N
     controller = Controller.begin(searching(ONE, trials=20), Rows())
     started = controller.exchange([], Offer(worker="w", lanes=8)).start
     reports = [report(trial.number, 16, 0.1 * trial.number) for trial in started]
-    holds = tuple(trial.held for trial in started)
+    holds = tuple(trial.start for trial in started)
     said = controller.exchange(reports, Offer(worker="w", lanes=0, structure=started[0].structure, holds=holds))
     assert len(said.stop) == len(said.start) > 0
 
@@ -116,7 +118,7 @@ def test_a_lane_that_fell_free_by_itself_is_filled_once_though_its_trial_was_to_
     [ours] = controller.exchange([], Offer(worker="a", lanes=1)).start
     [theirs] = controller.exchange([], Offer(worker="b", lanes=1)).start
     full = {
-        name: Offer(worker=name, lanes=0, structure=ours.structure, holds=(one.held,))
+        name: Offer(worker=name, lanes=0, structure=ours.structure, holds=(one.start,))
         for name, one in (("a", ours), ("b", theirs))
     }
     for step in (16, 32):

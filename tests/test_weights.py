@@ -18,7 +18,7 @@ from spaces import plugins
 from spaces.errors import StudyError
 from tests.inside import called
 from tests.trials import config, trial
-from workers.data.tasks._draws import Split
+from workers.data.tasks._splits import Split
 from workers.engine.exporting import check_gpt2, check_variant, write_gpt2
 from workers.engine.pack import Pack
 from workers.engine.replay import weights

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.steering.controller import Controller
-from spaces.records import Directives, Held, Offer, Report, Trial, Waiting
+from spaces.records import Directives, Offer, QueuedTrial, Report, Trial, TrialStart
 from tests.databases import claimed, held, make_report, make_trial
 from tests.launches import SPACE, check_complete, search
 from tests.search_spaces import PLAIN, space
@@ -28,7 +28,7 @@ from tests.test_pack import alone, random_trials, reports_of
 from tests.test_worker import FakeController
 from tests.trials import config, trial
 from workers.engine import widths
-from workers.engine.measurements import Remembered
+from workers.engine.measurements import RateFile
 from workers.engine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
 from workers.engine.pack import NARROWEST, Pack
 from workers.engine.timing import best_rate
@@ -103,7 +103,7 @@ class Device:
         return width / (1 + width / self.knee)
 
     def finder(self, path: Path) -> FoundWidths:
-        return FoundWidths(device="cpu", remembered=Remembered(path), rate_of=self.rate_of, clock=lambda: self.now)
+        return FoundWidths(device="cpu", rate_file=RateFile(path), rate_of=self.rate_of, clock=lambda: self.now)
 
 
 ONE = trial(0, config(width=12))
@@ -202,27 +202,27 @@ def test_a_real_pack_has_a_rate():
 def test_any_file_can_be_read_and_written_over(tmp_path_factory: pytest.TempPathFactory, content: bytes):
     path = tmp_path_factory.mktemp("cache") / "widths.json"
     path.write_bytes(content)
-    remembered = Remembered(path)
-    assert all(width >= 2 and 0 < rate < math.inf for width, rate in remembered.rates("k").items())
-    remembered.add("k", 8, 2.5)
-    assert Remembered(path).rates("k")[8] == 2.5
+    rate_file = RateFile(path)
+    assert all(width >= 2 and 0 < rate < math.inf for width, rate in rate_file.rates("k").items())
+    rate_file.add("k", 8, 2.5)
+    assert RateFile(path).rates("k")[8] == 2.5
 
 
 def test_a_folder_that_cannot_be_written_is_no_error_and_this_process_still_knows(tmp_path: Path):
     (tmp_path / "file").write_text("no folder")
-    remembered = Remembered(tmp_path / "file" / "widths.json")
-    remembered.add("k", 4, 1.0)
-    assert remembered.rates("k") == {4: 1.0}
+    rate_file = RateFile(tmp_path / "file" / "widths.json")
+    rate_file.add("k", 4, 1.0)
+    assert rate_file.rates("k") == {4: 1.0}
 
 
 def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path):
     path = tmp_path / "widths.json"
-    Remembered(path).add("theirs", 2, 1.0)
-    remembered, done = Remembered(path), threading.Event()
+    RateFile(path).add("theirs", 2, 1.0)
+    remembered, done = RateFile(path), threading.Event()
 
     def write() -> None:
         for width in range(2, 200):
-            remembered.add("mine", width, 1.0)
+            rate_file.add("mine", width, 1.0)
         done.set()
 
     writer = threading.Thread(target=write)
@@ -230,7 +230,7 @@ def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path
     while not done.is_set():
         assert json.loads(path.read_text())["theirs"] == {"2": 1.0}
     writer.join()
-    assert len(Remembered(path).rates("mine")) == 198
+    assert len(RateFile(path).rates("mine")) == 198
     assert [one.name for one in tmp_path.iterdir()] == ["widths.json"]
 
 
@@ -307,7 +307,7 @@ def test_memory_that_runs_out_in_a_step_or_a_validation_changes_and_loses_nothin
     if part == "step":
         pack._step = failing(pack._step, calls)
     else:
-        pack._judging._judges = {"": failing(pack._judging._judges[""], calls)}
+        pack._evaluation._evaluations = {"": failing(pack._evaluation._evaluations[""], calls)}
     found = list(trained(pack))
     assert {(report.number, report.step): report for report in found} == undisturbed
     assert len(found) == len(undisturbed)
@@ -324,9 +324,9 @@ def test_a_pack_that_cannot_be_resized_stays_as_it_is():
         def items(self) -> Any:
             raise FULL
 
-    knobs, pack._knobs = pack._knobs, Full(pack._knobs)
+    knobs, pack._tensors.knobs = pack._tensors.knobs, Full(pack._tensors.knobs)
     assert attempt(lambda: pack.resize(8), "cpu")
-    pack._knobs = knobs
+    pack._tensors.knobs = knobs
     assert pack.width == 3
     assert reports_of(pack) == {key: report for one in trials for key, report in alone(one).items()}
 
@@ -478,11 +478,13 @@ def test_the_controller_requeues_exactly_what_a_worker_does_not_hold_and_writes_
     controller = Controller.begin(here, memory)
     structure = controller.exchange([], Offer(worker="a", lanes=4)).start[0].structure
     controller.exchange([], Offer(worker="b", lanes=4))
-    holds = tuple(Held(number, 1) for number in (0, 2, 5, 99))  # 5 is b's, 99 nobody's
+    holds = tuple(TrialStart(number, 1) for number in (0, 2, 5, 99))  # 5 is b's, 99 nobody's
     offer = Offer(worker="a", lanes=0, structure=structure, holds=holds)
     answer = controller.exchange([], offer)
     assert answer.stop == (5, 99)
-    assert [one.held for one in answer.start] == [Held(1, 2), Held(3, 2)], "the two lanes that it is told to clear"
+    assert [one.start for one in answer.start] == [TrialStart(1, 2), TrialStart(3, 2)], (
+        "the two lanes that it is told to clear"
+    )
     assert ("start", (1, 3)) in memory.log
 
 
@@ -520,12 +522,12 @@ def test_a_study_whose_workers_drop_at_random_makes_every_trial_once():
 
 
 def test_the_database_requeues_some_of_a_workers_trials(url: str):
-    with claimed(url) as (store, study):
-        store.start(study, [make_trial(n) for n in range(4)], "a")
-        store.start(study, [make_trial(4)], "b")
-        store.record(study, [make_report(n, 10) for n in range(4)])
-        assert store.release(study, held(1, 2)) == [Waiting(1), Waiting(2)]
-        assert store.counts(study) == {"queued": 2, "running": 3}
+    with claimed(url) as study:
+        study.start([make_trial(n) for n in range(4)], "a")
+        study.start([make_trial(4)], "b")
+        study.record([make_report(n, 10) for n in range(4)])
+        assert study.release(held(1, 2)) == [QueuedTrial(1), QueuedTrial(2)]
+        assert study.counts() == {"queued": 2, "running": 3}
 
 
 @pytest.mark.slow
@@ -544,17 +546,18 @@ workers.engine.pack.Pack._advance = full
 
 
 def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
-    from cli import estimate
-    from cli.launch import load_space
-    from graft.placement import Placement
+    from cli.commands.launch import show_estimate
+    from graft.launching.estimate import estimate_study
+    from graft.launching.placement import Placement
+    from graft.launching.run import read_space
 
     monkeypatch.setattr("workers.engine.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
     monkeypatch.setattr(widths, "FoundWidths", lambda device: Device(knee=8).finder(tmp_path / "widths.json"))
     placement = Placement(executor="inline", workers=1, ray_address=None, device="cpu", width=None)
 
     def told(width: int | None, steps: str) -> str:
-        here = load_space(SPACE, {"training.steps": steps})
-        estimate.show_estimate(here, Placement(**{**vars(placement), "width": width}))
+        here = read_space(SPACE, {"training.steps": steps})
+        show_estimate(estimate_study(here), Placement(**{**vars(placement), "width": width}))
         line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("width"))
         return line.removeprefix("width").strip()
 

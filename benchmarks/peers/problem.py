@@ -39,7 +39,7 @@ OPTIMIZER = {
     "averaging.kappa": uniform(0, 1),
     "averaging.eta": uniform(0, 1),
 }
-"""As in spaces/set_complement.yaml, restricted so that a thousand steps learn something and no trial diverges."""
+"""As in the space `set_complement`, restricted so that a thousand steps learn something and no trial diverges."""
 
 RATES: Mapping[Dropout, Draw | None] = {"table1": positive_part(-0.5, 0.5), "on": uniform(0.05, 0.5), "off": None}
 """Dropout rates; Table 1 of paper 003 has none in half of all draws."""

@@ -18,7 +18,7 @@ import polars as pl
 from search.analysis.compatibility_matrix import GAIN, Matrix
 from search.samplers.warm import own_draws
 from spaces.grammar.distributions import RANGES
-from spaces.grammar.terms import Draw, DrawKind
+from spaces.grammar.formulas import Draw, DrawKind
 from spaces.space import Space
 
 READ = ("task", "draws")

@@ -18,7 +18,7 @@ from spaces.records import TERMINAL, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 
 if TYPE_CHECKING:
-    from spaces.grammar.terms import Draw
+    from spaces.grammar.formulas import Draw
     from spaces.space import Space
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -15,7 +15,7 @@ from spaces.records import Outcome, Trial
 from spaces.seeds import GAMMA
 
 if TYPE_CHECKING:
-    from spaces.grammar.terms import Draw
+    from spaces.grammar.formulas import Draw
     from spaces.space import Space
 
 

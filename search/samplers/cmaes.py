@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nextafter
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 from cmaes import CMA, get_warm_start_mgd
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from search.samplers import Sampler, Strategy
 from search.samplers._points import RandomPoints
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import TERMINAL, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 
 if TYPE_CHECKING:
-    from spaces.grammar.terms import Draw
+    from spaces.grammar.formulas import Draw
     from spaces.space import Space
 
 Vector = NDArray[np.float64]
@@ -35,6 +36,8 @@ class CovarianceAdaptation(Sampler):
     The state is a mean and a covariance; a restart estimates them from the best tenth of the history.
     Source: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772; Nomura et al., arXiv 2012.06932.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"population": 6},)
 
     population: int = size(32, low=4)
     """Outcomes of one generation. Trials asked beyond it before it is complete are not learnt from: on a pack of more

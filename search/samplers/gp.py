@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from optuna.samplers import GPSampler
 
 from search.samplers import Sampler, Strategy
 from search.samplers._optuna import Limits, OptunaStrategy
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Outcome
 
@@ -27,6 +28,8 @@ class GaussianProcess(Sampler):
     random.
     Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning"; Ament et al., arXiv 2310.20708.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"startup": 18},)
 
     startup: int = size(10)
     """Trials with an outcome before the first one that is not random."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from search.samplers import Sampler
 from search.samplers._points import Points, PointStrategy
 from spaces.errors import SpaceError
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Outcome
 
 if TYPE_CHECKING:
-    from spaces.grammar.terms import Draw
+    from spaces.grammar.formulas import Draw
     from spaces.space import Space
 
 
@@ -31,6 +32,7 @@ class Grid(Sampler):
     """
 
     learns = False
+    EXAMPLES: ClassVar[Examples] = ({"points": 2},)
 
     points: int = size(5)
     """Coordinates per draw, at the middles of `points` equal parts of [0, 1)."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from optuna.samplers import NSGAIISampler
 
 from search.samplers import Sampler, Strategy
 from search.samplers._optuna import Limits, OptunaStrategy
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Outcome
 
@@ -24,6 +25,8 @@ class Genetic(Sampler):
 
     Source: Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II", IEEE TEC 2002.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"population": 6},)
 
     population: int = size(50, low=2)
     """Parents, and trials of a generation."""

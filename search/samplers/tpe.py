@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from optuna.samplers import TPESampler
 
 from search.samplers import Sampler, Strategy
 from search.samplers._optuna import Limits, OptunaStrategy
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Outcome
 
@@ -26,6 +27,8 @@ class TreeParzen(Sampler):
     that lanes filled at once spread out. It sees 400 trials: the 200 told last and the 200 best before them.
     Source: Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011; Watanabe, arXiv 2304.11127.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"startup": 5},)
 
     startup: int = size(20)
     """Trials with an outcome before the first one that is not random."""

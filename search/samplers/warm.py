@@ -6,20 +6,21 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from search.samplers import Sampler, Strategy
 from search.samplers._points import PointStrategy
 from search.samplers.grid import Grid
 from spaces.errors import PluginError, SpaceError
 from spaces.messages import unknown
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, text
 from spaces.records import Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
 
 if TYPE_CHECKING:
-    from spaces.grammar.terms import Draw, Source
+    from spaces.grammar.formulas import CoordinateOf, Draw
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _DIGITS = 10**6
@@ -41,6 +42,14 @@ class Warm(Sampler):
 
     `search launch --warm-start` writes both texts; coordinates are of trials' `draws`, in [0, 1).
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        {
+            "sampler": {"name": "tpe", "startup": 5},
+            "candidates": '{"optimizer.learning_rate": [0.3]}',
+            "box": '{"optimizer.learning_rate": [0.1, 1]}',
+        },
+    )
 
     sampler: Sampler = part(Sampler, "random")
     candidates: str = text("{}")
@@ -196,12 +205,12 @@ class BentSpace(Space):
     straight: Space
     bend: Bend
 
-    def sample(self, number: int, source: Source) -> Trial:
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """The trial at the bent coordinates, which carries the sampler's own."""
         own: dict[str, float] = {}
 
         def coordinate(draw: Draw) -> float:
-            own[draw.name] = source(draw)
+            own[draw.name] = coordinate_of(draw)
             return self.bend(number, draw.name, own[draw.name])
 
         return replace(self.straight.sample(number, coordinate), draws=own)

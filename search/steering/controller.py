@@ -1,81 +1,62 @@
-"""The controller: the one seam between those who train and the search that steers them.
+"""The controller: the one object that decides what to train, stop and refill.
 
-`exchange` takes reports and an offer of free lanes and answers with directives. It records first and decides then:
-nothing that a sampler, a stopping policy or a screen has seen can be lost.
+`exchange` takes a worker's reports and its offer of free lanes, and answers with directives. It records first and
+decides then: nothing that a sampler, a stopping policy or a screen has seen can be lost.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, final
 
-from search.objectives import Wanted, better, objective_after
+from search.objectives import ObjectiveCheck, objective_after
 from search.samplers import Strategy
-from search.steering.lanes import Lane, Lanes
+from search.steering.lanes import Lane, LaneTable
 from search.steering.leases import Leases
-from search.steering.memory import Memory
-from search.steering.staged import begin
-from search.steering.supply import Supply
-from search.stopping import Breeder, Monitor
-from search.stopping._measures import RememberingMonitor
-from spaces.errors import StudyError
+from search.steering.study_store import StudyStore
+from search.steering.transfer_strategy import begin
+from search.steering.trial_queue import TrialQueue
+from search.stopping import Copy, Monitor, check_together
+from spaces.errors import GraftError
 from spaces.records import (
     TERMINAL,
     Directives,
-    Ending,
-    Held,
     Offer,
     Outcome,
+    Progress,
+    QueuedTrial,
     Report,
     State,
     Trial,
-    Waiting,
+    TrialResult,
+    TrialStart,
 )
-from spaces.settings import Objective
-from spaces.transfer import TransferSpace
 
 if TYPE_CHECKING:
     from spaces.space import Space
 
-SUSPECT = 3
-"""A trial with which so many workers died since its last checkpoint has the next empty device to itself."""
-CONVICTED = 5
-"""A trial with which so many died, at last alone with it, has failed. A launch that died counts if nothing else was in
-training, and then there must be one more: who ends a launch may have had other reasons."""
-_NOBODY = "nobody"
+SUSPECTED_AFTER = 3
+"""Worker crashes since its last checkpoint after which a trial is suspected: it gets the next empty device to itself,
+so that the next crash tells whether it is the cause."""
+QUARANTINED_AFTER = 5
+"""Worker crashes after which a trial is trained only when no other is, and fails if its worker crashes once more while
+that trains nothing else. A launch that crashed counts if nothing else was running; then there must be one crash more,
+as whoever killed the launch may have had other reasons."""
+_NO_WORKER = "nobody"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where a study stands, for a live display."""
-
-    planned: int
-    """Trials of the whole study, copies of a population made so far included; a grid may have fewer."""
-    counts: Mapping[State, int]
-    """Trials by state; one that has never been started is in none. `running` is the number of busy lanes."""
-    best: float | None
-    """The best objective of all trials that ended, in the user's direction."""
-    best_number: int | None
-    reports: int
-    """Reports recorded by this controller."""
-    steps: int
-    """Optimizer steps that these reports stand for, summed over trials."""
-    lane_steps: int
-    """Training steps that workers told of, summed over lanes."""
-    lane_room: int
-    """What these would have been with no lane free."""
-    stopping: bool
-    """Whether workers are being sent home before the study is done."""
+RemoveCheckpoints = Callable[[Collection[str], Collection[str]], None]
+"""Removes checkpoint files but these paths; of workers other than these also what they have not finished."""
 
 
 @final
 class Controller:
-    """Steers one study. One thread at a time may call it, and it alone may write to its memory.
+    """Steers one study. One thread at a time may call it, and it alone may write to its study.
 
-    Trials are written as running before a worker hears of them, and as ended before anyone acts on it. Whatever a
+    Trials are written as running before a worker is told of them, and as ended before anyone acts on it. Whatever a
     worker says of a trial comes with the fence of its start: what is not the newest start of it is ignored, and the
     worker is told to drop it. While another call is under way, `renew`, `progress` and `request_stop` may be called.
     """
@@ -85,170 +66,190 @@ class Controller:
         space: Space,
         strategy: Strategy,
         monitors: Sequence[Monitor],
-        memory: Memory,
+        study: StudyStore,
         clock: Callable[[], float] = time.monotonic,
+        remove_checkpoints: RemoveCheckpoints | None = None,
     ) -> None:
-        """The numbers below `space.search.trials` that were never started are new; `begin` adds those that wait."""
+        """The numbers below `space.search.trials` that were never started are new; `begin` adds the queued trials."""
         self._space = space
-        self._objective: Objective = space.search.objective
-        self._wanted = Wanted()
+        self._objective_check = ObjectiveCheck()
         self._planned = space.search.trials
         self._strategy = strategy
         self._monitors = monitors
-        self._breeders = [monitor for monitor in monitors if isinstance(monitor, Breeder)]
-        self._memory = memory
-        self._leases = Leases(memory, clock)
-        self._lanes = Lanes()
-        self._deaths: dict[int, int] = {}
-        """Workers that died with a trial, for those that were started before."""
+        self._study = study
+        self._leases = Leases(study, clock)
+        self._remove_checkpoints = remove_checkpoints
+        self._lanes = LaneTable()
+        self._crashes: dict[int, int] = {}
+        """Worker crashes of those trials that were started before."""
         self._saving: set[str] = set()
-        """Who was asked to write a checkpoint before it goes home."""
-        self._next_copy = max(self._planned, memory.created())
-        self._supply = Supply(strategy, self._new_numbers())
+        """Workers that were asked to write a checkpoint before they are dismissed."""
+        self._next_copy = max(self._planned, study.created())
+        # Holes are numbers that the sampler was asked for and whose trials were never started.
+        holes = [range(hole.start, min(hole.stop, self._planned)) for hole in study.holes()]
+        self._queue = TrialQueue(strategy, [*holes, range(study.created(), self._planned)])
         self._ended: Counter[State] = Counter(
-            {state: count for state, count in memory.counts().items() if state in TERMINAL}
+            {state: count for state, count in study.counts().items() if state in TERMINAL}
         )
-        self._best = memory.best(self._objective.direction)
+        self._best = study.best(space.search.objective.direction)
         self._reports = 0
         self._steps = 0
         self._stopping = False
+        self._finished = False
 
     @classmethod
-    def begin(cls, space: Space, memory: Memory, clock: Callable[[], float] = time.monotonic) -> Self:
-        """The controller of a study that is new or goes on.
+    def begin(
+        cls,
+        space: Space,
+        study: StudyStore,
+        clock: Callable[[], float] = time.monotonic,
+        remove_checkpoints: RemoveCheckpoints | None = None,
+    ) -> Self:
+        """The controller of a study that is new or resumed; raises StudyError for policies that do not go together.
 
-        Trials that were running when the last controller went away are queued again. The sampler learns every outcome
-        and which trials are open; stopping policies that compare with ended trials see the reports of these again.
+        Trials that were running when the last controller ended are queued again. The sampler learns every outcome and
+        which trials are open; stopping policies that compare with ended trials see the reports of these again.
         """
-        left = memory.running()
-        (memory.rescue if len(left) == 1 else memory.release)(left)
-        queued = [(space.restore(stages), waiting) for stages, waiting in memory.queued()]
+        interrupted = study.running()
+        # With one trial running, the trial may be why the launch crashed; with several, nothing can be said.
+        (study.rescue if len(interrupted) == 1 else study.release)(interrupted)
+        queued = [(space.restore(lineage), trial) for lineage, trial in study.queued()]
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
-        _check_together(monitors)
-        remembering = [monitor for monitor in monitors if isinstance(monitor, RememberingMonitor)]
-        if remembering and space.search.history == "last":
-            raise StudyError("search.history: 'last' forgets what stopping policies compare with; use thin or full")
-        # The draws of a million trials take seconds and gigabytes: they are read for those alone who look at them.
-        learns = space.search.sampler.learns or isinstance(space, TransferSpace)
-        ended = memory.outcomes(None) if learns or remembering else []
-        strategy = begin(space, _drawn(space, ended, [trial for trial, _ in queued]))
+        check_together(monitors, space.search.history)
+        # The draws of a million trials take seconds and gigabytes: they are read only where someone looks at them.
+        compare = any(monitor.compares for monitor in monitors)
+        needed = space.needs_outcomes or space.search.sampler.learns or compare
+        ended = study.outcomes(None) if needed else []
+        opened = [
+            Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
+            for trial, _ in queued
+        ]
+        # Copies of a population are left out: no sampler drew them.
+        history = [outcome for outcome in (*ended, *opened) if outcome.number < space.search.trials]
+        strategy = begin(space, history)
         groups = {outcome.number: outcome.group for outcome in ended}
-        for monitor in remembering if ended else ():
-            monitor.recall(memory.reports(monitor.measure.name), groups)
         for monitor in monitors:
-            if isinstance(monitor, Breeder):
-                monitor.recall(memory.copied())
-        controller = cls(space, strategy, monitors, memory, clock)
-        for trial, waiting in queued:
-            alone = [one.number for one in left] == [trial.number]
-            controller._take_back(trial, waiting, alone=alone and waiting.deaths > CONVICTED)
+            if monitor.compares and ended:
+                monitor.recall_reports(study.reports(monitor.compares), groups)
+            if monitor.makes_copies:
+                monitor.recall_copied(study.copied())
+        controller = cls(space, strategy, monitors, study, clock, remove_checkpoints)
+        for trial, known in queued:
+            alone = [one.number for one in interrupted] == [trial.number]
+            controller._requeue_one(trial, known, alone=alone and known.crashes > QUARANTINED_AFTER)
+        controller._tidy()
         return controller
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
-        What the memory raises goes through; the run is over then, and a new controller goes on from what was written.
+        What the study's store raises goes through; the run is over then, and a new controller resumes from what was
+        written.
         """
         if not self._leases.admit(offer):
-            return Directives(lost=True)
-        accepted = self._accepted(reports, offer.worker)
-        self._wanted.check((self._space.objective_of(report.number), report) for report in accepted)
-        self._judge(accepted, self._record(accepted))
+            return Directives(lease_lost=True)
+        current = self._current(reports, offer.worker)
+        self._objective_check.check((self._space.objective_of(report.number), report) for report in current)
+        results = self._record(current)
+        self._prune(current, results)
         self._save(offer)
-        self._give_back(self._lanes.of(offer.worker) - {one.number for one in offer.holds})
-        self._stopping = self._stopping or self._memory.stop_requested()
-        if self._stopping:
-            return self._send_home(offer)
-        start = self._start(offer, self._lanes_of(offer), *self._breed(accepted, offer.worker))
-        stop = tuple(one.number for one in offer.holds if not self._lanes.has(one, offer.worker))
-        rounds = self._supply.waiting / max(1, len(self._lanes))
-        done = self._supply.empty and not self._lanes
-        if done:
-            self._leases.dismiss(offer.worker)
-        return Directives(stop=stop, start=start, done=done, rounds=rounds)
+        self._release(self._lanes.of(offer.worker) - {one.number for one in offer.holds})
+        self._stopping = self._stopping or self._study.stop_requested()
+        directives = self._dismiss(offer) if self._stopping else self._assign(offer, current)
+        if offer.saved:
+            self._tidy()
+        self.sweep()
+        return directives
 
     def request_stop(self) -> None:
-        """Every worker that exchanges from now on is sent home; what it trains goes back in the queue."""
+        """Dismiss every worker that exchanges from now on; its running trials are queued again."""
         self._stopping = True
 
     def renew(self, worker: str) -> bool:
-        """A worker lives; False if its lease ran out. May be called at any time, from any thread."""
+        """Renew a worker's lease; False if it has expired. May be called at any time, from any thread."""
         return self._leases.renew(worker)
 
     def sweep(self) -> None:
-        """To be called every second or so: every ten, workers that fell silent a minute ago lose their trials."""
+        """To be called every second or so: every ten, workers whose leases have expired lose their trials."""
         for worker in self._leases.sweep():
-            self.left(worker)
+            self.handle_departure(worker)
 
-    def lost(self, worker: str) -> None:
-        """The worker's process died: its trials start again elsewhere, to the same numbers; one may be why."""
+    def handle_crash(self, worker: str) -> None:
+        """Requeue the trials of a worker whose process crashed; one of them may be the cause."""
         self._leases.drop(worker)
         numbers = self._lanes.of(worker)
         if numbers:
-            self._requeue(numbers, self._memory.rescue(self._lanes.held(numbers)), alone=len(numbers) == 1)
+            queued = self._study.rescue(self._lanes.starts(numbers))
+            self._requeue(numbers, queued, alone=len(numbers) == 1)
 
-    def left(self, worker: str) -> None:
-        """The worker's machine is gone, or cannot be reached, which is no trial's doing; as `lost` but for that."""
+    def handle_departure(self, worker: str) -> None:
+        """Requeue the trials of a worker whose machine is gone, or cannot be reached, which is no trial's fault."""
         self._leases.drop(worker)
-        self._give_back(self._lanes.of(worker))
+        self._release(self._lanes.of(worker))
 
     def close(self) -> None:
-        """Write what was last heard of workers."""
-        self._leases.write()
+        """Write how the run ended, if the database still answers, and give the study back."""
+        with suppress(GraftError):
+            self._leases.write()
+            self._study.set_state("finished" if self._finished else "stopped")
+            if self._remove_checkpoints:
+                self._remove_checkpoints(self._study.checkpoint_paths(), ())
+        self._study.close()
 
     def progress(self) -> Progress:
         """Where the study stands; costs nothing that grows with it."""
-        best, number = self._best or (None, None)
+        best, number = self._best if self._best and self._space.has_one_objective else (None, None)
+        copying = any(monitor.makes_copies for monitor in self._monitors)
         return Progress(
-            planned=self._next_copy if self._breeders else self._planned,
-            counts={**self._ended, "running": len(self._lanes), "queued": self._supply.queued},
+            planned=self._next_copy if copying else self._planned,
+            counts={**self._ended, "running": len(self._lanes), "queued": self._queue.queued},
+            objective=str(self._space.search.objective),
             best=best,
             best_number=number,
             reports=self._reports,
             steps=self._steps,
-            lane_steps=self._leases.steps,
+            model_steps=self._leases.steps,
             lane_room=self._leases.room,
             stopping=self._stopping,
         )
 
-    def _new_numbers(self) -> list[range]:
-        """The numbers never started: holes left by trials that were asked for and only held, then the rest."""
-        holes = [range(hole.start, min(hole.stop, self._planned)) for hole in self._memory.holes()]
-        return [*holes, range(self._memory.created(), self._planned)]
+    # ------------------------------------------------------------------------------------------------- record, then act
 
-    def _accepted(self, reports: Sequence[Report], worker: str) -> list[Report]:
-        """The reports on trials that the worker holds, none after a trial's last."""
-        accepted: list[Report] = []
-        over: set[int] = set()
+    def _current(self, reports: Sequence[Report], worker: str) -> list[Report]:
+        """The reports on starts that the worker holds, none after a trial's last."""
+        current: list[Report] = []
+        ended: set[int] = set()
         for report in reports:
-            if not self._lanes.has(Held(report.number, report.fence), worker) or report.number in over:
+            if not self._lanes.has(TrialStart(report.number, report.fence), worker) or report.number in ended:
                 continue
-            accepted.append(report)
+            current.append(report)
             if report.state != "running":
-                over.add(report.number)
-        return accepted
+                ended.add(report.number)
+        return current
 
-    def _record(self, reports: Sequence[Report]) -> list[Ending]:
-        """Write the reports with the endings that they imply; those endings."""
+    def _record(self, reports: Sequence[Report]) -> list[TrialResult]:
+        """Write the reports with the results that they imply; those results.
+
+        Lanes are changed only after the write: if it fails, the worker may send the same reports again.
+        """
         if not reports:
             return []
         objectives = {report.number: self._lanes[report.number].objective for report in reports}
+        results: list[TrialResult] = []
         for report in reports:
-            objectives[report.number] = objective_after(
-                self._space.objective_of(report.number), objectives[report.number], report
-            )
-        endings = [
-            Ending(
-                number=report.number,
-                state=report.state,
-                objective=objectives[report.number] if report.state == "finished" else None,
-                error=report.error,
-                fence=report.fence,
-            )
-            for report in reports
-            if report.state != "running"
-        ]
-        self._memory.record(reports, endings, ())
+            objective = objective_after(self._space.objective_of(report.number), objectives[report.number], report)
+            objectives[report.number] = objective
+            if report.state != "running":
+                results.append(
+                    TrialResult(
+                        number=report.number,
+                        state=report.state,
+                        objective=objective if report.state == "finished" else None,
+                        error=report.error,
+                        fence=report.fence,
+                    )
+                )
+        self._study.record(reports, results, ())
         for report in reports:
             lane = self._lanes[report.number]
             lane.objective = objectives[report.number]
@@ -256,192 +257,196 @@ class Controller:
             lane.step = max(lane.step, report.step)
             lane.architectures = report.architectures
         self._reports += len(reports)
-        return endings
+        return results
 
-    def _judge(self, reports: Sequence[Report], endings: Sequence[Ending]) -> None:
-        """Let the stopping policies and the sampler see what is recorded."""
+    def _prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
+        """Show the stopping policies and the sampler what is recorded, and end the trials that a policy stops."""
         groups = {report.number: self._lanes[report.number].trial.group for report in reports}
-        verdicts = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
-        self._close(endings)
-        pruned = [self._pruned(number) for number in sorted(verdicts & self._lanes.numbers())]
+        stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
+        self._close(results)
+        pruned = [self._pruned(number) for number in sorted(stopped & self._lanes.numbers())]
         if pruned:
-            self._memory.end(pruned)
+            self._study.end(pruned)
             self._close(pruned)
 
-    def _pruned(self, number: int) -> Ending:
+    def _pruned(self, number: int) -> TrialResult:
         lane = self._lanes[number]
-        return Ending(number=number, state="pruned", objective=lane.objective, fence=lane.trial.fence)
+        return TrialResult(number=number, state="pruned", objective=lane.objective, fence=lane.trial.fence)
 
-    def _breed(self, reports: Sequence[Report], worker: str) -> tuple[list[Ending], list[Trial]]:
-        """Trials of the worker's pack that make room for copies of better ones, and the copies; nothing is done yet."""
-        if not self._breeders or not reports:
-            return [], []
-        [breeder] = self._breeders
-        running = {number: self._lanes[number] for number in self._lanes.of(worker)}
-        losers, parents = breeder.select({report.number for report in reports} & running.keys(), running)
-        candidates = [(running[number].trial, running[number].step) for number in parents]
-        numbers = range(self._next_copy, self._next_copy + len(losers))
-        return [self._pruned(number) for number in losers], [
-            breeder.child(self._space, number, candidates) for number in numbers
-        ]
-
-    def _close(self, endings: Sequence[Ending]) -> None:
-        """Forget trials whose endings are written, but for what they teach."""
+    def _close(self, results: Sequence[TrialResult]) -> None:
+        """Forget trials whose results are written, after the sampler has learned from them."""
         outcomes: list[Outcome] = []
-        for ending in endings:
-            lane = self._leave(ending.number)
-            trial = lane.trial
-            outcome = Outcome(
-                number=trial.number,
-                group=trial.group,
-                draws=trial.draws,
-                objective=ending.objective,
-                state=ending.state,
-                architectures=lane.architectures,
-            )
-            if not trial.lineage:
-                outcomes.append(outcome)
-            self._ended[ending.state] += 1
-            self._note_best(outcome)
-            self._deaths.pop(ending.number, None)
+        objective = self._space.search.objective
+        for result in results:
+            lane = self._free(result.number)
+            self._crashes.pop(result.number, None)
+            self._ended[result.state] += 1
+            if result.objective is not None and (
+                self._best is None or objective.is_better(result.objective, self._best[0])
+            ):
+                self._best = result.objective, result.number
+            # A copy's objective is not owed to its draws alone, so that no sampler learns from it.
+            if not lane.trial.lineage:
+                outcomes.append(
+                    Outcome(
+                        number=result.number,
+                        group=lane.trial.group,
+                        draws=lane.trial.draws,
+                        objective=result.objective,
+                        state=result.state,
+                        architectures=lane.architectures,
+                    )
+                )
         if outcomes:
             self._strategy.tell(outcomes)
 
-    def _note_best(self, outcome: Outcome) -> None:
-        if outcome.objective is None:
-            return
-        if self._best is None or better(self._objective, outcome.objective, self._best[0]):
-            self._best = outcome.objective, outcome.number
-
-    def _leave(self, number: int) -> Lane:
-        """The lane of a trial that is not in training any more."""
+    def _free(self, number: int) -> Lane:
+        """The lane of a trial that is not running any more."""
         for monitor in self._monitors:
             monitor.forget(number)
         return self._lanes.pop(number)
 
-    def _send_home(self, offer: Offer) -> Directives:
-        """Have the worker save what it trains, once, and then put it back in the queue."""
-        if offer.holds and offer.worker not in self._saving:
-            self._saving.add(offer.worker)
-            return Directives(save=True)
-        self._give_back(self._lanes.of(offer.worker))
-        self._leases.dismiss(offer.worker)
-        return Directives(stop=tuple(one.number for one in offer.holds), done=True)
+    # --------------------------------------------------------------------------------------------------- fill the lanes
 
-    def _give_back(self, numbers: Collection[int]) -> None:
-        """Put trials that their worker does not train back in the queue."""
-        if numbers:
-            self._requeue(numbers, self._memory.release(self._lanes.held(numbers)), alone=False)
+    def _assign(self, offer: Offer, reports: Sequence[Report]) -> Directives:
+        """Trials for the free lanes of a worker; and which of those that it holds to drop."""
+        started = self._start(offer, self._lanes_to_fill(offer), self._copies(reports, offer.worker))
+        stop = tuple(one.number for one in offer.holds if not self._lanes.has(one, offer.worker))
+        rounds = self._queue.waiting / max(1, len(self._lanes))
+        done = self._queue.empty and not self._lanes
+        if done:
+            self._finished = True
+            self._leases.dismiss(offer.worker)
+        return Directives(stop=stop, start=started, done=done, rounds=rounds)
 
-    def _requeue(self, numbers: Collection[int], waiting: Sequence[Waiting], *, alone: bool) -> None:
-        """Hand out again trials that are written as queued."""
-        known = {one.number: one for one in waiting}
-        for number in sorted(numbers):
-            self._take_back(self._leave(number).trial, known.get(number, Waiting(number)), alone=alone)
+    def _copies(self, reports: Sequence[Report], worker: str) -> Sequence[Copy]:
+        """Copies that take lanes of the worker's pack; nothing is written yet."""
+        if not reports:
+            return ()
+        pack = {number: (self._lanes[number].trial, self._lanes[number].step) for number in self._lanes.of(worker)}
+        reported = {report.number for report in reports} & pack.keys()
+        # At most one policy makes copies (`check_together`), so that all may be numbered from the same number.
+        return [
+            copy for monitor in self._monitors for copy in monitor.copies(self._space, pack, reported, self._next_copy)
+        ]
 
-    def _take_back(self, trial: Trial, waiting: Waiting, *, alone: bool) -> None:
-        """A trial that waits goes on from its checkpoints; `alone`: nothing else can be why a worker died with it."""
-        trial = replace(trial, fence=0, checkpoints=waiting.checkpoints)
-        self._deaths[trial.number] = waiting.deaths
-        if waiting.deaths >= CONVICTED and alone:
-            self._condemn(trial, waiting.deaths)
-        elif waiting.deaths >= CONVICTED:
-            self._supply.quarantine(trial)
-        elif waiting.deaths >= SUSPECT:
-            self._supply.isolate(trial)
-        else:
-            self._supply.give_back([trial])
-
-    def _condemn(self, trial: Trial, deaths: int) -> None:
-        """End a trial that takes its workers along; nobody trains it meanwhile."""
-        [started] = self._written([trial], _NOBODY, ())
-        error = f"{deaths} workers died while they trained it, at last alone with it"
-        ending = Ending(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
-        self._memory.end([ending])
-        self._close([ending])
-
-    def _lanes_of(self, offer: Offer) -> int:
-        """Lanes to fill: free ones, and those of trials that the worker is told to stop; beside a suspect none."""
-        if any(self._deaths.get(number, 0) >= SUSPECT for number in self._lanes.of(offer.worker)):
+    def _lanes_to_fill(self, offer: Offer) -> int:
+        """Free lanes, and those of trials that the worker is told to stop; none beside a suspected trial."""
+        if any(self._crashes.get(number, 0) >= SUSPECTED_AFTER for number in self._lanes.of(offer.worker)):
             return 0
         if offer.structure is None:
             return offer.lanes
         return offer.lanes + sum(not self._lanes.has(one, offer.worker) for one in offer.holds)
 
-    def _start(self, offer: Offer, lanes: int, endings: Sequence[Ending], copies: Sequence[Trial]) -> tuple[Trial, ...]:
-        """The copies that take the lanes of these endings, and trials for the other lanes; written as running."""
-        filling = self._supply.take(offer.structure, lanes)
+    def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
+        """Start the copies in the lanes of the trials that they replace, and queued or new trials in other lanes."""
+        filling = self._queue.take(offer.structure, lanes)
         if not filling and not self._lanes and offer.structure is None and offer.lanes:
-            filling = self._supply.last()
+            filling = self._queue.take_quarantined()
+        replaced = [self._pruned(copy.replaced) for copy in copies]
         try:
-            started = self._written((*copies, *filling), offer.worker, endings)
+            started = self._write_start((*(copy.trial for copy in copies), *filling), offer.worker, replaced)
         except Exception:
-            self._supply.give_back(filling)
+            # The worker may ask again: the trials must not be lost. The copies will be made again, with their numbers.
+            self._queue.requeue(filling)
             raise
         self._next_copy += len(copies)
-        self._close(endings)
-        self._recall([trial for trial in started if trial.checkpoints])
+        self._close(replaced)
+        self._restore([trial for trial in started if trial.checkpoints])
         return started
 
-    def _written(self, trials: Sequence[Trial], worker: str, endings: Sequence[Ending]) -> tuple[Trial, ...]:
-        """The trials with their fences, written as running on the worker."""
+    def _write_start(
+        self, trials: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()
+    ) -> tuple[Trial, ...]:
+        """Write the trials as running on the worker; the same trials with their new fences."""
         if not trials:
             return ()
-        fences = self._memory.start(trials, worker, endings)
+        fences = self._study.start(trials, worker, results)
         started = tuple(replace(trial, fence=fences[trial.number]) for trial in trials)
         for trial in started:
             self._lanes.put(Lane(trial, worker, step=trial.parent_step))
         return started
 
+    def _dismiss(self, offer: Offer) -> Directives:
+        """Have a worker save what it trains, once; at its next exchange release its trials and dismiss it."""
+        if offer.holds and offer.worker not in self._saving:
+            self._saving.add(offer.worker)
+            return Directives(save=True)
+        self._release(self._lanes.of(offer.worker))
+        self._leases.dismiss(offer.worker)
+        return Directives(stop=tuple(one.number for one in offer.holds), done=True)
+
+    # ---------------------------------------------------------------------------------------------------------- requeue
+
+    def _release(self, numbers: Collection[int]) -> None:
+        """Requeue trials that their worker does not train any more."""
+        if numbers:
+            self._requeue(numbers, self._study.release(self._lanes.starts(numbers)), alone=False)
+
+    def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, alone: bool) -> None:
+        """Move trials that are written as queued from their lanes to the queue."""
+        known = {one.number: one for one in queued}
+        for number in sorted(numbers):
+            self._requeue_one(self._free(number).trial, known.get(number, QueuedTrial(number)), alone=alone)
+
+    def _requeue_one(self, trial: Trial, known: QueuedTrial, *, alone: bool) -> None:
+        """Queue a trial by the crashes of its workers; `alone`: nothing else can be the cause of the last one.
+
+        A crash takes a whole pack along, so that innocent trials count it too. Hence they are not failed by number:
+        the suspected one is first trained apart, and fails only when a worker crashed that trained nothing else.
+        """
+        trial = replace(trial, fence=0, checkpoints=known.checkpoints)
+        self._crashes[trial.number] = known.crashes
+        if known.crashes >= QUARANTINED_AFTER and alone:
+            self._fail(trial, known.crashes)
+        elif known.crashes >= QUARANTINED_AFTER:
+            self._queue.quarantine(trial)
+        elif known.crashes >= SUSPECTED_AFTER:
+            self._queue.isolate(trial)
+        else:
+            self._queue.requeue([trial])
+
+    def _fail(self, trial: Trial, crashes: int) -> None:
+        """End a queued trial that crashes its workers. Only running trials can end, so it is started on no worker."""
+        [started] = self._write_start([trial], _NO_WORKER)
+        error = f"{crashes} workers died while they trained it, at last alone with it"
+        result = TrialResult(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
+        self._study.end([result])
+        self._close([result])
+
+    # ------------------------------------------------------------------------------------------------------ checkpoints
+
     def _save(self, offer: Offer) -> None:
         """Write the worker's checkpoints, each with what is known of its trial there, after the reports up to it."""
         saved = [
-            one._replace(known=self._known(one.number))
+            one._replace(controller_state=self._state_of(one.number))
             for one in offer.saved
-            if self._lanes.has(Held(one.number, one.fence), offer.worker)
+            if self._lanes.has(TrialStart(one.number, one.fence), offer.worker)
         ]
         if saved:
-            self._memory.record((), (), saved)
+            self._study.record((), (), saved)
         for one in saved:
-            if one.step > _furthest(self._lanes[one.number].trial):
-                self._deaths.pop(one.number, None)
+            if one.step > self._lanes[one.number].trial.checkpoint_step:
+                self._crashes.pop(one.number, None)
 
-    def _known(self, number: int) -> dict[str, Any]:
+    def _state_of(self, number: int) -> dict[str, Any]:
         return {
             "objective": self._lanes[number].objective,
             "monitors": [monitor.state(number) for monitor in self._monitors],
         }
 
-    def _recall(self, trials: Sequence[Trial]) -> None:
-        """Know of trials that go on what was known at their furthest checkpoints."""
+    def _restore(self, trials: Sequence[Trial]) -> None:
+        """Give lanes and policies the state that they had at the trials' furthest checkpoints."""
         for trial in trials:
-            known = max(trial.checkpoints, key=lambda one: one.step).known
+            known = max(trial.checkpoints, key=lambda one: one.step).controller_state
             assert known, "it was written with every checkpoint"
             lane = self._lanes[trial.number]
-            lane.step, lane.objective = _furthest(trial), known["objective"]
+            lane.step, lane.objective = trial.checkpoint_step, known["objective"]
             for monitor, state in zip(self._monitors, known["monitors"], strict=True):
                 if state is not None:
                     monitor.restore(trial.number, trial.group, state)
 
-
-def _furthest(trial: Trial) -> int:
-    """The step of its furthest checkpoint; 0 if it has none."""
-    return max((one.step for one in trial.checkpoints), default=0)
-
-
-def _drawn(space: Space, ended: Sequence[Outcome], queued: Sequence[Trial]) -> list[Outcome]:
-    """What a sampler learns again: copies of a population, which no sampler drew, are left out."""
-    opened = [
-        Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
-        for trial in queued
-    ]
-    return [outcome for outcome in (*ended, *opened) if outcome.number < space.search.trials]
-
-
-def _check_together(monitors: Sequence[Monitor]) -> None:
-    """Raise StudyError for policies that cannot work side by side."""
-    others = [monitor for monitor in monitors if isinstance(monitor, Breeder | RememberingMonitor)]
-    if len(others) > 1 and any(isinstance(monitor, Breeder) for monitor in others):
-        raise StudyError(
-            "search.stopping: population stands alone or with patience; its copies start where others compare"
-        )
+    def _tidy(self) -> None:
+        """Remove the checkpoint files that no trial resumes from."""
+        if self._remove_checkpoints:
+            self._remove_checkpoints(self._study.checkpoint_paths(), self._leases.workers)

@@ -1,4 +1,4 @@
-"""The trials in training, as the controller knows them: whose each is, and what its reports have said so far."""
+"""The running trials, as the controller knows them: which worker has each, and what its reports have said so far."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Collection, KeysView
 from dataclasses import dataclass
 from typing import final
 
-from spaces.records import Architecture, Held, Trial
+from spaces.records import Architecture, Trial, TrialStart
 
 
 @dataclass(slots=True)
 class Lane:
-    """A trial in training."""
+    """A running trial."""
 
     trial: Trial
     """With the fence of its newest start."""
@@ -22,12 +22,12 @@ class Lane:
 
 
 @final
-class Lanes:
+class LaneTable:
     """Lanes by number of their trial, and by worker."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = {}
-        self._crews: dict[str, set[int]] = {}
+        self._by_worker: dict[str, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -36,32 +36,35 @@ class Lanes:
         return self._lanes[number]
 
     def numbers(self) -> KeysView[int]:
-        """The trials in training."""
+        """The running trials."""
         return self._lanes.keys()
 
     def of(self, worker: str) -> frozenset[int]:
         """The trials that a worker has."""
-        return frozenset(self._crews.get(worker, ()))
+        return frozenset(self._by_worker.get(worker, ()))
 
-    def has(self, one: Held, worker: str) -> bool:
-        """Whether the worker has this very start of the trial."""
+    def has(self, one: TrialStart, worker: str) -> bool:
+        """Whether the worker has this very start of the trial.
+
+        The number alone would not do: a worker that was silent may still train a start that others have taken over.
+        """
         lane = self._lanes.get(one.number)
         return lane is not None and lane.worker == worker and lane.trial.fence == one.fence
 
-    def held(self, numbers: Collection[int]) -> list[Held]:
+    def starts(self, numbers: Collection[int]) -> list[TrialStart]:
         """These trials with their fences, in order of number."""
-        return [Held(number, self._lanes[number].trial.fence) for number in sorted(numbers)]
+        return [self._lanes[number].trial.start for number in sorted(numbers)]
 
     def put(self, lane: Lane) -> None:
-        """A trial begins to train."""
+        """Add a trial that starts."""
         self._lanes[lane.trial.number] = lane
-        self._crews.setdefault(lane.worker, set()).add(lane.trial.number)
+        self._by_worker.setdefault(lane.worker, set()).add(lane.trial.number)
 
     def pop(self, number: int) -> Lane:
-        """A trial trains no more; its lane."""
+        """Remove a trial that is not running any more; its lane."""
         lane = self._lanes.pop(number)
-        crew = self._crews[lane.worker]
-        crew.discard(number)
-        if not crew:
-            del self._crews[lane.worker]
+        numbers = self._by_worker[lane.worker]
+        numbers.discard(number)
+        if not numbers:
+            del self._by_worker[lane.worker]
         return lane

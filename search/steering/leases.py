@@ -1,112 +1,118 @@
-"""Who of a study's workers lives: each says so every ten seconds, and has its trials for a minute from when it did.
+"""Which of a study's workers still hold their trials.
 
-A renewal is noted at once and written at the next sweep, together with all others; then the database's clock alone
-says whose time is over. So a renewal never waits for the database, and while that is away nobody loses anything.
+A worker renews its lease every ten seconds; a lease expires a minute after its last renewal. A renewal is noted in
+memory at once and written at the next sweep, together with all others. Then the database's clock alone decides which
+leases have expired: clocks of machines differ, and a controller that was paused must not judge by its own. So a renewal
+never waits for the database, and while the database is away no lease expires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, final
 
-from search.steering.memory import Memory
-from spaces.records import Heard, Offer
+from search.steering.study_store import StudyStore
+from spaces.records import Offer, WorkerStatus
 
 LEASE_SECONDS = 60.0
 SWEEP_SECONDS = 10.0
 
 
 @dataclass(slots=True)
-class _Seen:
-    """A worker, as of its last word."""
+class _Worker:
+    """A worker as it was last seen."""
 
     offer: Offer
-    heard: float
+    last_seen: float
     state: Literal["running", "done"] = "running"
     steps: int = 0
     room: int = 0
+
+    def status(self, now: float) -> WorkerStatus:
+        offer = self.offer
+        return WorkerStatus(
+            worker=offer.worker,
+            host=offer.host,
+            device=offer.device,
+            log=offer.log,
+            state=self.state,
+            steps=self.steps,
+            room=self.room,
+            seconds=now - self.last_seen,
+        )
 
 
 @final
 class Leases:
     """Leases of the workers of one controller; `renew`, `steps` and `room` may be asked by any thread, at any time."""
 
-    def __init__(self, memory: Memory, clock: Callable[[], float]) -> None:
-        self._memory = memory
+    def __init__(self, study: StudyStore, clock: Callable[[], float]) -> None:
+        self._study = study
         self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+        self._workers: dict[str, _Worker] = {}
         self._lost: set[str] = set()
-        self._home: set[str] = set()
-        """Who was sent home, once that is written."""
+        self._dismissed: set[str] = set()
+        """Dismissed workers, once that is written."""
         self._swept = clock()
 
     @property
     def steps(self) -> int:
-        """Training steps of all lanes so far."""
-        return sum(one.steps for one in [*self._seen.values()])
+        """Optimizer steps of all lanes so far."""
+        return sum(one.steps for one in [*self._workers.values()])
 
     @property
     def room(self) -> int:
         """What they would have been with no lane free."""
-        return sum(one.room for one in [*self._seen.values()])
+        return sum(one.room for one in [*self._workers.values()])
+
+    @property
+    def workers(self) -> Collection[str]:
+        """All workers that this controller has seen."""
+        return self._workers.keys()
 
     def admit(self, offer: Offer) -> bool:
-        """Note what a worker says of itself; False if its lease ran out."""
+        """Note a worker's offer; False if its lease has expired."""
         if offer.worker in self._lost:
             return False
-        seen = self._seen.get(offer.worker)
-        if seen is None:
-            seen = self._seen[offer.worker] = _Seen(offer, self._clock())
-            self.write()
-        seen.offer, seen.heard = offer, self._clock()
-        seen.steps, seen.room = seen.steps + offer.steps, seen.room + offer.room
+        worker = self._workers.get(offer.worker)
+        if worker is None:
+            worker = self._workers[offer.worker] = _Worker(offer, self._clock())
+            self.write()  # a lease must be in the database before its worker is given a trial
+        worker.offer, worker.last_seen = offer, self._clock()
+        worker.steps, worker.room = worker.steps + offer.steps, worker.room + offer.room
         return True
 
     def renew(self, worker: str) -> bool:
-        """Note that a worker lives; False if its lease ran out."""
-        seen = self._seen.get(worker)
-        if seen:
-            seen.heard = self._clock()
+        """Note that a worker is alive; False if its lease has expired."""
+        known = self._workers.get(worker)
+        if known:
+            known.last_seen = self._clock()
         return worker not in self._lost
 
     def dismiss(self, worker: str) -> None:
-        """The worker was sent home."""
-        self._seen[worker].state = "done"
+        """The worker was told that it is done."""
+        self._workers[worker].state = "done"
 
     def drop(self, worker: str) -> None:
-        """The worker holds nothing any more, and learns of it when it speaks again."""
+        """End a worker's lease; it is told so at its next call."""
         self._lost.add(worker)
 
     def sweep(self) -> list[str]:
-        """Every ten seconds: write the renewals; the workers whose leases ran out since."""
+        """Every ten seconds: write the renewals; the workers whose leases have expired since."""
         return self.write() if self._clock() >= self._swept + SWEEP_SECONDS else []
 
     def write(self) -> list[str]:
-        """Write who was heard of; the workers whose leases ran out since the last time.
+        """Write when each worker was last seen; the workers whose leases have expired since the last time.
 
-        A controller that was itself away for long cannot tell who was silent: it gives everybody a new lease.
+        A controller that was itself paused cannot tell which workers were silent: it gives every worker a new lease.
         """
         now = self._clock()
         if now > self._swept + LEASE_SECONDS / 2:
-            for seen in self._seen.values():
-                seen.heard = now
-        living = {name: seen for name, seen in self._seen.items() if name not in self._lost | self._home}
-        over = self._memory.leases([_heard(seen, now) for seen in living.values()], LEASE_SECONDS)
+            for worker in self._workers.values():
+                worker.last_seen = now
+        alive = {name: one for name, one in self._workers.items() if name not in self._lost | self._dismissed}
+        expired = self._study.renew_leases([worker.status(now) for worker in alive.values()], LEASE_SECONDS)
         self._swept = self._clock()
-        self._home.update(name for name, seen in living.items() if seen.state == "done")
-        return [name for name, seen in living.items() if name in over and seen.state == "running"]
-
-
-def _heard(seen: _Seen, now: float) -> Heard:
-    offer = seen.offer
-    return Heard(
-        worker=offer.worker,
-        host=offer.host,
-        device=offer.device,
-        log=offer.log,
-        state=seen.state,
-        steps=seen.steps,
-        room=seen.room,
-        seconds=now - seen.heard,
-    )
+        self._dismissed.update(name for name, worker in alive.items() if worker.state == "done")
+        return [name for name, worker in alive.items() if name in expired and worker.state == "running"]

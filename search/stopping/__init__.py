@@ -1,4 +1,4 @@
-"""Stopping policies decide which running trials are not worth going on with."""
+"""Stopping policies decide which running trials are not worth training further."""
 
 from __future__ import annotations
 
@@ -6,15 +6,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spaces.errors import StudyError
 from spaces.records import Report, Trial
-from spaces.settings import Objective
+from spaces.settings import History, Objective
 
 if TYPE_CHECKING:
     from spaces.space import Space
 
 
+class Copy(NamedTuple):
+    """A new trial that takes over the state of a running one, in the lane of another."""
+
+    replaced: int
+    """Number of the trial whose lane it takes; that one is pruned."""
+    trial: Trial
+
+
 class Monitor(ABC):
     """A stopping policy at work on one study."""
+
+    compares: str | None = None
+    """The metric of which it compares a trial with trials that ended; after a restart it gets their reports. None: it
+    looks at running trials alone."""
+    makes_copies: bool = False
+    """Whether `copies` may give any."""
 
     @abstractmethod
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
@@ -29,42 +44,31 @@ class Monitor(ABC):
 
     @abstractmethod
     def state(self, number: int) -> Any:
-        """What is kept about a running trial alone, as JSON values; None if nothing is."""
+        """What is kept about a running trial alone, as JSON values for its checkpoint; None if nothing is."""
 
     @abstractmethod
     def restore(self, number: int, group: int, state: Any) -> None:
-        """A trial goes on where `state` was taken."""
+        """A trial resumes from the checkpoint that `state` was written with."""
 
+    def recall_reports(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
+        """After a restart, where `compares`: learn again from the stored reports of trials that ended."""
+        self.observe(reports, groups)
+        for number in groups:
+            self.forget(number)
 
-class Selection(NamedTuple):
-    """Trials of one pack that are to make room, and those that may be copied; both are running."""
+    def recall_copied(self, copied: Mapping[int, int]) -> None:  # noqa: B027 - most policies make none
+        """After a restart, where `makes_copies`: the trials that were copied -> the last step at which they were."""
 
-    losers: Sequence[int] = ()
-    parents: Sequence[int] = ()
-    """Empty only if there are no losers."""
+    def copies(
+        self, space: Space, pack: Mapping[int, tuple[Trial, int]], reported: Collection[int], first: int
+    ) -> Sequence[Copy]:
+        """Copies to start now, numbered from `first`; asked after `observe`.
 
-
-class Breeder(Monitor):
-    """A policy that ends trials to start changed copies of better ones in their place."""
-
-    @abstractmethod
-    def recall(self, copied: Mapping[int, int]) -> None:
-        """After a restart: the trials that were copied -> the last step at which they were.
-
-        They train again up to there, and are not replaced before.
+        `pack`: number -> trial and step of all running trials of one worker. `reported`: those of them that reported
+        just now; only these can be copied, so that a copy starts at a step that is on record. If nothing came of an
+        answer, as when the database failed, the same question gets the same answer.
         """
-
-    @abstractmethod
-    def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
-        """Who is replaced now; asked after `observe`, and asked again with the same answer if nothing came of it.
-
-        `running` is all of one worker's pack; `standing` are those of it whose last report is also where they are:
-        only these can be copied, so that a copy starts at a step that is on record.
-        """
-
-    @abstractmethod
-    def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
-        """The new trial of this number: it goes on from one of these trials at the step that stands with it."""
+        return ()
 
 
 class Stopping(ABC):
@@ -73,3 +77,14 @@ class Stopping(ABC):
     @abstractmethod
     def begin(self, objective: Objective) -> Monitor:
         """Start on a study with this objective."""
+
+
+def check_together(monitors: Sequence[Monitor], history: History) -> None:
+    """Raise StudyError for policies that cannot work side by side, or not with so little history."""
+    lasting = [monitor for monitor in monitors if monitor.compares or monitor.makes_copies]
+    if len(lasting) > 1 and any(monitor.makes_copies for monitor in lasting):
+        raise StudyError(
+            "search.stopping: population stands alone or with patience; its copies start where others compare"
+        )
+    if history == "last" and any(monitor.compares for monitor in monitors):
+        raise StudyError("search.history: 'last' forgets what stopping policies compare with; use thin or full")

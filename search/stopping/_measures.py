@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from search.stopping import Monitor
 from spaces.errors import PluginError
 from spaces.plugins.fields import option
 from spaces.plugins.rules import Rule
@@ -57,8 +55,7 @@ class Measure:
     @classmethod
     def of(cls, metric: str, direction: str, objective: Objective) -> Measure:
         """The measure that the fields of a policy mean in a study with this objective."""
-        better = objective.direction if direction == OBJECTIVE else direction
-        sign = 1.0 if better == "minimize" else -1.0
+        sign = objective.sign if direction == OBJECTIVE else 1.0 if direction == "minimize" else -1.0
         name, _, rest = (str(objective) if metric == OBJECTIVE else metric).partition("/")
         variant, _, condition = rest.partition("/")
         return cls(name=name, variant=variant or None, condition=condition, sign=sign)
@@ -77,18 +74,3 @@ class Measure:
     def loss(self, report: Report) -> float | None:
         """The lowest matching loss; None if the report has none."""
         return min((loss for _, loss in self.losses(report)), default=None)
-
-
-class RememberingMonitor(Monitor):
-    """A policy that compares a trial with trials that ended."""
-
-    @property
-    @abstractmethod
-    def measure(self) -> Measure:
-        """What it looks at; reports without it say nothing to it."""
-
-    def recall(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
-        """After a restart: learn again from the stored reports of trials that ended."""
-        self.observe(reports, groups)
-        for number in groups:
-            self.forget(number)

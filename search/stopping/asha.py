@@ -10,7 +10,7 @@ from math import inf, isfinite
 from typing import Any, final
 
 from search.stopping import Monitor, Stopping
-from search.stopping._measures import Measure, RememberingMonitor, direction, metric
+from search.stopping._measures import Measure, direction, metric
 from spaces.plugins.fields import knob, size
 from spaces.records import Report
 from spaces.settings import Objective
@@ -22,7 +22,7 @@ class SuccessiveHalving(Stopping):
     """At steps r, r eta, r eta^2, ... only trials within the best 1/eta of the results seen there so far go on.
 
     A trial's result at a rung is its best loss up to its first report at or after the rung's step. It survives if
-    fewer than max(1, floor(m / eta)) of the m results there, its own included, are better. Nobody waits for anybody.
+    fewer than max(1, floor(m / eta)) of the m results there, its own included, are better. No trial waits for another.
     Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020 (stopping variant).
     """
 
@@ -39,28 +39,24 @@ class SuccessiveHalving(Stopping):
 
 
 @dataclass(slots=True)
-class _Climber:
+class _Curve:
     best: float = inf
     rung: int = 0
-    """The next rung to be judged at."""
+    """The next rung to be compared at."""
 
 
 @final
-class HalvingMonitor(RememberingMonitor):
-    """Successive halving at work. Kept: one number per trial and rung reached, and the place of running trials."""
+class HalvingMonitor(Monitor):
+    """Successive halving at work. Kept: one number per trial and rung, and the best so far of running trials."""
 
     def __init__(self, measure: Measure, min_steps: int, eta: float) -> None:
         self._measure = measure
+        self.compares = measure.name
         self._min_steps = min_steps
         self._eta = eta
         self._rungs: defaultdict[int, list[float]] = defaultdict(list)
         self._entered: defaultdict[int, set[int]] = defaultdict(set)
-        self._climbers: dict[int, _Climber] = {}
-
-    @property
-    def measure(self) -> Measure:
-        """What it looks at."""
-        return self._measure
+        self._curves: dict[int, _Curve] = {}
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """Those of the reported trials that fall behind at a rung."""
@@ -70,31 +66,31 @@ class HalvingMonitor(RememberingMonitor):
         loss = self._measure.loss(report)
         if loss is None:
             return True
-        climber = self._climbers.setdefault(report.number, _Climber())
-        climber.best = min(climber.best, loss)
-        while report.step >= self._min_steps * self._eta**climber.rung:
-            if not self._passes(climber.rung, report.number, climber.best):
+        curve = self._curves.setdefault(report.number, _Curve())
+        curve.best = min(curve.best, loss)
+        while report.step >= self._min_steps * self._eta**curve.rung:
+            if not self._passes(curve.rung, report.number, curve.best):
                 return False
-            climber.rung += 1
+            curve.rung += 1
         return True
 
     def _passes(self, level: int, number: int, loss: float) -> bool:
         rung = self._rungs[level]
-        if number not in self._entered[level]:  # a trial that was queued again comes by a second time
+        if number not in self._entered[level]:  # a requeued trial reaches the rung a second time, and counts once
             insort(rung, loss)
             self._entered[level].add(number)
         return bisect_left(rung, loss) < max(1, int(len(rung) / self._eta))
 
     def forget(self, number: int) -> None:
         """The trial does not run any more; its results stay."""
-        self._climbers.pop(number, None)
+        self._curves.pop(number, None)
 
     def state(self, number: int) -> Any:
         """The best so far, None before the first one, and the next rung."""
-        kept = self._climbers.get(number)
+        kept = self._curves.get(number)
         return [kept.best if isfinite(kept.best) else None, kept.rung] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """As it was."""
+        """Its best so far and its next rung."""
         best, rung = state
-        self._climbers[number] = _Climber(inf if best is None else best, rung)
+        self._curves[number] = _Curve(inf if best is None else best, rung)

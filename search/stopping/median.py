@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, final
 
 from search.stopping import Monitor, Stopping
-from search.stopping._measures import Measure, RememberingMonitor, direction, metric
+from search.stopping._measures import Measure, direction, metric
 from spaces.plugins.fields import size
 from spaces.records import Report
 from spaces.settings import Objective
@@ -48,27 +48,23 @@ class _Curve:
 
 
 @final
-class MedianMonitor(RememberingMonitor):
+class MedianMonitor(Monitor):
     """The median rule at work. Kept: up to 1,000 averages per step, and the curve of each running trial so far."""
 
     def __init__(self, measure: Measure, trials: int, steps: int) -> None:
         self._measure = measure
+        self.compares = measure.name
         self._trials = trials
         self._steps = steps
         self._curves: defaultdict[int, _Curve] = defaultdict(_Curve)
         self._averages: defaultdict[int, dict[int, float]] = defaultdict(dict[int, float])
         """Step -> trial -> its average there, the newest last; a trial that started again counts once."""
 
-    @property
-    def measure(self) -> Measure:
-        """What it looks at."""
-        return self._measure
-
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Those of the reported trials that are worse than the median; reports of one call are judged together."""
-        judged = [(report.number, report.step, self._learn(report)) for report in reports]
-        medians = {step: self._median(step) for _, step, _ in judged}
-        return {number for number, step, best in judged if best is not None and best > medians[step]}
+        """Those of the reported trials that are worse than the median; reports of one call are compared together."""
+        learned = [(report.number, report.step, self._learn(report)) for report in reports]
+        medians = {step: self._median(step) for _, step, _ in learned}
+        return {number for number, step, best in learned if best is not None and best > medians[step]}
 
     def _learn(self, report: Report) -> float | None:
         """The trial's best loss so far; None if this report has no loss."""
@@ -103,6 +99,6 @@ class MedianMonitor(RememberingMonitor):
         return [kept.best, kept.total, kept.count] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """As it was."""
+        """Its losses so far."""
         best, total, count = state
         self._curves[number] = _Curve(best, total, count)

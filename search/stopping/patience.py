@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from search.stopping import Monitor, Stopping
 from search.stopping._measures import Measure, direction, metric
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Report
 from spaces.settings import Objective
@@ -22,6 +23,8 @@ class Patience(Stopping):
     A trial improves when the metric gets better than that trial's own best in any variant; its first report counts as
     an improvement. Source: paper 003, section 5.4.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"steps": 10},)
 
     metric: str = metric()
     steps: int = size()
@@ -88,7 +91,7 @@ class PatienceMonitor(Monitor):
         return [kept.best, kept.improved, kept.waited] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """As it was."""
+        """Its best so far, and how long it has waited."""
         best, improved, waited = state
         self._members[number] = _Member(group, dict(best), improved, waited)
         self._groups[group].add(number)

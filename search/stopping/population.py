@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
-from search.stopping import Breeder, Monitor, Selection, Stopping
+from search.stopping import Copy, Monitor, Stopping
 from search.stopping._exploration import Exploration
 from search.stopping._measures import Measure, direction, metric
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob, size
 from spaces.records import Report, Trial
 from spaces.settings import Objective
@@ -22,22 +23,22 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Population(Stopping):
-    """Population-based training: bad trials go on from the state of good ones, with knobs a little off theirs.
+    """Population-based training: bad trials continue from the state of good ones, with knobs a little off theirs.
 
     The trials that train together in a pack are a population. When a trial reports at or after a multiple of `every`
     of its steps, it is compared with the newest losses of all of them. Exploit: one of the worst `quantile` is ended as
     pruned, and in its lane a new trial takes over parameters, moments, averages and step counter of one of the best
-    `quantile`, picked at random. Explore: each draw of that trial moves (`move`) or is drawn anew (`resample`).
+    `quantile`, picked at random. Explore: each draw of that trial moves (`move`) or is drawn again (`resample`).
 
     A trial never changes: the copy is a trial of its own, with a number, a seed, draws and reports of its own, a
     `parent` and a `parent_step`. Trained alone, its ancestors first, it gives the same numbers, and so it does after a
     crash, which costs a copy what it costs any trial: training from step 0. Only a trial that stands at its report is
     copied; where lanes are out of step, one that is to be replaced trains on until a good one reports.
 
-    `search.trials` is the number of trials that start anew, as `num_samples` is with Ray Tune; where they do not fit in
-    one pack, they are several populations. Copies
-    are numbered from there on, and each takes the place of one that ended, so that as many as started anew reach their
-    last step or diverge. Samplers do not learn from copies, whose objective is not owed to their draws alone.
+    `search.trials` is the number of trials that start from step 0, as `num_samples` is with Ray Tune; where they do not
+    fit in one pack, they are several populations. Copies are numbered from there on, and each takes the lane of one
+    that ended, so that as many as started from step 0 reach their last step or diverge. Samplers do not learn from
+    copies, whose objective is not owed to their draws alone.
 
     Source: Jaderberg et al., "Population Based Training of Neural Networks", 2017 (truncation selection, 4.1.1). There
     values are perturbed by factors of 0.8 and 1.2. A factor suits a learning rate, but of `1 - 10 ** uniform(-8, -1)`
@@ -45,15 +46,17 @@ class Population(Stopping):
     scale that the space draws in: 0.1 are these factors in the middle of uniform(0, b), and 0.79 and 1.26 on a decade.
     """
 
+    EXAMPLES: ClassVar[Examples] = ({"every": 10},)
+
     metric: str = metric()
     every: int = size()
-    """Steps between two judgements of a trial."""
+    """Steps between two comparisons of a trial."""
     quantile: float = knob(0.25, low=0, high=0.5, open_low=True)
     """Share of the population that is replaced, and that is copied; at least one trial, at most half of them."""
     move: float = knob(0.1, low=0, high=1)
     """How far a draw moves, up or down, as a share of its range; it is reflected at the ends."""
     resample: float = knob(0.25, low=0, high=1)
-    """Probability that a draw is drawn anew instead."""
+    """Probability that a draw is drawn again instead."""
     direction: str = direction()
 
     @property
@@ -62,7 +65,7 @@ class Population(Stopping):
         return False
 
     def begin(self, objective: Objective) -> Monitor:
-        """Start with nobody known."""
+        """Start with no trial known."""
         measure = Measure.of(self.metric, self.direction, objective)
         return PopulationMonitor(
             measure, self.every, self.quantile, Exploration(move=self.move, resample=self.resample)
@@ -74,13 +77,23 @@ class _Member:
     loss: float
     round: int
     """The newest multiple of `every` reached, in units of it."""
-    judged: int
-    """The last one it was judged at."""
+    compared: int
+    """The last one at which it was compared."""
+
+
+class Selection(NamedTuple):
+    """Trials of one pack that are to be replaced, and those that may be copied; both are running."""
+
+    losers: Sequence[int] = ()
+    parents: Sequence[int] = ()
+    """Empty only if there are no losers."""
 
 
 @final
-class PopulationMonitor(Breeder):
-    """Population-based training at work. Kept: the newest loss of each running trial, and when it was judged."""
+class PopulationMonitor(Monitor):
+    """Population-based training at work. Kept: the newest loss of each running trial, and when it was compared."""
+
+    makes_copies = True
 
     def __init__(self, measure: Measure, every: int, quantile: float, exploration: Exploration) -> None:
         self._measure = measure
@@ -89,33 +102,47 @@ class PopulationMonitor(Breeder):
         self._exploration = exploration
         self._members: dict[int, _Member] = {}
         self._copied: dict[int, int] = {}
-        """Trial -> the last step at which it was copied, which it is to reach again if it starts again."""
+        """Trial -> the last step at which it was copied. If it starts again, it is not replaced before that step: its
+        copies need the states up to there."""
 
-    def recall(self, copied: Mapping[int, int]) -> None:
-        """After a restart: who was copied, and when."""
+    def recall_copied(self, copied: Mapping[int, int]) -> None:
+        """After a restart: which trials were copied, and when."""
         self._copied = {**copied}
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Nobody is stopped here: a trial goes only when another takes its place."""
+        """No trial is stopped here: one ends only when a copy takes its lane."""
         for report in reports:
             loss = self._measure.loss(report)
             if loss is not None:
-                # A copy starts at a judgement, which is its parent's; who starts again was judged where it was copied.
+                # A copy starts where its parent was compared; a trial that starts again was compared where it was
+                # copied. Either counts as compared up to there.
                 before = max(report.step - 1, self._copied.get(report.number, 0)) // self._every
                 member = self._members.setdefault(report.number, _Member(loss, 0, before))
                 member.loss, member.round = loss, report.step // self._every
         return set()
 
     def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
-        """The worst of the pack that are to be judged, and the best of it among those that stand at their report."""
+        """The worst of the pack that are due for a comparison, and the best of it among those that reported now.
+
+        `running` is all of one worker's pack, `standing` those of it whose last report is also where they are. A trial
+        that is due stays so until a copy takes its lane.
+        """
         known = self._members
         ranked = sorted((number for number in running if number in known), key=lambda number: known[number].loss)
         count = min(ceil(self._quantile * len(ranked)), len(ranked) // 2)
         parents = [number for number in ranked[:count] if number in standing]
-        losers = [number for number in ranked[len(ranked) - count :] if known[number].round > known[number].judged]
+        losers = [number for number in ranked[len(ranked) - count :] if known[number].round > known[number].compared]
         for number in ranked[: len(ranked) - count]:
-            known[number].judged = max(known[number].judged, known[number].round)
+            known[number].compared = max(known[number].compared, known[number].round)
         return Selection(losers, parents) if losers and parents else Selection()
+
+    def copies(
+        self, space: Space, pack: Mapping[int, tuple[Trial, int]], reported: Collection[int], first: int
+    ) -> Sequence[Copy]:
+        """A copy for each loser of the pack."""
+        losers, parents = self.select(reported, pack)
+        candidates = [pack[number] for number in parents]
+        return [Copy(replaced, self.child(space, number, candidates)) for number, replaced in enumerate(losers, first)]
 
     def child(self, space: Space, number: int, parents: Sequence[tuple[Trial, int]]) -> Trial:
         """A changed copy of one of `parents`: always the same one for the search's seed, `number` and `parents`."""
@@ -129,10 +156,10 @@ class PopulationMonitor(Breeder):
         self._members.pop(number, None)
 
     def state(self, number: int) -> Any:
-        """The newest loss, how far it is, and when it was judged."""
+        """The newest loss, its round, and when it was compared."""
         kept = self._members.get(number)
-        return [kept.loss, kept.round, kept.judged] if kept else None
+        return [kept.loss, kept.round, kept.compared] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """As it was."""
+        """Its newest loss, and when it was compared."""
         self._members[number] = _Member(*state)

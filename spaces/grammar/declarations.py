@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spaces.grammar.distributions import bounds_text
-from spaces.grammar.terms import Block, Draw, DrawKind, LanguageError, Level, Term
+from spaces.grammar.distributions import describe_bounds
+from spaces.grammar.formulas import Block, Draw, DrawKind, Formula, LanguageError, Level
 from spaces.messages import unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LeafDescription:
     """One line of a space's description: a leaf as the file writes it."""
 
     path: str
@@ -30,10 +30,10 @@ class Declarations:
     def __init__(self, blocks: Mapping[str, Block]) -> None:
         self.blocks = blocks
         """Every named value of the file and the block that it stands in."""
-        self.values: dict[str, Term] = {}
+        self.values: dict[str, Formula] = {}
         """The named values read so far, in the order of their evaluation."""
         self.draws: list[Draw] = []
-        self.rows: list[Row] = []
+        self.rows: list[LeafDescription] = []
         self.drawn_sizes: dict[str, Level] = {}
         """Path -> level of every size that is drawn and may be padded."""
         self._in_leaf: Counter[str] = Counter()
@@ -43,14 +43,14 @@ class Declarations:
         if site.block is None:
             raise LanguageError(f"{kind} draws a random value, but this must be a constant")
         self._in_leaf[site.path] += 1
-        place = self._in_leaf[site.path]
+        count = self._in_leaf[site.path]
         draw = Draw(
-            name=site.path if place == 1 else f"{site.path}#{place}",
+            name=site.path if count == 1 else f"{site.path}#{count}",
             kind=kind,
             scope=site.block,
             choices=len(arguments) if kind == "choice" else None,
             condition=site.condition,
-            bounds=bounds_text(kind, arguments),
+            bounds=describe_bounds(kind, arguments),
         )
         self.draws.append(draw)
         return draw
@@ -58,7 +58,9 @@ class Declarations:
     def describe(self, site: Site, text: str, level: Level, first: int) -> None:
         """Add the row of a leaf whose draws are those registered from position `first` on."""
         bounds = "; ".join(draw.bounds for draw in self.draws[first:])
-        self.rows.append(Row(path=site.path, text=text, level=level, condition=site.condition, bounds=bounds))
+        self.rows.append(
+            LeafDescription(path=site.path, text=text, level=level, condition=site.condition, bounds=bounds)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +86,8 @@ class Site:
         """Register a draw that stands here."""
         return self.declarations.draw(self, kind, arguments)
 
-    def value(self, name: str) -> Term:
-        """The term that reads the named value; raises LanguageError if there is none or it may not be used here."""
+    def value(self, name: str) -> Formula:
+        """The formula that reads the named value; raises LanguageError if there is none or it may not be used here."""
         blocks = self.declarations.blocks
         if name not in blocks:
             raise LanguageError(unknown("named value", f"${name}", (f"${known}" for known in blocks)))
@@ -98,4 +100,4 @@ class Site:
             return declared
         # A value of the block `trial` is computed with the trial, even if only the group's draws are in it.
         level = Level.TRIAL if blocks[name] == "trial" else declared.level
-        return Term(evaluate=lambda scope: scope.values[name], level=level)
+        return Formula(evaluate=lambda scope: scope.values[name], level=level)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from spaces.grammar.terms import Draw, DrawKind, LanguageError, Level, Scope, Term, constant_value
+from spaces.grammar.formulas import Draw, DrawKind, Formula, LanguageError, Level, Scope, evaluate_constant
 from spaces.messages import number
 
 KINDS: tuple[DrawKind, ...] = get_args(DrawKind)
@@ -73,15 +73,15 @@ RANGES: Mapping[DrawKind, Range] = {
 }
 
 
-def bounds_text(kind: DrawKind, arguments: Sequence[str]) -> str:
+def describe_bounds(kind: DrawKind, arguments: Sequence[str]) -> str:
     """The bounds or the options for a person: `[0, 4)`, `[1, 8]`, `softmax | ssa`."""
     if kind == "choice":
         return " | ".join(arguments)
     return f"[{', '.join(arguments)}{']' if RANGES[kind].integer else ')'}"
 
 
-def ranged(draw: Draw, bounds: Sequence[Term]) -> Term:
-    """The term of a draw between two bounds, which are terms themselves.
+def draw_between(draw: Draw, bounds: Sequence[Formula]) -> Formula:
+    """The formula of a draw between two bounds, which are formulas themselves.
 
     Raises LanguageError for impossible constant bounds. Bounds that depend on draws are checked at each trial, and may
     then be equal.
@@ -89,13 +89,13 @@ def ranged(draw: Draw, bounds: Sequence[Term]) -> Term:
     kind = RANGES[draw.kind]
     level = max(_level(draw), *(bound.level for bound in bounds))
     if all(bound.level is Level.CONSTANT for bound in bounds):
-        low, high = (float(constant_value(bound)) for bound in bounds)
+        low, high = (float(evaluate_constant(bound)) for bound in bounds)
         kind.check(draw.kind, low, high)
         if low == high:
             raise LanguageError(
                 f"{draw.kind}({number(low)}, {number(high)}) leaves nothing to draw, write {number(low)}"
             )
-        return Term(evaluate=lambda scope: kind.value(low, high, scope.ask(draw)), level=level)
+        return Formula(evaluate=lambda scope: kind.value(low, high, scope.ask(draw)), level=level)
     first, second = (bound.evaluate for bound in bounds)
 
     def evaluate(scope: Scope) -> float:
@@ -103,15 +103,15 @@ def ranged(draw: Draw, bounds: Sequence[Term]) -> Term:
         kind.check(draw.kind, low, high)
         return kind.value(low, high, scope.ask(draw))
 
-    return Term(evaluate=evaluate, level=level)
+    return Formula(evaluate=evaluate, level=level)
 
 
-def chosen(draw: Draw, options: Sequence[Term]) -> Term:
-    """The term of one option out of several; what it adds to the structure then depends on the draw."""
+def choose_option(draw: Draw, options: Sequence[Formula]) -> Formula:
+    """The formula of one option out of several; what it adds to the structure then depends on the draw."""
     evaluates = [option.evaluate for option in options]
     count = len(evaluates)
     level = max(_level(draw), *(option.level for option in options))
-    return Term(evaluate=lambda scope: evaluates[int(scope.ask(draw) * count)](scope), level=level, structure=level)
+    return Formula(evaluate=lambda scope: evaluates[int(scope.ask(draw) * count)](scope), level=level, structure=level)
 
 
 def _level(draw: Draw) -> Level:

@@ -20,8 +20,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 from spaces.grammar.declarations import Site
-from spaces.grammar.distributions import KINDS, chosen, ranged
-from spaces.grammar.terms import DrawKind, LanguageError, Scope, Term, constant, folded
+from spaces.grammar.distributions import KINDS, choose_option, draw_between
+from spaces.grammar.formulas import DrawKind, Formula, LanguageError, Scope, constant, fold_constant
 from spaces.messages import shortened, unknown
 
 LONGEST = 500
@@ -58,13 +58,13 @@ _EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"min": min, "max"
 _CALLS = (*_FUNCTIONS, *_EXTREMES, *KINDS)
 
 
-def compiled(text: str, site: Site) -> Term:
-    """The term of an expression that stands at `site`; its draws are registered there, outer before inner.
+def compile_expression(text: str, site: Site) -> Formula:
+    """The formula of an expression that stands at `site`; its draws are registered there, outer before inner.
 
     Raises LanguageError for anything that is not in the language, for impossible constant ranges and constant results.
     """
     try:
-        return _Walker(" ".join(text.split()), site).term
+        return _Walker(" ".join(text.split()), site).formula
     except (ArithmeticError, ValueError) as error:
         raise LanguageError(reason(error)) from error
 
@@ -80,7 +80,7 @@ def reason(error: Exception) -> str:
     return "the result is not a real number"
 
 
-def finite(value: float) -> float:
+def check_finite(value: float) -> float:
     """`value` as a float; raises OverflowError unless it is finite."""
     number = float(value)
     if not math.isfinite(number):
@@ -88,7 +88,7 @@ def finite(value: float) -> float:
     return number
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse(text: str) -> ast.expr:
     if len(text) > LONGEST:
         raise LanguageError(f"an expression may have {LONGEST} characters, but this one has {len(text)}")
     foreign = _FOREIGN.search(text)
@@ -103,25 +103,25 @@ def _parsed(text: str) -> ast.expr:
 
 
 class _Walker:
-    """Turns one parsed expression into a term."""
+    """Turns one parsed expression into a formula."""
 
     def __init__(self, text: str, site: Site) -> None:
         self._text = text
-        self.term = self._walk(_parsed(text), site, 0)
+        self.formula = self._walk(_parse(text), site, 0)
 
-    def _walk(self, node: ast.expr, site: Site, depth: int) -> Term:
+    def _walk(self, node: ast.expr, site: Site, depth: int) -> Formula:
         if depth > DEEPEST:
             raise LanguageError(f"an expression may be nested {DEEPEST} deep")
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-                return constant(finite(value))
+                return constant(check_finite(value))
             case ast.Name(id=name):
-                return _named(name, site)
+                return _read_name(name, site)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return _applied(operator.neg, self._walk(operand, site, depth + 1))
+                return _apply(operator.neg, self._walk(operand, site, depth + 1))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
                 first, second = self._walk(left, site, depth + 1), self._walk(right, site, depth + 1)
-                return _combined(_OPERATORS[type(op)], first, second)
+                return _combine(_OPERATORS[type(op)], first, second)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(name, arguments, site, depth + 1)
             case _:
@@ -131,41 +131,43 @@ class _Walker:
         segment = ast.get_source_segment(self._text.replace("$", _REFERENCE), node) or self._text
         return shortened(segment.replace(_REFERENCE, "$"))
 
-    def _call(self, name: str, arguments: list[ast.expr], site: Site, depth: int) -> Term:
+    def _call(self, name: str, arguments: list[ast.expr], site: Site, depth: int) -> Formula:
         if name in _FUNCTIONS:
-            _count(name, arguments, 1)
-            return _applied(_FUNCTIONS[name], self._walk(arguments[0], site, depth))
+            _check_count(name, arguments, 1)
+            return _apply(_FUNCTIONS[name], self._walk(arguments[0], site, depth))
         if name in _EXTREMES:
-            _at_least_two(name, arguments)
-            return _reduced(_EXTREMES[name], [self._walk(argument, site, depth) for argument in arguments])
+            _check_two(name, arguments)
+            return _reduce(_EXTREMES[name], [self._walk(argument, site, depth) for argument in arguments])
         for kind in KINDS:
             if name == kind:
                 return self._draw(kind, arguments, site, depth)
         raise LanguageError(unknown("function", name.replace(_REFERENCE, "$"), _CALLS))
 
-    def _draw(self, kind: DrawKind, arguments: list[ast.expr], site: Site, depth: int) -> Term:
+    def _draw(self, kind: DrawKind, arguments: list[ast.expr], site: Site, depth: int) -> Formula:
         texts = [self._source(argument) for argument in arguments]
         if kind == "choice":
-            _at_least_two(kind, arguments)
+            _check_two(kind, arguments)
             draw = site.draw(kind, texts)
             sites = [site.within(draw, text) for text in texts]
-            return chosen(draw, [self._walk(node, here, depth) for node, here in zip(arguments, sites, strict=True)])
-        _count(kind, arguments, 2)
+            return choose_option(
+                draw, [self._walk(node, here, depth) for node, here in zip(arguments, sites, strict=True)]
+            )
+        _check_count(kind, arguments, 2)
         draw = site.draw(kind, texts)
-        return ranged(draw, [self._walk(argument, site, depth) for argument in arguments])
+        return draw_between(draw, [self._walk(argument, site, depth) for argument in arguments])
 
 
-def _count(name: str, arguments: Sequence[object], expected: int) -> None:
+def _check_count(name: str, arguments: Sequence[object], expected: int) -> None:
     if len(arguments) != expected:
         raise LanguageError(f"{name} takes {expected} argument{'s' * (expected > 1)}, but got {len(arguments)}")
 
 
-def _at_least_two(name: str, arguments: Sequence[object]) -> None:
+def _check_two(name: str, arguments: Sequence[object]) -> None:
     if len(arguments) < 2:
         raise LanguageError(f"{name} takes at least 2 arguments, but got {len(arguments)}")
 
 
-def _named(name: str, site: Site) -> Term:
+def _read_name(name: str, site: Site) -> Formula:
     if name.startswith(_REFERENCE):
         return site.value(name.removeprefix(_REFERENCE))
     if name in _CONSTANTS:
@@ -176,21 +178,23 @@ def _named(name: str, site: Site) -> Term:
     raise LanguageError(f"{shown!r} is no number; a named value is written $name, and a function needs its parentheses")
 
 
-def _applied(function: Callable[[float], float], operand: Term) -> Term:
+def _apply(function: Callable[[float], float], operand: Formula) -> Formula:
     inner = operand.evaluate
-    return folded(Term(evaluate=lambda scope: finite(function(inner(scope))), level=operand.level))
+    return fold_constant(Formula(evaluate=lambda scope: check_finite(function(inner(scope))), level=operand.level))
 
 
-def _combined(operate: Callable[[float, float], float], left: Term, right: Term) -> Term:
+def _combine(operate: Callable[[float, float], float], left: Formula, right: Formula) -> Formula:
     first, second = left.evaluate, right.evaluate
     level = max(left.level, right.level)
-    return folded(Term(evaluate=lambda scope: finite(operate(first(scope), second(scope))), level=level))
+    return fold_constant(
+        Formula(evaluate=lambda scope: check_finite(operate(first(scope), second(scope))), level=level)
+    )
 
 
-def _reduced(extreme: Callable[[Sequence[float]], float], operands: Sequence[Term]) -> Term:
+def _reduce(extreme: Callable[[Sequence[float]], float], operands: Sequence[Formula]) -> Formula:
     inner = [operand.evaluate for operand in operands]
 
     def evaluate(scope: Scope) -> float:
         return extreme([part(scope) for part in inner])
 
-    return folded(Term(evaluate=evaluate, level=max(operand.level for operand in operands)))
+    return fold_constant(Formula(evaluate=evaluate, level=max(operand.level for operand in operands)))

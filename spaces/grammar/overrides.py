@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.grammar.source import SETTING, composed, mark_place
+from spaces.grammar.nodes import SETTING, compose, location_of
 from spaces.messages import shortened
 
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
@@ -24,7 +24,7 @@ _PATH = re.compile(r"\w+(\.\w+)*", re.ASCII)
 _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
 
-def overridden(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
+def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
     """A copy of the tree with the value at each dotted path replaced or added; `root` is left as it is.
 
     Raises SpaceError that names the override for broken YAML and for a path through something that is not a section.
@@ -33,24 +33,24 @@ def overridden(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
         name = SETTING + shortened(f"{path}={value}")
         if not _PATH.fullmatch(path):
             raise SpaceError(f"{name}: a path is names joined by dots, as in training.steps")
-        root = _Setting(name, composed(value, name)).put(root, (), tuple(path.split(".")))
+        root = _Setting(name, compose(value, name)).put(root, (), tuple(path.split(".")))
     return root
 
 
-def replaced(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
-    """A copy of the tree with this node at a dotted path; raises SpaceError as `overridden` does."""
+def replace_at(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
+    """A copy of the tree with this node at a dotted path; raises SpaceError as `override` does."""
     if not _PATH.fullmatch(path):
-        raise SpaceError(f"{mark_place(value.start_mark)}: {shortened(path)}: a path is names joined by dots")
-    return _Setting(mark_place(value.start_mark), value).put(root, (), tuple(path.split(".")))
+        raise SpaceError(f"{location_of(value.start_mark)}: {shortened(path)}: a path is names joined by dots")
+    return _Setting(location_of(value.start_mark), value).put(root, (), tuple(path.split(".")))
 
 
-def written(root: yaml.Node) -> str:
+def to_yaml(root: yaml.Node) -> str:
     """The tree as YAML text, each scalar as it was written."""
     return yaml.serialize(root, Dumper=yaml.BaseDumper, width=120, allow_unicode=True)
 
 
 class _Setting:
-    """One override on its way to its place."""
+    """One override: a value, and what errors call it."""
 
     def __init__(self, name: str, value: yaml.Node) -> None:
         self._name = name
@@ -64,7 +64,7 @@ class _Setting:
             return self._entry(node, at, steps)
         if isinstance(node, yaml.ScalarNode) and node.value:
             node = self._mapping([(self._word("name"), node)])
-        nested = _nested(node)
+        nested = _match_nested(node)
         if nested is None:
             return self._entry(node, at, steps)
         name, fields = nested
@@ -78,7 +78,7 @@ class _Setting:
             raise SpaceError(f"{self._name}: {'.'.join(at) or 'the space'} is no section, set it as a whole")
         key, rest = steps[0], steps[1:]
         if at[:1] == ("transfer",) and at[-1] in _OF_PATHS:
-            key, rest = _longest(steps, {word.value for word, _ in node.value})
+            key, rest = _split_longest(steps, {word.value for word, _ in node.value})
         entries = list(node.value)
         for position, (word, value) in enumerate(entries):
             if word.value == key:
@@ -99,7 +99,7 @@ class _Setting:
         return yaml.ScalarNode(tag=_STR, value=text, start_mark=self._value.start_mark)
 
 
-def _longest(steps: tuple[str, ...], keys: Collection[str]) -> tuple[str, tuple[str, ...]]:
+def _split_longest(steps: tuple[str, ...], keys: Collection[str]) -> tuple[str, tuple[str, ...]]:
     """The steps as the longest of the keys, which are paths, and the rest; all of them where there is none."""
     for count in range(len(steps), 0, -1):
         if ".".join(steps[:count]) in keys:
@@ -111,7 +111,7 @@ def _is_plugin(at: tuple[str, ...]) -> bool:
     return any(at[: len(start)] == start for start in _PLUGINS)
 
 
-def _nested(node: yaml.Node) -> tuple[yaml.Node, yaml.Node] | None:
+def _match_nested(node: yaml.Node) -> tuple[yaml.Node, yaml.Node] | None:
     """Name and fields of a plug-in written `{name: {field: value}}`; None for the other ways."""
     if not isinstance(node, yaml.MappingNode) or len(node.value) != 1:
         return None

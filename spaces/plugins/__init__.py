@@ -21,6 +21,8 @@ from spaces.plugins.rules import REQUIRED, Rule, padded_size
 from spaces.records import Architecture
 
 Family = TypeVar("Family")
+Examples = Sequence[Mapping[str, Any]]
+"""Configurations of a plug-in, without its name, that its family's contract test builds."""
 
 
 @runtime_checkable
@@ -98,6 +100,17 @@ def _member(family: type, name: str) -> type:
 def load(family: type[Family], name: str) -> type[Family]:
     """The class of the member `name`; raises PluginError with the choices if there is none."""
     return _member(family, name)
+
+
+def examples(family: type) -> list[dict[str, Any]]:
+    """Configurations of all members, as the family's contract test builds them; each member has at least one.
+
+    A member that cannot be built from its defaults, or is large by default, or works in several ways, says so in its
+    own file: `EXAMPLES: ClassVar[Examples] = ({"length": 5}, ...)`.
+    """
+    return [
+        {"name": name, **fields} for name in names(family) for fields in getattr(load(family, name), "EXAMPLES", ({},))
+    ]
 
 
 def name_of(plugin: object) -> str:

@@ -96,7 +96,7 @@ def padded_size(size: int, least: int) -> int:
     """The size that a trial's tensors are padded to: the next power of two, from `least` on.
 
     So few that trials meet, and less than twice too large where it costs. Of 260 groups of Table 1 of paper 003
-    (`spaces/set_complement.yaml`) with 252 shapes, 19 are left with 8 for lengths and widths and 32 for vocabularies,
+    (the space `set_complement`) with 252 shapes, 19 are left with 8 for lengths and widths and 32 for vocabularies,
     keys and values, with 2.75 times the parameters and 3.5 times the multiplications. Powers of four from 4 and 8 on
     leave 26, with 4.7 and 7.3 times; powers of two from 4 on leave 117, with 2.1 and 2.8 times.
     """

@@ -12,19 +12,19 @@ from typing import Any, get_args
 import yaml
 
 from spaces.grammar.declarations import Declarations, Site
-from spaces.grammar.leaves import value
-from spaces.grammar.overrides import overridden, written
-from spaces.grammar.parts import Families, mapping, plugin, record
-from spaces.grammar.source import Node, composed, read
-from spaces.grammar.terms import Block, Term
+from spaces.grammar.formulas import Block, Formula
+from spaces.grammar.nodes import Node, compose, read
+from spaces.grammar.overrides import override, to_yaml
+from spaces.grammar.sections import Families, read_mapping, read_plugin, read_record
+from spaces.grammar.values import read_value
 from spaces.messages import shortened, unknown
 from spaces.plugins import canonical_json
 from spaces.plugins.rules import Rule
 from spaces.program import Program
 from spaces.reading import catalogue
-from spaces.reading.padding import as_written, rule_of
-from spaces.reading.search_section import search_settings
-from spaces.reading.transfer_section import is_transfer, self_contained, transfer_space
+from spaces.reading.padding import follow_space, padding_rule
+from spaces.reading.search_section import read_search
+from spaces.reading.transfer_section import inline_spaces, is_transfer, read_transfer
 from spaces.settings import Training
 from spaces.space import DrawnSpace, Space
 
@@ -45,57 +45,57 @@ def load(origin: str, families: Families, overrides: Mapping[str, str] | None = 
     `overrides` maps dotted paths to YAML values, as `--set training.steps=2000` gives them. Raises SpaceError that
     names the file, the line, the path, the value, the rule and the choices.
     """
-    return parse(catalogue.text(origin), origin, families, overrides)
+    return parse(catalogue.read_text(origin), origin, families, overrides)
 
 
 def parse(text: str, origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:
     """The space in a YAML text, which errors call `origin`; otherwise as `load`."""
-    root = composed(text, origin)
+    tree = compose(text, origin)
     if overrides:
-        root = overridden(root, overrides)
-        text = written(root)
+        tree = override(tree, overrides)
+        text = to_yaml(tree)
+    root = read(tree)
     if is_transfer(root):
-        whole = self_contained(root)
-        reading = read(whole)
-        name = _study(mapping(reading, "").get("study") or reading)
-        return transfer_space(whole, name, families, partial(_drawn_space, families), _hash(reading))
-    return _Reading(read(root), families).space(text)
+        whole = inline_spaces(root)
+        name = _read_study(read_mapping(whole, "").get("study") or whole)
+        return read_transfer(whole, name, families, partial(_read_drawn_space, families), _hash_content(whole))
+    return _Reader(root, families).read_space(text)
 
 
-def _drawn_space(families: Families, root: yaml.Node) -> DrawnSpace:
-    return _Reading(read(root), families).space(written(root))
+def _read_drawn_space(families: Families, tree: yaml.Node) -> DrawnSpace:
+    return _Reader(read(tree), families).read_space(to_yaml(tree))
 
 
-def _hash(root: Node) -> str:
-    return hashlib.sha256(canonical_json(_plain(root)).encode()).hexdigest()
+def _hash_content(root: Node) -> str:
+    return hashlib.sha256(canonical_json(_to_plain(root)).encode()).hexdigest()
 
 
-class _Reading:
-    """One space on its way from nodes to terms."""
+class _Reader:
+    """One space on its way from nodes to formulas."""
 
     def __init__(self, root: Node, families: Families) -> None:
         self._root = root
         self._families = families
-        self._sections = _sections(root)
+        self._sections = _read_sections(root)
         self._named: Mapping[Block, Mapping[str, Node]] = {
-            block: _named(self._sections.get(block), block) for block in _BLOCKS
+            block: _read_block(self._sections.get(block), block) for block in _BLOCKS
         }
-        self._declarations = Declarations(_blocks(self._named))
+        self._declarations = Declarations(_blocks_of(self._named))
 
-    def space(self, text: str) -> DrawnSpace:
+    def read_space(self, text: str) -> DrawnSpace:
         """The whole space; `text` is what it was read from."""
-        name = _study(self._sections["study"])
-        group, trial = (self._values(block) for block in _BLOCKS)
-        sections = {key: self._section(key) for key in self._order()}
+        name = _read_study(self._sections["study"])
+        group, trial = (self._read_values(block) for block in _BLOCKS)
+        sections = {key: self._read_section(key) for key in self._order()}
         site = Site(declarations=self._declarations, path="search", block=None)
-        search = search_settings(self._sections["search"], self._families, site)
-        written = "pad_shapes" in mapping(self._sections["training"], "training")
+        search = read_search(self._sections["search"], self._families, site)
+        written = "pad_shapes" in read_mapping(self._sections["training"], "training")
         sizes, draws = self._declarations.drawn_sizes, self._declarations.draws
-        pads = as_written if written else rule_of(sizes.values(), search)
+        pads = follow_space if written else padding_rule(sizes.values(), search)
         return DrawnSpace(
             name=name,
             text=text,
-            hash=_hash(self._root),
+            hash=_hash_content(self._root),
             search=search,
             group_draws=tuple(draw for draw in draws if draw.scope == "group"),
             trial_draws=tuple(draw for draw in draws if draw.scope == "trial"),
@@ -104,32 +104,31 @@ class _Reading:
             program=Program(group, trial, sections, pads),
         )
 
-    def _values(self, block: Block) -> Mapping[str, Term]:
-        """The terms of a block's named values, each after those it depends on."""
+    def _read_values(self, block: Block) -> Mapping[str, Formula]:
+        """The formulas of a block's named values, each after those it depends on."""
         known, nodes = self._declarations.values, self._named[block]
-        terms: dict[str, Term] = {}
-        for name in _ordered(nodes, block):
+        formulas: dict[str, Formula] = {}
+        for name in _sort_by_use(nodes, block):
             site = Site(declarations=self._declarations, path=f"{block}.{name}", block=block)
-            terms[name] = value(nodes[name], Rule(kind="knob"), site)
-            known[name] = terms[name]
-        return terms
+            formulas[name] = read_value(nodes[name], Rule(kind="knob"), site)
+            known[name] = formulas[name]
+        return formulas
 
     def _order(self) -> list[str]:
         """The sections of a trial's configuration, in the order of the file."""
         present = [key for key in self._sections if key in (*_PLUGINS, "training")]
         return [*present, *(key for key in _DEFAULTS if key not in present)]
 
-    def _section(self, key: str) -> Term:
+    def _read_section(self, key: str) -> Formula:
         site = Site(declarations=self._declarations, path=key, block="trial")
         if key == "training":
-            return record(self._sections[key], mapping(self._sections[key], key), Training, key, site)
-        default = _DEFAULTS.get(key, "")
-        node = self._sections.get(key) or Node(place=self._root.place, content=default, text=default)
-        return plugin(node, self._families[key], site)
+            return read_record(self._sections[key], read_mapping(self._sections[key], key), Training, key, site)
+        node = self._sections.get(key) or Node.of_word(_DEFAULTS.get(key, ""), self._root)
+        return read_plugin(node, self._families[key], site)
 
 
-def _sections(root: Node) -> Mapping[str, Node]:
-    sections = mapping(root, "")
+def _read_sections(root: Node) -> Mapping[str, Node]:
+    sections = read_mapping(root, "")
     for key, node in sections.items():
         if key not in _SECTIONS:
             raise node.error("", unknown("section", key, _SECTIONS))
@@ -139,23 +138,23 @@ def _sections(root: Node) -> Mapping[str, Node]:
     return sections
 
 
-def _study(node: Node) -> str:
+def _read_study(node: Node) -> str:
     if isinstance(node.content, tuple | Mapping) or not _STUDY.fullmatch(node.text):
         raise node.error("study", f"{shortened(repr(node.text))} must be a word of letters, digits, '.', '_' and '-'")
     return node.text
 
 
-def _named(node: Node | None, block: Block) -> Mapping[str, Node]:
+def _read_block(node: Node | None, block: Block) -> Mapping[str, Node]:
     if node is None or node.content is None:
         return {}
-    entries = mapping(node, block)
+    entries = read_mapping(node, block)
     for name, child in entries.items():
         if not _NAME.fullmatch(name):
             raise child.error(block, f"{shortened(repr(name))} must be a name of a-z, 0-9 and _")
     return entries
 
 
-def _blocks(named: Mapping[Block, Mapping[str, Node]]) -> Mapping[str, Block]:
+def _blocks_of(named: Mapping[Block, Mapping[str, Node]]) -> Mapping[str, Block]:
     blocks: dict[str, Block] = {}
     for block, entries in named.items():
         for name, node in entries.items():
@@ -165,8 +164,8 @@ def _blocks(named: Mapping[Block, Mapping[str, Node]]) -> Mapping[str, Block]:
     return blocks
 
 
-def _ordered(nodes: Mapping[str, Node], block: Block) -> list[str]:
-    uses = {name: [used for used in _references(node) if used in nodes] for name, node in nodes.items()}
+def _sort_by_use(nodes: Mapping[str, Node], block: Block) -> list[str]:
+    uses = {name: [used for used in _find_references(node) if used in nodes] for name, node in nodes.items()}
     try:
         return list(graphlib.TopologicalSorter(uses).static_order())
     except graphlib.CycleError as error:
@@ -175,18 +174,18 @@ def _ordered(nodes: Mapping[str, Node], block: Block) -> list[str]:
         raise nodes[cycle[0]].error(path, f"the value depends on itself: {' -> '.join(cycle)}") from error
 
 
-def _references(node: Node) -> Iterator[str]:
+def _find_references(node: Node) -> Iterator[str]:
     if isinstance(node.content, str):
         yield from _REFERENCE.findall(node.content)
     elif isinstance(node.content, tuple | Mapping):
         children = node.content.values() if isinstance(node.content, Mapping) else node.content
         for child in children:
-            yield from _references(child)
+            yield from _find_references(child)
 
 
-def _plain(node: Node) -> Any:
+def _to_plain(node: Node) -> Any:
     if isinstance(node.content, Mapping):
-        return {key: _plain(child) for key, child in node.content.items()}
+        return {key: _to_plain(child) for key, child in node.content.items()}
     if isinstance(node.content, tuple):
-        return [_plain(child) for child in node.content]
+        return [_to_plain(child) for child in node.content]
     return node.content

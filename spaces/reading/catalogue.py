@@ -10,15 +10,16 @@ from pathlib import Path
 from spaces.errors import SpaceError
 from spaces.messages import unknown
 
+_CATALOGUE = resources.files("spaces") / "catalogue"
 _SUFFIX = ".yaml"
 
 
 def packaged() -> list[str]:
     """The names of the packaged spaces, sorted: `quick/set_complement`, `set_complement`."""
-    return sorted(_names(resources.files("spaces"), ""))
+    return sorted(_list_names(_CATALOGUE, ""))
 
 
-def text(origin: str) -> str:
+def read_text(origin: str) -> str:
     """The text of the file `origin` or, if there is none, of the packaged space of that name.
 
     Raises SpaceError for a name that is neither, a directory, a file that cannot be read or that is not UTF-8.
@@ -27,28 +28,28 @@ def text(origin: str) -> str:
     if path.is_dir():
         raise SpaceError(f"{origin}: this is a directory; name the space file in it")
     if path.exists():
-        return _decoded(_bytes(path), origin)
+        return _decode(_read_bytes(path), origin)
     if origin in packaged():
-        return _decoded((resources.files("spaces") / (origin + _SUFFIX)).read_bytes(), origin)
+        return _decode((_CATALOGUE / (origin + _SUFFIX)).read_bytes(), origin)
     raise SpaceError(f"{origin}: no such file, and {unknown('packaged space', origin, packaged())}")
 
 
-def _names(folder: Traversable, prefix: str) -> Iterator[str]:
+def _list_names(folder: Traversable, prefix: str) -> Iterator[str]:
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _names(entry, f"{prefix}{entry.name}/")
+            yield from _list_names(entry, f"{prefix}{entry.name}/")
         elif entry.name.endswith(_SUFFIX):
             yield prefix + entry.name.removesuffix(_SUFFIX)
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise SpaceError(f"{path}: it cannot be read: {error.strerror}") from error
 
 
-def _decoded(content: bytes, origin: str) -> str:
+def _decode(content: bytes, origin: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

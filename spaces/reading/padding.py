@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from spaces.grammar.terms import Level
+from spaces.grammar.formulas import Level
 from spaces.plugins import MayPad
 from spaces.settings import Search
 
@@ -20,7 +20,7 @@ FEW_TRIALS = 8
 """Trials of one shape that leave most of a pack's time to what it costs however few its lanes are."""
 
 
-def rule_of(levels: Collection[Level], search: Search) -> Callable[[Mapping[str, Any]], bool]:
+def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping[str, Any]], bool]:
     """Decides from the sections of a trial whether its sizes are padded; `levels`: of the drawn sizes.
 
     Padded are trials whose model allows it and whose shape has few trials (FEW_TRIALS) or few model-steps (FEW_STEPS).
@@ -44,7 +44,7 @@ def rule_of(levels: Collection[Level], search: Search) -> Callable[[Mapping[str,
     return few
 
 
-def as_written(sections: Mapping[str, Any]) -> bool:
+def follow_space(sections: Mapping[str, Any]) -> bool:
     """Decides as the space says itself."""
     return sections["training"].pad_shapes
 

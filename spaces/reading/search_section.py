@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from spaces.grammar.declarations import Site
-from spaces.grammar.leaves import value
-from spaces.grammar.parts import Families, mapping, plugin
-from spaces.grammar.source import Node
-from spaces.grammar.terms import constant_value
+from spaces.grammar.formulas import evaluate_constant
+from spaces.grammar.nodes import Node
+from spaces.grammar.sections import Families, read_mapping, read_plugin
+from spaces.grammar.values import read_value
 from spaces.messages import shortened, unknown
 from spaces.plugins import rules
 from spaces.settings import Direction, Objective, Search
@@ -18,9 +18,9 @@ _DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 _VARIANTS = ("raw", "ema", "bema")
 
 
-def search_settings(node: Node, families: Families, site: Site) -> Search:
+def read_search(node: Node, families: Families, site: Site) -> Search:
     """The settings of the search; the sampler is `random` unless the section names another."""
-    entries = mapping(node, site.path)
+    entries = read_mapping(node, site.path)
     for key, child in entries.items():
         if key not in _KEYS:
             raise child.error(site.path, unknown("field of search", key, _KEYS))
@@ -28,28 +28,29 @@ def search_settings(node: Node, families: Families, site: Site) -> Search:
     if missing:
         raise node.error(site.path, f"search needs {', '.join(missing)}")
     ruled = {key: rule for key, rule in rules(Search).items() if key in entries}
-    sampler = entries.get("sampler", Node(place=node.place, content="random", text="random"))
-    stopping = entries.get("stopping", Node(place=node.place, content=(), text="[]"))
+    sampler = entries.get("sampler") or Node.of_word("random", node)
     return Search(
-        sampler=_plugin(sampler, families["sampler"], site.at("sampler")),
-        stopping=_policies(stopping, families["stopping"], site.at("stopping")),
-        objective=_objective(entries["objective"], "search.objective"),
-        **{key: constant_value(value(entries[key], rule, site.at(key))) for key, rule in ruled.items()},
+        sampler=_build_plugin(sampler, families["sampler"], site.at("sampler")),
+        stopping=_build_policies(entries.get("stopping"), families["stopping"], site.at("stopping")),
+        objective=_read_objective(entries["objective"], "search.objective"),
+        **{key: evaluate_constant(read_value(entries[key], rule, site.at(key))) for key, rule in ruled.items()},
     )
 
 
-def _plugin(node: Node, family: type, site: Site) -> Any:
-    return constant_value(plugin(node, family, site))
+def _build_plugin(node: Node, family: type, site: Site) -> Any:
+    return evaluate_constant(read_plugin(node, family, site))
 
 
-def _policies(node: Node, family: type, site: Site) -> tuple[Any, ...]:
+def _build_policies(node: Node | None, family: type, site: Site) -> tuple[Any, ...]:
+    if node is None:
+        return ()
     listed = node.content if isinstance(node.content, tuple) else (node,)
-    return tuple(_plugin(policy, family, site) for policy in listed)
+    return tuple(_build_plugin(policy, family, site) for policy in listed)
 
 
-def _objective(node: Node, path: str) -> Objective:
+def _read_objective(node: Node, path: str) -> Objective:
     """`{minimize: tvd/bema}` or `{maximize: accuracy/raw/length=64, at: last}`."""
-    entries = mapping(node, path)
+    entries = read_mapping(node, path)
     directions: list[Direction] = [direction for direction in _DIRECTIONS if direction in entries]
     strange = [key for key in entries if key not in (*_DIRECTIONS, "at")]
     if strange:
@@ -60,11 +61,11 @@ def _objective(node: Node, path: str) -> Objective:
     if at not in ("best", "last"):
         raise entries["at"].error(f"{path}.at", f"{shortened(repr(at))} must be one of best, last")
     number = entries[directions[0]]
-    metric, variant, condition = _metric(number, f"{path}.{directions[0]}")
+    metric, variant, condition = _read_metric(number, f"{path}.{directions[0]}")
     return Objective(direction=directions[0], metric=metric, variant=variant, condition=condition, at=at)
 
 
-def _metric(node: Node, path: str) -> tuple[str, str, str]:
+def _read_metric(node: Node, path: str) -> tuple[str, str, str]:
     parts = node.text.split("/") if isinstance(node.content, str) else []
     if len(parts) not in (2, 3) or not all(parts) or parts[1] not in _VARIANTS:
         shown = shortened(repr(node.text))

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.grammar.declarations import Row
-from spaces.grammar.overrides import replaced, written
-from spaces.grammar.parts import Families
-from spaces.grammar.source import composed, mark_place
+from spaces.grammar.declarations import LeafDescription
+from spaces.grammar.nodes import Node, compose, read
+from spaces.grammar.overrides import replace_at, to_yaml
+from spaces.grammar.sections import Families
 from spaces.messages import shortened, unknown
 from spaces.reading import catalogue
 from spaces.space import DrawnSpace
 from spaces.transfer import BASELINE, Domain, TransferSpace, list_variants
 
-Parsed = Callable[[yaml.Node], DrawnSpace]
+ReadSpace = Callable[[yaml.Node], DrawnSpace]
 """The space of one task, from its syntax tree."""
 
 _SECTIONS = ("study", "transfer", "search")
@@ -36,15 +36,15 @@ _ROLES = ("both", "source", "target")
 _MOST_PAIRS = 10_000
 
 
-def is_transfer(root: yaml.Node) -> bool:
+def is_transfer(root: Node) -> bool:
     """Whether a space has the section."""
-    return isinstance(root, yaml.MappingNode) and any(key.value == "transfer" for key, _ in root.value)
+    return isinstance(root.content, Mapping) and "transfer" in root.content
 
 
 def is_transfer_text(text: str) -> bool:
     """Whether the text is a space with the section; False for a text that is no space."""
     try:
-        return is_transfer(composed(text, "the space"))
+        return is_transfer(read(compose(text, "the space")))
     except SpaceError:
         return False
 
@@ -53,119 +53,124 @@ def has_one_objective(text: str) -> bool:
     """Whether all trials of a study, whose space this is the text of, can be compared; without reading the space."""
     if not is_transfer_text(text):
         return True
-    tasks = dict(_entries(_field(_field(composed(text, "the space"), "transfer"), "tasks"))).values()
-    return all(isinstance(task, yaml.ScalarNode) or _optional(task, "objective") is None for task in tasks)
+    tasks = _read_tasks(read(compose(text, "the space"))).values()
+    return all(not isinstance(task.content, Mapping) or "objective" not in task.content for task in tasks)
 
 
-def self_contained(root: yaml.Node) -> yaml.Node:
-    """The tree with the tasks' spaces written out where the file names them, so that it needs no other file."""
-    for name, task in _entries(_field(_field(root, "transfer"), "tasks"), "transfer.tasks"):
+def inline_spaces(root: Node) -> Node:
+    """The space with the tasks' spaces written out where the file names them, so that it needs no other file."""
+    tree = root.tree
+    for name, task in _read_tasks(root).items():
         here = f"transfer.tasks.{name}"
-        own = task if isinstance(task, yaml.ScalarNode) else _field(task, "space")
+        own = _require(task, "space") if _is_section(task) else task
         if not _NAME.fullmatch(name):
-            raise _error(task, "transfer.tasks", f"{shortened(repr(name))} must be a word of letters, digits and _")
-        if isinstance(own, yaml.ScalarNode):
-            if not own.value:
-                raise _error(task, here, "it needs a space: the name of one, a file, or the space itself")
-            whole = composed(catalogue.text(own.value), own.value)
-            root = replaced(root, here, _task(whole)) if own is task else replaced(root, f"{here}.space", whole)
-    return root
+            raise task.error("transfer.tasks", f"{shortened(repr(name))} must be a word of letters, digits and _")
+        if isinstance(own.content, Mapping | tuple):
+            continue
+        if not own.word:
+            raise task.error(here, "it needs a space: the name of one, a file, or the space itself")
+        space = compose(catalogue.read_text(own.word), own.word)
+        if _is_section(task):
+            tree = replace_at(tree, f"{here}.space", space)
+        else:
+            tree = replace_at(tree, here, _wrap_space(space))
+    return read(tree)
 
 
-def transfer_space(root: yaml.Node, name: str, families: Families, parsed: Parsed, hash_: str) -> TransferSpace:
-    """The space of a self-contained tree; raises SpaceError that names the place, the path and the rule."""
+def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpace, hash_: str) -> TransferSpace:
+    """The space of a file that needs no other; raises SpaceError that names the line, the path and the rule."""
     _check_keys(root, "", _SECTIONS, _SECTIONS)
-    transfer, search = _field(root, "transfer"), _field(root, "search")
+    transfer, search = _require(root, "transfer"), _require(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
-    pairs = _pairs(transfer)
-    tasks = dict(_entries(_field(transfer, "tasks"), "transfer.tasks"))
-    architecture = _settings(_field(transfer, "architecture"), "transfer.architecture", "architecture")
-    learn = _settings(_optional(transfer, "learn"), "transfer.learn", "learn")
+    pairs = _read_pairs(transfer)
+    tasks = _read_tasks(root)
+    architecture = _read_settings(_require(transfer, "architecture"), "transfer.architecture", "architecture")
+    learn = _read_settings(_find(transfer, "learn"), "transfer.learn", "learn")
     if not architecture:
-        raise _error(_field(transfer, "architecture"), "transfer.architecture", "name at least one path")
+        raise _require(transfer, "architecture").error("transfer.architecture", "name at least one path")
     if BASELINE in tasks or len(tasks) < 2:
-        raise _error(transfer, "transfer.tasks", f"name at least two tasks, none of them {BASELINE!r}")
-    domains = [_domain(task, node, root, architecture, learn, parsed) for task, node in tasks.items()]
+        raise transfer.error("transfer.tasks", f"name at least two tasks, none of them {BASELINE!r}")
+    domains = [_read_domain(task, node, search, architecture, learn, read_space) for task, node in tasks.items()]
     for domain in domains:
         _check_paths(domain, architecture)
-    own = [_optional(node, "objective") is not None for node in tasks.values()]
+    own = [_find(node, "objective") is not None for node in tasks.values()]
     of_one = domains[own.index(False) if False in own else 0].baseline.search
     if of_one.stopping or of_one.group != 1:
-        raise _error(search, "search", "no stopping and no group here: trials are compared at fixed steps")
+        raise search.error("search", "no stopping and no group here: trials are compared at fixed steps")
     space = TransferSpace(
         name=name,
-        text=written(root),
+        text=to_yaml(root.tree),
         hash=hash_,
         search=of_one,
         group_draws=(),
         trial_draws=(),
-        rows=_rows(domains),
+        rows=_collect_rows(domains),
         drawn_sizes=(),
         domains=domains,
         paths=tuple(architecture),
-        forms=_forms(transfer, list_variants(families)),
+        forms=_read_forms(transfer, list_variants(families)),
         tried=of_one.trials,
         pairs=pairs,
         families=families,
     )
     if not space.sources or not space.targets:
-        raise _error(transfer, "transfer.tasks", "at least one of them must be a source, and one a target")
+        raise transfer.error("transfer.tasks", "at least one of them must be a source, and one a target")
     return replace(space, search=replace(of_one, trials=space.planned))
 
 
-def _rows(domains: Sequence[Domain]) -> tuple[Row, ...]:
+def _collect_rows(domains: Sequence[Domain]) -> tuple[LeafDescription, ...]:
     found = ((domain.name, row) for domain in domains for row in (domain.searched or domain.baseline).rows)
     return tuple(replace(row, path=f"{name}: {row.path}") for name, row in found)
 
 
-def _domain(
+def _read_domain(
     name: str,
-    task: yaml.Node,
-    root: yaml.Node,
-    architecture: Mapping[str, yaml.Node],
-    learn: Mapping[str, yaml.Node],
-    parsed: Parsed,
+    task: Node,
+    search: Node,
+    architecture: Mapping[str, Node],
+    learn: Mapping[str, Node],
+    read_space: ReadSpace,
 ) -> Domain:
     here = f"transfer.tasks.{name}"
     _check_keys(task, here, _TASK_FIELDS, ("space",))
-    own = _field(task, "space")
+    own = _require(task, "space")
     if is_transfer(own):
-        raise _error(own, f"{here}.space", "a transfer cannot be a task of another")
-    own = replaced(replaced(own, "search", _field(root, "search")), "study", _word(name, task))
-    own = replaced(own, "training.pad_shapes", _word("false", task))
-    if objective := dict(_entries(task)).get("objective"):
-        own = replaced(own, "search.objective", objective)
-    baseline = _with(own, _settings(_optional(task, "set"), f"{here}.set", "set"))
-    more = _settings(_optional(task, "learn"), f"{here}.learn", "learn")
-    found = _with(baseline, {**architecture, **learn, **more})
-    role = _one_of(_optional(task, "role"), f"{here}.role", _ROLES)
+        raise own.error(f"{here}.space", "a transfer cannot be a task of another")
+    tree = replace_at(replace_at(own.tree, "search", search.tree), "study", Node.of_word(name, task).tree)
+    tree = replace_at(tree, "training.pad_shapes", Node.of_word("false", task).tree)
+    if objective := _find(task, "objective"):
+        tree = replace_at(tree, "search.objective", objective.tree)
+    baseline = _replace_all(tree, _read_settings(_find(task, "set"), f"{here}.set", "set"))
+    more = _read_settings(_find(task, "learn"), f"{here}.learn", "learn")
+    found = _replace_all(baseline, {**architecture, **learn, **more})
+    role = _read_choice(_find(task, "role"), f"{here}.role", _ROLES)
     return Domain(
         name=name,
-        searched=None if role == "target" else parsed(found),
-        baseline=parsed(baseline),
+        searched=None if role == "target" else read_space(found),
+        baseline=read_space(baseline),
         is_target=role != "source",
     )
 
 
-def _settings(node: yaml.Node | None, path: str, kind: str) -> dict[str, yaml.Node]:
+def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node]:
     """Paths of a task's space and what is put there; raises SpaceError for one that is not a transfer's to set."""
-    found = dict(_entries(node, path))
+    found = _read_entries(node, path)
     for key, value in found.items():
         section, dot, _ = key.partition(".")
         if section not in _SETTABLE[kind]:
-            raise _error(value, f"{path}.{shortened(key)}", f"a path here starts with {', '.join(_SETTABLE[kind])}")
+            raise value.error(f"{path}.{shortened(key)}", f"a path here starts with {', '.join(_SETTABLE[kind])}")
         if section == "training" and not dot:
-            raise _error(value, f"{path}.training", "write its fields one by one, as in training.steps")
+            raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
     return found
 
 
-def _with(root: yaml.Node, settings: Mapping[str, yaml.Node]) -> yaml.Node:
+def _replace_all(tree: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
     for path, value in settings.items():
-        root = replaced(root, path, value)
-    return root
+        tree = replace_at(tree, path, value.tree)
+    return tree
 
 
-def _check_paths(domain: Domain, architecture: Mapping[str, yaml.Node]) -> None:
+def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
     """Raise SpaceError for a path that the baseline's configuration does not have."""
     config = domain.baseline.sample(0, lambda _: 0.5).config
     for path, node in architecture.items():
@@ -174,86 +179,81 @@ def _check_paths(domain: Domain, architecture: Mapping[str, yaml.Node]) -> None:
             if not isinstance(value, Mapping) or step not in value:
                 choices = value if isinstance(value, Mapping) else ()
                 problem = unknown("field", step, choices)
-                raise _error(
-                    node, f"transfer.architecture.{path}", f"the space of {domain.name} has no such path: {problem}"
+                raise node.error(
+                    f"transfer.architecture.{path}", f"the space of {domain.name} has no such path: {problem}"
                 )
             value = value[step]
 
 
-def _forms(transfer: yaml.Node, variants: Sequence[str]) -> tuple[str, ...]:
-    node = _optional(transfer, "forms")
+def _read_forms(transfer: Node, variants: Sequence[str]) -> tuple[str, ...]:
+    node = _find(transfer, "forms")
     if node is None:
         return (variants[0],)
-    listed = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    forms = [_one_of(one, "transfer.forms", variants) for one in listed]
+    listed = node.content if isinstance(node.content, tuple) else (node,)
+    forms = [_read_choice(one, "transfer.forms", variants) for one in listed]
     if not forms or len(set(forms)) < len(forms):
-        raise _error(node, "transfer.forms", "name each form once, at least one")
+        raise node.error("transfer.forms", "name each form once, at least one")
     return tuple(variant for variant in variants if variant in forms)
 
 
-def _one_of(node: yaml.Node | None, path: str, choices: Sequence[str]) -> str:
+def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:
     """The word that stands there; the first choice where none does."""
     if node is None:
         return choices[0]
-    word = node.value if isinstance(node, yaml.ScalarNode) else ""
-    if word not in choices:
-        raise _error(node, path, f"{shortened(repr(word))} must be one of {', '.join(choices)}")
-    return word
+    if node.word not in choices:
+        raise node.error(path, f"{shortened(repr(node.word))} must be one of {', '.join(choices)}")
+    return node.word
 
 
-def _pairs(transfer: yaml.Node) -> int:
-    node = _optional(transfer, "pairs")
+def _read_pairs(transfer: Node) -> int:
+    node = _find(transfer, "pairs")
     if node is None:
         return 6
-    text = node.value if isinstance(node, yaml.ScalarNode) else ""
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= _MOST_PAIRS:
-        raise _error(node, "transfer.pairs", f"{shortened(repr(text))} must be an integer in [1, {_MOST_PAIRS:,}]")
-    return int(text)
+    if not re.fullmatch(r"[0-9]{1,5}", node.word) or not 1 <= int(node.word) <= _MOST_PAIRS:
+        raise node.error("transfer.pairs", f"{shortened(repr(node.word))} must be an integer in [1, {_MOST_PAIRS:,}]")
+    return int(node.word)
 
 
-def _check_keys(node: yaml.Node, path: str, known: Sequence[str], required: Sequence[str]) -> None:
-    entries = dict(_entries(node, path))
+def _check_keys(node: Node, path: str, known: Sequence[str], required: Sequence[str]) -> None:
+    entries = _read_entries(node, path)
     for key, value in entries.items():
         if key not in known:
-            raise _error(value, path, unknown(f"field of {path or 'a space with a transfer'}", key, known))
+            raise value.error(path, unknown(f"field of {path or 'a space with a transfer'}", key, known))
     missing = [key for key in required if key not in entries]
     if missing:
-        raise _error(node, path, f"it needs {', '.join(missing)}")
+        raise node.error(path, f"it needs {', '.join(missing)}")
 
 
-def _entries(node: yaml.Node | None, path: str = "transfer") -> Iterator[tuple[str, yaml.Node]]:
+def _read_tasks(root: Node) -> Mapping[str, Node]:
+    return _read_entries(_require(_require(root, "transfer"), "tasks"), "transfer.tasks")
+
+
+def _read_entries(node: Node | None, path: str = "transfer") -> Mapping[str, Node]:
     """Keys and values of a section; of none that is left out."""
     if node is None:
-        return
-    if not isinstance(node, yaml.MappingNode):
-        raise _error(node, path, "this must be a section of key: value lines")
-    for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise _error(key, path, "a key must be a word")
-        yield key.value, value
+        return {}
+    if not isinstance(node.content, Mapping):
+        raise node.error(path, "this must be a section of key: value lines")
+    return node.content
 
 
-def _field(node: yaml.Node, name: str) -> yaml.Node:
-    found = _optional(node, name)
+def _is_section(node: Node) -> bool:
+    return isinstance(node.content, Mapping)
+
+
+def _require(node: Node, name: str) -> Node:
+    found = _find(node, name)
     if found is None:
-        raise _error(node, "transfer", f"it needs {name}")
+        raise node.error("transfer", f"it needs {name}")
     return found
 
 
-def _optional(node: yaml.Node, name: str) -> yaml.Node | None:
-    return dict(_entries(node)).get(name)
+def _find(node: Node, name: str) -> Node | None:
+    return _read_entries(node).get(name)
 
 
-def _task(whole: yaml.Node) -> yaml.Node:
-    return yaml.MappingNode(
-        tag="tag:yaml.org,2002:map", value=[(_word("space", whole), whole)], start_mark=whole.start_mark
-    )
-
-
-def _word(text: str, like: yaml.Node) -> yaml.ScalarNode:
-    return yaml.ScalarNode(tag="tag:yaml.org,2002:str", value=text, start_mark=like.start_mark)
-
-
-def _error(node: yaml.Node, path: str, message: str) -> SpaceError:
-    where = f"{path}: " if path else ""
-    return SpaceError(f"{mark_place(node.start_mark)}: {where}{message}")
+def _wrap_space(space: yaml.Node) -> yaml.Node:
+    """The section of a task that has a space and nothing else."""
+    mark = space.start_mark
+    name = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value="space", start_mark=mark)
+    return yaml.MappingNode(tag="tag:yaml.org,2002:map", value=[(name, space)], start_mark=mark)

@@ -126,7 +126,7 @@ class Crew:
             with self._employed(name) as calls:
                 self._serve(calls)
             if not self._over.is_set():
-                self._try(lambda worker=name: self._steering.lost(worker))
+                self._try(lambda worker=name: self._steering.handle_crash(worker))
 
     @contextmanager
     def _employed(self, name: str) -> Generator[Connection]:
@@ -178,12 +178,12 @@ class Crew:
 
     def _answer(self, reports: Sequence[Report], offer: Offer) -> Directives:
         if self._over.is_set():
-            return Directives(lost=True)
+            return Directives(lease_lost=True)
         try:
             directives = self._steering.exchange(reports, offer)
         except BaseException as error:
             self._fail(error)
-            return Directives(lost=True)
+            return Directives(lease_lost=True)
         if directives.done:
             self._over.set()
         return directives

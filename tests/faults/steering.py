@@ -9,15 +9,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from graft.running import RunningStudy, Standing
-from spaces.records import Directives, Offer, Report
+from graft.running import open_controller
+from spaces.records import Directives, Offer, Progress, Report
 
 
 class Steering:
     """A study that this process runs; calls may come from any thread."""
 
     def __init__(self, url: str, study: str) -> None:
-        self._study = RunningStudy(url, study)
+        self._study = open_controller(url, study)
         self._turn = threading.Lock()
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
@@ -25,10 +25,10 @@ class Steering:
         with self._turn:
             return self._study.exchange(reports, offer)
 
-    def lost(self, worker: str) -> None:
+    def handle_crash(self, worker: str) -> None:
         """The worker's process is known to be dead."""
         with self._turn:
-            self._study.lost(worker)
+            self._study.handle_crash(worker)
 
     def renew(self, worker: str) -> bool:
         """The worker is alive; False if its lease ran out."""
@@ -39,7 +39,7 @@ class Steering:
         with self._turn:
             self._study.sweep()
 
-    def progress(self) -> Standing:
+    def progress(self) -> Progress:
         """Where the study stands."""
         return self._study.progress()
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
 from tests.faults.history import Event, History, Kind
 from tests.faults.toy import BEAT_SECONDS, SELF_STOP_SECONDS, Training, fate_of
-from workers.pool import heartbeat as pulse
+from workers.pool import heartbeat as heartbeat
 from workers.pool.courier import Courier
-from workers.pool.heartbeat import Pulse
+from workers.pool.heartbeat import Heartbeat
 
 CALM = "calm"
 """The file that ends the slow time."""
@@ -63,11 +63,11 @@ class ToyWorker:
     def run(self) -> None:
         """Exchange and train until the controller is done with this worker, or its lease has run out."""
         reports: list[Report] = []
-        with Courier(self.exchange) as courier, Pulse(self.renew) as pulse:
-            while pulse.alive():
+        with Courier(self.exchange) as courier, Heartbeat(self.renew) as heartbeat:
+            while heartbeat.alive():
                 courier.send(reports, self._offer())
-                directives, journal = self._answered(courier, pulse)
-                if directives is None or directives.lost:
+                directives, journal = self._answered(courier, heartbeat)
+                if directives is None or directives.lease_lost:
                     break
                 self._note(reports, directives)
                 if directives.done:
@@ -79,11 +79,11 @@ class ToyWorker:
                     reports = self._train()
         self.history.add(Event(kind="lost"))
 
-    def _answered(self, courier: Courier, pulse: Pulse) -> tuple[Directives | None, list[Report]]:
+    def _answered(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """The answer, and what the lanes say until it comes; None if the lease ran out meanwhile."""
         journal: list[Report] = []
         directives = courier.answer(EXCHANGE_SECONDS)
-        while directives is None and pulse.alive():
+        while directives is None and heartbeat.alive():
             journal += self._train()
             directives = courier.answer(0.0 if self.lanes else EXCHANGE_SECONDS)
         return directives, journal
@@ -94,13 +94,13 @@ class ToyWorker:
             return
         self.written = time.monotonic()
         lanes = [*self.lanes.values()]
-        states = [[*lane.trial.held, lane.training.step, lane.training.word] for lane in lanes]
+        states = [[*lane.trial.start, lane.training.step, lane.training.word] for lane in lanes]
         content = json.dumps(states).encode()
         path = self.folder / f"{self.name}-{time.monotonic_ns()}.json"
         path.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         self.saved = tuple(
-            Checkpoint(*lane.trial.held, lane.training.step, str(path), place, digest)
+            Checkpoint(*lane.trial.start, lane.training.step, str(path), place, digest)
             for place, lane in enumerate(lanes)
         )
 
@@ -115,7 +115,7 @@ class ToyWorker:
             host="toy",
             device="toy",
             steps=steps,
-            holds=tuple(lane.trial.held for lane in self.lanes.values()),
+            holds=tuple(lane.trial.start for lane in self.lanes.values()),
             saved=saved,
         )
 
@@ -157,7 +157,7 @@ def _resumed(trial: Trial) -> Training:
     for checkpoint in trial.checkpoints:
         content = Path(checkpoint.path).read_bytes()
         if hashlib.sha256(content).hexdigest() == checkpoint.sha256:
-            number, fence, step, word = json.loads(content)[checkpoint.place]
+            number, fence, step, word = json.loads(content)[checkpoint.row]
             assert (number, fence, step) == checkpoint[:3]
             return Training(config=trial.config, seed=trial.seed, step=step, word=word)
     return Training(config=trial.config, seed=trial.seed)
@@ -200,7 +200,7 @@ def main() -> None:
         except _GONE:
             os._exit(0)
 
-    pulse.BEAT_SECONDS, pulse.SELF_STOP_SECONDS = BEAT_SECONDS, SELF_STOP_SECONDS
+    heartbeat.BEAT_SECONDS, heartbeat.SELF_STOP_SECONDS = BEAT_SECONDS, SELF_STOP_SECONDS
     with suppress(*_GONE):
         ToyWorker(
             name=name,

@@ -59,12 +59,12 @@ class Snapshot(NamedTuple):
 
     def state(self, checkpoint: Checkpoint) -> SavedState | None:
         """What a checkpoint says to be here; None if that place is another trial's, start's or step's."""
-        if not 0 <= checkpoint.place < len(self.lanes):
+        if not 0 <= checkpoint.row < len(self.lanes):
             return None
-        lane = self.lanes[checkpoint.place]
+        lane = self.lanes[checkpoint.row]
         if lane[:3] != (checkpoint.number, checkpoint.fence, checkpoint.step):
             return None
-        return SavedState(lane, {name: stacked[checkpoint.place] for name, stacked in self.tensors.items()})
+        return SavedState(lane, {name: stacked[checkpoint.row] for name, stacked in self.tensors.items()})
 
 
 @final
@@ -96,7 +96,7 @@ class Archive:
         self._files.put(name, data)
         path, sha256 = self._files.path(name), hashlib.sha256(data).hexdigest()
         return tuple(
-            Checkpoint(number=lane.number, fence=lane.fence, step=lane.step, path=path, place=place, sha256=sha256)
+            Checkpoint(number=lane.number, fence=lane.fence, step=lane.step, path=path, row=place, sha256=sha256)
             for place, lane in enumerate(snapshot.lanes)
         )
 

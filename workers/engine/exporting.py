@@ -101,7 +101,7 @@ def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any]
     model = recipe.model
     assert isinstance(model, Transformer)
     length = weights["position.table"].shape[0] if "position.table" in weights else recipe.task.longest
-    positions = model.position.placed(torch.zeros(length, model.width), within("position", weights))
+    positions = model.position.add_to(torch.zeros(length, model.width), within("position", weights))
     tensors = {"transformer.wte.weight": weights["embedding"], "transformer.wpe.weight": positions}
     for layer in range(model.depth):
         tensors |= {

@@ -17,7 +17,7 @@ Rates = dict[int, float]
 """Lanes of a pack -> model-steps per second."""
 
 
-class Remembered:
+class RateFile:
     """Rates by key, in a JSON file that processes share: each reads it anew, and replaces it in one move.
 
     Of two that write at once one may be forgotten; it is measured again.

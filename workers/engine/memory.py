@@ -19,7 +19,7 @@ from workers.networks.models import in_use
 from workers.numerics.layout import Layout
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tracing import tree_leaves
-from workers.training.recipe import Recipe, begin, layout_of
+from workers.training.recipe import Recipe, initial_state, layout_of
 
 _PHRASES = (
     "can't allocate memory",
@@ -103,7 +103,7 @@ def lane_bytes(recipe: Recipe) -> int:
     recipe = recipe.padded()
     layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype)
-    state = sum(leaf.nbytes for leaf in tree_leaves(begin(recipe, layout, flat)))
+    state = sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
     zero = torch.zeros(1, dtype=torch.int64)
     own, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
     drawn = own.training(streams, recipe.training.batch, zero)

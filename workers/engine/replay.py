@@ -14,7 +14,7 @@ from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
 from workers.engine.process import prepare
 from workers.networks.scorers import scaled_logits
 from workers.numerics.temperature import refit
-from workers.training.recipe import Recipe, judged_on
+from workers.training.recipe import Recipe, evaluation_sets
 
 Watch = Callable[[int], None]
 """Called with the step reached, at least every CHECK_STEPS steps."""
@@ -44,7 +44,7 @@ def refitted(trial: Trial, *, condition: str, steps: int, device: str, watch: Wa
     if it does not, if the model shows no attention, or if too few queries miss.
     """
     recipe = Recipe.of(trial.config)
-    sets = judged_on(recipe.task, torch.tensor([trial.seed]), recipe.training.validation_batch)
+    sets = evaluation_sets(recipe.task, torch.tensor([trial.seed]), recipe.training.validation_batch)
     if condition not in sets:
         raise StudyError(f"--condition: {unknown('condition of this task', condition, filter(None, sets))}")
     batch = {name: tensor[0] for name, tensor in sets[condition].items()}

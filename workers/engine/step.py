@@ -17,7 +17,7 @@ from workers.data.tasks import Batch
 from workers.networks.models import FusedGradient, Site
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced
-from workers.training.recipe import Recipe, State, advance, layout_of, update_key, updated
+from workers.training.recipe import Recipe, State, advance, apply_gradient, layout_of, update_key
 
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
@@ -90,7 +90,7 @@ class FusedStep:
         return self._update(knobs, state, gradient, loss)
 
     def _one(self, knobs: Knobs, state: State, gradient: Tensor, loss: Tensor) -> State:
-        return updated(self._recipe.bind(knobs), self._layout, state, gradient, loss)
+        return apply_gradient(self._recipe.bind(knobs), self._layout, state, gradient, loss)
 
 
 def _sites(recipe: Recipe, batch: Batch) -> dict[str, Site]:

@@ -11,7 +11,7 @@ import torch
 
 from spaces.records import Trial
 from workers.engine.pack import Pack
-from workers.training.recipe import Recipe, judged, judged_on, layout_of
+from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 
 WARM_UP_STEPS = 3
 STEPS_BETWEEN_LOOKS = 10
@@ -39,10 +39,10 @@ def metrics_a_validation(trial: Trial) -> int:
     recipe = Recipe.of(trial.config)
     layout, seeds = layout_of(recipe), torch.tensor([trial.seed])
     parameters = layout.initial(seeds)[0].to(recipe.dtype)
-    sets, found = judged_on(recipe.task, seeds, 2), 0
+    sets, found = evaluation_sets(recipe.task, seeds, 2), 0
     for model, whole in itertools.product(recipe.model.evaluations().values(), sets.values()):
-        batch = {name: tensor[0, : max(2, recipe.task.judged_together)] for name, tensor in whole.items()}
-        metrics = judged(recipe, layout, model, parameters, batch)
+        batch = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
+        metrics = evaluate(recipe, layout, model, parameters, batch)
         found += len(recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}))
     return found * (1 + len(recipe.averaging.variants)) + 1
 

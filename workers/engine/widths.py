@@ -26,7 +26,7 @@ import torch
 
 from spaces.records import Trial
 from workers.engine.devices import default_workers, device_name
-from workers.engine.measurements import Rates, Remembered
+from workers.engine.measurements import RateFile, Rates
 from workers.engine.memory import Shortage, attempt, free_bytes, lane_bytes
 from workers.engine.pack import NARROWEST
 from workers.engine.step import step_of
@@ -68,7 +68,7 @@ class FoundWidths:
     """One worker's knowledge of the widths that suit its device, and what it may still spend on more."""
 
     device: str
-    remembered: Remembered = field(default_factory=lambda: Remembered(cache_folder() / "widths.json"))
+    rate_file: RateFile = field(default_factory=lambda: RateFile(cache_folder() / "widths.json"))
     rate_of: Callable[[Trial, int, str], float] = best_rate
     """Model-steps per second of a pack of copies of a trial, of that many lanes, on a device."""
     clock: Callable[[], float] = time.perf_counter
@@ -110,7 +110,7 @@ class FoundWidths:
     def rates(self, trial: Trial) -> Rates:
         """What is known of this structure's like, for widths that memory has room for."""
         key = self._key(trial)
-        return {width: rate for width, rate in self.remembered.rates(key).items() if width <= self._most[key]}
+        return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 
     def _affords(self, key: str) -> bool:
         return self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
@@ -123,7 +123,7 @@ class FoundWidths:
         if isinstance(rate, Shortage):
             self._most[key] = width // 2
         else:
-            self.remembered.add(key, width, rate)
+            self.rate_file.add(key, width, rate)
 
     def _key(self, trial: Trial) -> str:
         key = self._kinds.get(trial.structure)

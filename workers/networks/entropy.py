@@ -28,8 +28,8 @@ def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = 
     for start in range(0, keys, block):
         logits = query @ key[..., start : start + block, :].mT / math.sqrt(query.shape[-1])
         if last_seen is not None:
-            place = torch.arange(start, start + logits.shape[-1], device=query.device)
-            logits = logits.masked_fill(place > last_seen[:, None], -math.inf)
+            index = torch.arange(start, start + logits.shape[-1], device=query.device)
+            logits = logits.masked_fill(index > last_seen[:, None], -math.inf)
         top, total, moment = _joined(top, total, moment, logits)
     return total.log() - moment / total
 

@@ -17,7 +17,7 @@ from workers.networks.activations.polynomial import Polynomial
 from workers.networks.activations.spline import Spline
 
 FINER = 8
-"""Places from one knot to the next."""
+"""Points from one knot to the next."""
 
 Range = tuple[float, float]
 
@@ -33,9 +33,9 @@ class Version:
     label: str
     """The name with what else tells it from others: `polynomial of degree 18`."""
     values: tuple[float, ...]
-    """[(n - 1) * FINER + 1] at evenly spaced places over the spline's range, both ends included."""
+    """[(n - 1) * FINER + 1] at evenly spaced points over the spline's range, both ends included."""
     error: float
-    """Largest distance to the spline over these places."""
+    """Largest distance to the spline over these points."""
 
     @property
     def at_knots(self) -> tuple[float, ...]:
@@ -50,12 +50,12 @@ def version(name: str, knots: Sequence[float], whole: Range, moving: Range) -> V
     constant beyond.
     """
     exact = torch.tensor(knots, dtype=torch.float64)
-    places = positions((len(knots) - 1) * FINER + 1, *whole)
+    points = positions((len(knots) - 1) * FINER + 1, *whole)
     if name in _POLYNOMIALS:
         spline = Spline(knots=len(knots), low=whole[0], high=whole[1])
         approximation = _POLYNOMIALS[name](low=moving[0], high=moving[1], of=spline)
-        label, values = f"{name} of degree {approximation.degree}", approximation.apply(places, {"knots": exact})
+        label, values = f"{name} of degree {approximation.degree}", approximation.apply(points, {"knots": exact})
     else:
-        label, values = name, interpolated(places, symmetrised(exact).knots, *whole)
-    error = (values - interpolated(places, exact, *whole)).abs().max()
+        label, values = name, interpolated(points, symmetrised(exact).knots, *whole)
+    error = (values - interpolated(points, exact, *whole)).abs().max()
     return Version(name=name, label=label, values=tuple(values.tolist()), error=float(error))

@@ -55,7 +55,7 @@ class Layout:
         """The flat vector of named tensors."""
         return torch.cat([named[name].reshape(-1) for name in self.parameters])
 
-    def padded(self, own: Layout, flat: Tensor) -> Tensor:
+    def pad(self, own: Layout, flat: Tensor) -> Tensor:
         """[P] of this layout from those of `own`, whose tensors are nowhere larger; what is added is zero."""
         shapes = {name: parameter.shape for name, parameter in self.parameters.items()}
         named = {name: flat.new_zeros(shape) for name, shape in shapes.items()}
@@ -63,7 +63,7 @@ class Layout:
             named[name][_corner(tensor.shape)] = tensor
         return self.join(named)
 
-    def cropped(self, own: Layout, flat: Tensor) -> dict[str, Tensor]:
+    def crop(self, own: Layout, flat: Tensor) -> dict[str, Tensor]:
         """By name the part of [P] that `own`, whose tensors are nowhere larger, has."""
         named = self.split(flat)
         return {name: named[name][_corner(parameter.shape)] for name, parameter in own.parameters.items()}

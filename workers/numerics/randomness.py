@@ -36,7 +36,7 @@ class Purpose(IntEnum):
     DROPOUT = 4
 
 
-def _wrapped(number: int) -> int:
+def _wrap(number: int) -> int:
     """The signed 64-bit integer equal to `number` modulo 2^64."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
@@ -53,7 +53,7 @@ def mix(z: Tensor) -> Tensor:
     return _xor_shift(z, 31)
 
 
-def hashed(numbers: Tensor) -> Tensor:
+def hash_rows(numbers: Tensor) -> Tensor:
     """[...] int64 in 0 .. 2^31 - 1: a hash of each row of `numbers` [..., n] int64."""
     weights = mix(torch.arange(1, numbers.shape[-1] + 1, device=numbers.device) * GOLDEN) | 1
     return (mix((numbers * weights).sum(-1)) >> 33).bitwise_and_((1 << 31) - 1)
@@ -68,8 +68,8 @@ class Streams:
     @classmethod
     def of(cls, seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:
         """The streams of lanes with `seeds` [L] at their own `steps` [L] (or one step for all)."""
-        tagged = mix(seeds + _wrapped((int(purpose) + 256 * site) * GOLDEN))
-        return cls(state=mix(tagged + (_wrapped(steps * GOLDEN) if isinstance(steps, int) else steps * GOLDEN)))
+        tagged = mix(seeds + _wrap((int(purpose) + 256 * site) * GOLDEN))
+        return cls(state=mix(tagged + (_wrap(steps * GOLDEN) if isinstance(steps, int) else steps * GOLDEN)))
 
     @property
     def lanes(self) -> int:
@@ -117,9 +117,9 @@ class Streams:
         if compiled:
             return self._compiled_permutations(compiled, rows, sizes.long(), lengths.long(), length)
         sizes, lengths = sizes.long()[:, None, None], lengths.long()[:, None, None]
-        place = torch.arange(size, device=self.state.device)
-        index = torch.arange(rows, device=self.state.device)[:, None] * sizes + place
-        keys = mix(self.state[:, None, None] + (index + 1) * GOLDEN).masked_fill(place >= sizes, _LAST_WORD)
+        column = torch.arange(size, device=self.state.device)
+        index = torch.arange(rows, device=self.state.device)[:, None] * sizes + column
+        keys = mix(self.state[:, None, None] + (index + 1) * GOLDEN).masked_fill(column >= sizes, _LAST_WORD)
         order = keys.argsort(dim=-1)[..., :length]
         order = torch.nn.functional.pad(order, (0, length - order.shape[-1]))
         return order.masked_fill(torch.arange(length, device=order.device) >= lengths, -1)

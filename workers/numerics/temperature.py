@@ -94,15 +94,15 @@ class Prompts:
 
 
 class Curve(NamedTuple):
-    """Expected squared error over temperatures: still - 2 cross / temperature + second / temperature^2."""
+    """Expected squared error over temperatures: constant - 2 cross / temperature + second / temperature^2."""
 
-    still: Tensor
+    constant: Tensor
     cross: Tensor
     second: Tensor
 
     def at(self, temperature: float | Tensor) -> Tensor:
         """The error at a temperature."""
-        return self.still - 2 * self.cross / temperature + self.second / temperature**2
+        return self.constant - 2 * self.cross / temperature + self.second / temperature**2
 
     @property
     def optimum(self) -> Tensor:
@@ -124,16 +124,16 @@ def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
     own = weight[..., None] * (both + crossed.mT) + _outer(offset, offset)  # E[(v_x + v_y w) (v_x + v_y w)']
     noise_in_values = noise * weight[..., 0].square()
     asked = covariance + _outer(mean, mean)  # E[x x'] of the input that is asked
-    still = _trace(tasks @ asked) + noise - 2 * _form(mean, both, mean)
-    still = still + _trace(own @ (covariance / pairs + _outer(mean, mean))) + noise_in_values / pairs
+    constant = _trace(tasks @ asked) + noise - 2 * _form(mean, both, mean)
+    constant = constant + _trace(own @ (covariance / pairs + _outer(mean, mean))) + noise_in_values / pairs
     cross = free * (_trace(covariance @ matrix @ asked @ both.mT) - _form(mean, own @ covariance @ matrix, mean))
     isotropic = (_trace(own @ covariance) + noise_in_values)[..., None, None] * covariance
     middle = covariance @ own @ covariance + isotropic / pairs
     second = free * _trace(matrix @ asked @ matrix.mT @ middle)
-    return Curve(still=still, cross=cross, second=second)
+    return Curve(constant=constant, cross=cross, second=second)
 
 
-def mimicking(prompts: Prompts) -> tuple[Tensor, Tensor]:
+def imitate_posterior_mean(prompts: Prompts) -> tuple[Tensor, Tensor]:
     """Matrix and value that imitate the posterior mean of w (lemma 4.1): M = (C + (noise / l) C_w^-1)^-1.
 
     C and C_w are the covariances of inputs and weights; v carries the weights' mean. As in the paper v is shrunk and M

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from spaces.records import Directives, Offer, Report
+from spaces.records import Directives, Offer, Progress, Report
 
 
 class Saving(NamedTuple):
@@ -19,24 +19,40 @@ class Saving(NamedTuple):
 
 
 class Steering(Protocol):
-    """What a pool needs of a controller."""
+    """What a pool needs of a controller; `search.steering.controller.Controller` has it.
+
+    One thread at a time may call it; but `renew`, `progress` and `request_stop` may be called from any thread, while
+    another call is under way, and answer at once.
+    """
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """The one seam: record, decide, answer."""
+        """The one seam: record a worker's reports, decide, fill its free lanes."""
         ...
 
-    def lost(self, worker: str) -> None:
-        """A worker died: its trials go back to the queue."""
+    def handle_crash(self, worker: str) -> None:
+        """A worker's process crashed: its trials are rescued, and one of them may be the cause."""
         ...
 
-    def left(self, worker: str) -> None:
-        """A worker went down with its machine: its trials go back to the queue, and none of them is why."""
+    def handle_departure(self, worker: str) -> None:
+        """A worker's machine is gone: its trials are released, and none of them is the cause."""
         ...
 
     def renew(self, worker: str) -> bool:
-        """A worker lives; False if its lease ran out. Answers at once, whatever else is under way."""
+        """Renew a worker's lease; False if it has expired."""
         ...
 
     def sweep(self) -> None:
-        """Called every second or so: workers that fell silent lose their trials."""
+        """To be called every second or so: workers whose leases have expired lose their trials."""
+        ...
+
+    def request_stop(self) -> None:
+        """Dismiss every worker that exchanges from now on; its running trials are queued again."""
+        ...
+
+    def progress(self) -> Progress:
+        """Where the study stands."""
+        ...
+
+    def close(self) -> None:
+        """Write how the run ended, and give the study back."""
         ...

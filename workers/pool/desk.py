@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, final
+from typing import final
 
 from spaces.errors import GraftError, StudyError
-from spaces.records import Directives, Offer, Report
+from spaces.records import Directives, Offer, Progress, Report
 from workers.pool import Steering
 from workers.pool.slots import MOST_DEATHS
-
-
-class Controller(Steering, Protocol):
-    """What the actor needs of a controller beyond steering.
-
-    As `renew`, `request_stop` and `progress` never wait for a call that is under way in another thread.
-    """
-
-    def request_stop(self) -> None:
-        """Answer every later exchange with a stop; running trials go back to the queue."""
-        ...
-
-    def progress(self) -> Any:
-        """A plain value for the display."""
-        ...
-
-    def close(self) -> None:
-        """Release the database."""
-        ...
 
 
 @final
@@ -40,7 +21,7 @@ class Desk:
 
     SWIFT = ("renew", "progress", "request_stop")
 
-    def __init__(self, make_controller: Callable[[], Controller]) -> None:
+    def __init__(self, make_controller: Callable[[], Steering]) -> None:
         self._controller = make_controller()
         self._holders: dict[int, str] = {}
         self._error: GraftError | None = None
@@ -52,11 +33,11 @@ class Desk:
 
     def detach(self, slot: int) -> None:
         """The slot's holder is dead."""
-        self._clear(slot, self._controller.lost)
+        self._clear(slot, self._controller.handle_crash)
 
     def leave(self, slot: int) -> None:
         """The slot's holder went down with its node."""
-        self._clear(slot, self._controller.left)
+        self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """As the controller's; after an error of ours every worker is sent home, and the driver is told."""
@@ -86,7 +67,7 @@ class Desk:
         """As the controller's."""
         self._controller.request_stop()
 
-    def progress(self) -> Any:
+    def progress(self) -> Progress:
         """As the controller's; raises the error that ended the run."""
         if self._error is not None:
             raise self._error

@@ -13,7 +13,7 @@ from workers.pool.courier import Exchange
 from workers.pool.worker import Worker
 
 
-def employed(
+def make_worker(
     name: str,
     exchange: Exchange,
     device: str,

@@ -14,7 +14,7 @@ SELF_STOP_SECONDS = 45.0
 
 
 @final
-class Pulse:
+class Heartbeat:
     """Renews a lease every ten seconds while it is open, and knows whether the worker may go on."""
 
     def __init__(self, renew: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class Pulse:
         self._closed = threading.Event()
         self._turn = threading.Lock()
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> Heartbeat:
         threading.Thread(target=self._beat_on, daemon=True).start()
         return self
 

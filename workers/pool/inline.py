@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from spaces.records import Directives, Offer, Report
+from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.devices import default_workers
 from workers.engine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.employment import employed
+from workers.pool.employment import make_worker
 
 SIGNALS_EVERY = 0.2
 """Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""
@@ -28,11 +28,13 @@ def run(
     width: int | None = None,
     workers: int | None = None,
     saving: Saving | None = None,
+    watch: Callable[[Progress], bool] | None = None,
 ) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
 
     `width` None: found as it trains (`widths`); `workers` None: as many as suit the device; `saving` None: no
-    checkpoints are written.
+    checkpoints are written. `watch` is called with the progress a few times a second, and returns True to ask for a
+    stop.
     """
     prepare()
     desk = _Desk(controller)
@@ -43,6 +45,8 @@ def run(
     for thread in threads:
         while thread.is_alive():
             thread.join(SIGNALS_EVERY)
+            if watch and watch(controller.progress()):
+                controller.request_stop()
     if desk.failure:
         raise desk.failure
 
@@ -72,7 +76,7 @@ class _Desk:
             while not done:
                 name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"  # never used again: a late word of it can be told
                 renew = functools.partial(self._controller.renew, name)
-                done = employed(name, self.exchange, device, width, renew=renew, saving=saving).run()
+                done = make_worker(name, self.exchange, device, width, renew=renew, saving=saving).run()
         except BaseException as error:
             with self._turn:
                 self.failure = self.failure or error

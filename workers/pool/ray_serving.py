@@ -16,7 +16,7 @@ from spaces.records import Directives, Offer, Report
 from workers.engine.devices import default_device, device_name
 from workers.engine.process import prepare
 from workers.pool import Saving
-from workers.pool.employment import employed
+from workers.pool.employment import make_worker
 from workers.pool.logs import begin_log, log_file, logged
 
 _LOG = logging.getLogger("graft.pool")
@@ -66,4 +66,4 @@ def _employed(desk: Any, name: str, node: str, width: int | None, saving: Saving
         except RayActorError:
             return False  # the controller is dead, and the next call of it says so where it is heard
 
-    return employed(name, logged(exchange), device, width, renew=renew, saving=saving, log=log_file()).run()
+    return make_worker(name, logged(exchange), device, width, renew=renew, saving=saving, log=log_file()).run()

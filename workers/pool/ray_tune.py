@@ -42,8 +42,8 @@ from ray.runtime_env import RuntimeEnv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from spaces.errors import GraftError, StudyError
-from workers.pool import Saving
-from workers.pool.desk import Controller, Desk
+from workers.pool import Saving, Steering
+from workers.pool.desk import Desk
 from workers.pool.ray_access import check_access
 from workers.pool.ray_placing import Nodes, Over, Placing
 from workers.pool.ray_serving import SWIFT, serve, swift
@@ -54,7 +54,7 @@ SWEEP_SECONDS = 1.0
 KNOCK_SECONDS = 10.0
 CONNECT_SECONDS = "5"
 """How long Ray may try where something listens; read by Ray from a variable."""
-PACKAGES = ("cli", "search", "spaces", "storage", "workers")
+PACKAGES = ("cli", "graft", "search", "spaces", "storage", "workers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Cluster:
 
 
 def run(
-    make_controller: Callable[[], Controller],
+    make_controller: Callable[[], Steering],
     *,
     cluster: Cluster,
     width: int | None,
@@ -162,7 +162,7 @@ def _hushed() -> Generator[None]:
         os.close(before)
 
 
-def _desk(make_controller: Callable[[], Controller]) -> Any:
+def _desk(make_controller: Callable[[], Steering]) -> Any:
     """The controller's actor, on this node: it has the database."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     remote: Any = ray.remote

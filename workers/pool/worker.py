@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from spaces.errors import PluginError
-from spaces.records import Checkpoint, Directives, Held, Offer, Report, Trial
+from spaces.records import Checkpoint, Directives, Offer, Report, Trial, TrialStart
 from workers.engine.checkpoints import Archive
 from workers.engine.memory import Shortage, attempt
 from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
 from workers.pool.courier import JOURNAL, Courier, Exchange, numbers_in
-from workers.pool.heartbeat import Pulse
+from workers.pool.heartbeat import Heartbeat
 
 EXCHANGE_SECONDS = 2.0
 """A worker speaks to the controller at least this often, so that a stop is heard."""
@@ -94,12 +94,12 @@ class Worker:
     def run(self) -> bool:
         """Exchange and train until done; False if the lease ran out, and everything that it held is dropped."""
         reports: list[Report] = []
-        with Courier(self.exchange) as courier, Pulse(self.renew) as pulse:
-            while pulse.alive():
+        with Courier(self.exchange) as courier, Heartbeat(self.renew) as heartbeat:
+            while heartbeat.alive():
                 offer = self._offer()
                 courier.send(reports, offer)
-                directives, reports = self._answered(courier, pulse)
-                if directives is None or directives.lost:
+                directives, reports = self._answered(courier, heartbeat)
+                if directives is None or directives.lease_lost:
                     break
                 if directives.done:
                     return True
@@ -113,11 +113,11 @@ class Worker:
         self.pack = None
         return False
 
-    def _answered(self, courier: Courier, pulse: Pulse) -> tuple[Directives | None, list[Report]]:
+    def _answered(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """The controller's answer, and what the lanes report until it comes; None if the lease ran out meanwhile."""
         journal, kept = list[Report](), 0
         directives = courier.answer(EXCHANGE_SECONDS)
-        while directives is None and pulse.alive():
+        while directives is None and heartbeat.alive():
             trains = kept < JOURNAL and bool(self.pack and self.pack.running)
             fresh = self._train() if trains else []
             journal += fresh
@@ -127,11 +127,11 @@ class Worker:
 
     def _offer(self) -> Offer:
         structure, lanes = None, min(self.width, self._most)
-        holds: tuple[Held, ...] = ()
+        holds: tuple[TrialStart, ...] = ()
         if self.pack:
             self._most = self._wanted(self._sample)
             widened = min(self._most, self.pack.width + self.width)
-            holds = tuple(Held(lane.number, lane.fence) for lane in self.pack.lanes if lane)
+            holds = tuple(TrialStart(lane.number, lane.fence) for lane in self.pack.lanes if lane)
             structure, lanes = self.pack.structure, max(0, widened - len(holds))
         saved, self._saved = self._saved, ()
         counted, self._counted = self._counted, (0, 0)
@@ -182,9 +182,9 @@ class Worker:
         try:
             return self._fitted(trials)
         except PluginError as error:
-            if any(trial.source is None for trial in trials):
+            if any(trial.architecture_trial is None for trial in trials):
                 raise
-            return [_failed(trial.held, 0, str(error)) for trial in trials]
+            return [_failed(trial.start, 0, str(error)) for trial in trials]
 
     def _fitted(self, trials: Sequence[Trial]) -> list[Report]:
         """Make a pack of as many of the trials as memory has room for."""
@@ -196,7 +196,7 @@ class Worker:
             lanes = self._fit(lanes)
             made = self._packed(trials[:lanes])
         if isinstance(made, Shortage):
-            return [_failed(trial.held, trial.parent_step, _told(made)) for trial in trials[:lanes]]
+            return [_failed(trial.start, trial.parent_step, _told(made)) for trial in trials[:lanes]]
         self.pack = made
         return []
 
@@ -244,7 +244,7 @@ class Worker:
         lanes = [lane for lane in pack.lanes if lane]
         if pack.width == NARROWEST:
             self.pack = None
-            return [_failed(Held(lane.number, lane.fence), lane.step, _told(shortage)) for lane in lanes]
+            return [_failed(TrialStart(lane.number, lane.fence), lane.step, _told(shortage)) for lane in lanes]
         width = self._fit(pack.width)
         pack.release(lane.number for lane in sorted(lanes, key=lambda lane: -lane.step)[width:])
         if attempt(lambda: pack.resize(width), self.device):  # not even that: the next pack starts from nothing
@@ -257,7 +257,7 @@ class Worker:
         return self._most
 
 
-def _failed(one: Held, step: int, error: str) -> Report:
+def _failed(one: TrialStart, step: int, error: str) -> Report:
     return Report(number=one.number, fence=one.fence, step=step, metrics=(), state="failed", error=error)
 
 

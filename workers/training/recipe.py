@@ -113,7 +113,7 @@ def layout_of(recipe: Recipe, device: torch.device | str = "cpu") -> Layout:
     return Layout.of(trained, recipe.dtype, device)
 
 
-def begin(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
+def initial_state(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
     """The state before the first step, from the initial parameters [P]."""
     zero = torch.zeros((), dtype=torch.int64, device=parameters.device)
     return State(
@@ -133,14 +133,14 @@ def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, keep: Pa
         return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)
 
     gradient, loss = recipe.learning.gradient(layout, state.parameters, batch, loss_of)
-    return updated(recipe, layout, state, gradient, loss)
+    return apply_gradient(recipe, layout, state, gradient, loss)
 
 
-def updated(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
+def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
     """The state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
     steps = torch.as_tensor(recipe.training.steps)
     gradient = gradient if layout.learns is None else gradient * layout.learns
-    parameters, moments = recipe.learning.moved(
+    parameters, moments = recipe.learning.update(
         recipe.optimizer, layout, state.parameters, gradient, state.moments, state.step, steps
     )
     after = state.step + 1
@@ -155,38 +155,38 @@ def updated(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss
     )
 
 
-def averaged(recipe: Recipe, state: State, index: Tensor) -> Tensor:
+def average(recipe: Recipe, state: State, index: Tensor) -> Tensor:
     """Parameters [P] of the variant of the recipe's averaging with this index, an int64 scalar."""
-    return recipe.averaging.evaluated(state.shadow, state.parameters, state.step, index)
+    return recipe.averaging.average(state.shadow, state.parameters, state.step, index)
 
 
-def judged(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
+def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
     """Metric -> one value [N] per sequence, for parameters [P]; `model`: one of the evaluations of the recipe's."""
 
-    def judge(parameters: Parameters) -> dict[str, Tensor]:
+    def evaluate_model(parameters: Parameters) -> dict[str, Tensor]:
         outputs = model.outputs(parameters, batch, {})
         found = recipe.task.metrics(outputs, batch)
         return found | diagnosed(model, parameters, batch, outputs) if recipe.training.diagnostics else found
 
-    return recipe.learning.judged(layout, flat, judge)
+    return recipe.learning.evaluate(layout, flat, evaluate_model)
 
 
-def judged_on(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
-    """Condition -> the sets that trials with `seeds` [L] are judged on; under the empty one the validation set."""
+def evaluation_sets(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
+    """Condition -> the sets that trials with `seeds` [L] are evaluated on; under the empty one the validation set."""
     plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
     return {"": task.validation(plain, count), **task.shifted(shifted, count)}
 
 
 def update_key(recipe: Recipe) -> str:
-    """What `updated` does but for numbers: recipes of equal keys share its recordings."""
+    """What `apply_gradient` does but for numbers: recipes of equal keys share its recordings."""
     parameters = layout_of(recipe).parameters.items()
     layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.architecture) for name, one in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
 
 
-def judging_keys(recipe: Recipe) -> dict[str, str]:
-    """Label of an evaluation -> what `judged` does there but for numbers; equal keys share recordings."""
+def evaluation_keys(recipe: Recipe) -> dict[str, str]:
+    """Label of an evaluation -> what `evaluate` does there but for numbers; equal keys share recordings."""
     rest = [recipe.training.dtype, recipe.training.diagnostics, [*recipe.knobs()]]
     parts = [plugins.structure_of(part) for part in (recipe.task, recipe.learning)]
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 SEPARATOR = b"\xff"
 """What stands between documents where several are hashed as one: a byte that UTF-8 never has."""
@@ -16,6 +17,9 @@ SEPARATOR = b"\xff"
 
 class Corpus(ABC):
     """A corpus' configuration, a frozen dataclass without knobs: all of it is structural."""
+
+    needs_network: ClassVar[bool] = False
+    """Whether the documents come from elsewhere."""
 
     @abstractmethod
     def documents(self) -> Iterator[str]:

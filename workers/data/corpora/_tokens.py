@@ -21,7 +21,7 @@ from spaces.plugins import canonical_json
 from workers.data.cached_arrays import Numbers, Stored, read, write
 from workers.data.corpora import Corpus, hash_of
 from workers.data.corpora._parts import LEAST_PIECES, LONGEST, parts
-from workers.data.tasks._draws import Split
+from workers.data.tasks._splits import Split
 from workers.data.tokenizers import Encoder, Tokenizer
 from workers.numerics.native import cache_folder
 
@@ -139,7 +139,7 @@ def _made(source: Source) -> Stored:
     pieces = parts([document for document in documents if document])
     if not pieces[Split.TEST]:
         raise PluginError("task.corpus: it has too little text to be cut into training, validation and test")
-    learned = source.tokenizer.learned(pieces[Split.TRAINING])
+    learned = source.tokenizer.learn(pieces[Split.TRAINING])
     encoder = source.tokenizer.encoder(learned)
     end = encoder.size
     raw = {split: _encoded(encoder, found) for split, found in pieces.items()}

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from spaces.errors import PluginError
+from spaces.plugins import Examples
 from spaces.plugins.fields import option, text
 from workers.data.corpora import Corpus, hash_of
 from workers.data.corpora._code import STRIPPERS, VERSION
@@ -23,6 +24,8 @@ class File(Corpus):
     A document is a line's or a row's `column`, or a whole file of any other kind. `comments` of a programming language
     are taken out.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
 
     path: str = text()
     column: str = text("text")

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 from spaces.errors import PluginError
 from spaces.messages import shortened
+from spaces.plugins import Examples
 from spaces.plugins.fields import option, size, text
 from workers.data.corpora import Corpus, hash_of
 from workers.data.corpora._code import STRIPPERS, VERSION
@@ -23,6 +24,9 @@ class HuggingFace(Corpus):
     `java`, column `func_code_string`, comments of that language; `HuggingFaceFW/fineweb`, subset `sample-10BT`. A data
     set is known by these settings: name a `revision` if it may change. Once made, tokens are read without a network.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"dataset": "roneneldan/TinyStories"},)
+    needs_network = True
 
     dataset: str = text()
     subset: str = text("")

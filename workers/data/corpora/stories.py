@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from workers.data.corpora import Corpus, _stories, hash_of
 
@@ -20,6 +22,8 @@ class Stories(Corpus):
     that stay the same throughout a story, something that happens and ends well. The same `seed` gives the same stories;
     more words add stories to its end. Needs no network.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"words": 2000},)
 
     words: int = size(500_000)
     seed: int = size(0, low=0)

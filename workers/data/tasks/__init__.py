@@ -1,4 +1,4 @@
-"""Tasks: what a trial learns, on which data, and how it is judged.
+"""Tasks: what a trial learns, on which data, and how it is evaluated.
 
 Data is drawn for all lanes of a pack at once, [L, N, ...], from each lane's own stream; losses and metrics are written
 for ONE trial, and the engine stacks them.
@@ -25,10 +25,10 @@ of a set's items, are given; the rest is padding) and `query` (of a set); the ot
 def is_given(batch: Batch) -> Tensor:
     """[N, s] bool: which positions of `inputs` [N, s, ...] are given, at least the first one."""
     inputs, lengths = batch["inputs"], batch.get("lengths")
-    place = torch.arange(inputs.shape[1], device=inputs.device)
+    index = torch.arange(inputs.shape[1], device=inputs.device)
     if lengths is None:
-        return (place >= 0).expand(len(inputs), -1)
-    return place < lengths[:, None].clamp(min=1)
+        return (index >= 0).expand(len(inputs), -1)
+    return index < lengths[:, None].clamp(min=1)
 
 
 class Task(ABC):
@@ -44,7 +44,7 @@ class Task(ABC):
 
     @property
     def longest(self) -> int:
-        """Length of the longest input that the task is trained or judged on, in positions."""
+        """Length of the longest input that the task is trained or evaluated on, in positions."""
         return self.context
 
     @property
@@ -98,8 +98,8 @@ class Task(ABC):
         return means
 
     @property
-    def judged_together(self) -> int:
-        """Sequences of a set that are only judged together, as the two of a pair: sets hold whole groups of so many."""
+    def evaluated_together(self) -> int:
+        """Sequences of a set that are only evaluated together, as the two of a pair: sets hold whole groups of so many."""
         return 1
 
     def kin(self) -> Mapping[str, Scalar] | None:

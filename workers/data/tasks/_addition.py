@@ -13,7 +13,7 @@ from torch import Tensor
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions, held_apart
+from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.numerics.randomness import Streams
 
 PLUS = 10
@@ -50,7 +50,7 @@ class Addition(Completion):
         drawn = fractions(streams, batch, 2)
         smallest = 10 ** (self.digits - 1)
         first = below(drawn[..., :1], 9 * smallest)
-        second = held_apart(drawn[..., 1], first, 9 * smallest, split)[..., None]
+        second = draw_in_split(drawn[..., 1], first, 9 * smallest, split)[..., None]
         total = first + second + 2 * smallest
         plus = torch.full_like(first, PLUS)
         left, right = self._numerals(first + smallest), self._numerals(second + smallest)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from workers.data.tasks._clrs_traces import States
 from workers.data.tasks._clrs_writing import bracketed, joined, places, thousandths, written
-from workers.data.tasks._draws import Split, below, held_apart
+from workers.data.tasks._splits import Split, below, draw_in_split
 
 THOUSAND = 1000
 Piece = TypeVar("Piece", str, Tensor)
@@ -146,7 +146,7 @@ class BinarySearch(Algorithm):
     def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         keys = within(below(fractions[..., 1:], THOUSAND), sizes, THOUSAND).sort(-1).values
         keys = within(keys, sizes, 0)
-        target = held_apart(fractions[..., 0], torch.cat([sizes, keys], -1), THOUSAND, split)
+        target = draw_in_split(fractions[..., 0], torch.cat([sizes, keys], -1), THOUSAND, split)
         return torch.cat([target[..., None], keys], -1)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
@@ -203,7 +203,7 @@ def within(values: Tensor, sizes: Tensor, filler: int) -> Tensor:
 def _keys_apart(fractions: Tensor, sizes: Tensor, choices: int, split: Split) -> Tensor:
     """[..., n] keys in 0 .. choices - 1."""
     others = within(below(fractions, choices), sizes, 0)[..., 1:]
-    first = held_apart(fractions[..., 0], torch.cat([sizes, others], -1), choices, split)
+    first = draw_in_split(fractions[..., 0], torch.cat([sizes, others], -1), choices, split)
     return torch.cat([first[..., None], others], -1)
 
 

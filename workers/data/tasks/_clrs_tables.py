@@ -12,7 +12,7 @@ from torch import Tensor
 
 from workers.data.tasks._clrs_algorithms import Algorithm, Parts, list_of, within
 from workers.data.tasks._clrs_writing import ALPHABET, BLANK, bracketed, places, written
-from workers.data.tasks._draws import Split, below, held_apart
+from workers.data.tasks._splits import Split, below, draw_in_split
 
 LOOPS = 4
 """Nodes whose loops decide the split, and so the smallest size."""
@@ -39,7 +39,7 @@ class BreadthFirst(Algorithm):
         linked = torch.where(row == column, edge < 1 << 31, edge < 1 << 30) & (row < sizes)
         loops = torch.tensor([node * (node + 3) // 2 for node in range(LOOPS)], device=edge.device)
         rest = linked.long().index_fill(-1, loops, 0)
-        number = held_apart(edge[..., 0], torch.cat([sizes, source, rest], -1), 1 << LOOPS, split)
+        number = draw_in_split(edge[..., 0], torch.cat([sizes, source, rest], -1), 1 << LOOPS, split)
         bits = number[..., None] >> torch.arange(LOOPS, device=edge.device) & 1
         return torch.cat([source, rest.index_copy(-1, loops, bits)], -1)
 
@@ -75,13 +75,13 @@ class LongestCommonSubsequence(Algorithm):
     def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         letters = within(below(fractions, LETTERS), sizes, 0)
         rest = torch.cat([sizes, letters[..., 2:]], -1)
-        pair = held_apart(fractions[..., 0], rest, LETTERS**2, split)[..., None]
+        pair = draw_in_split(fractions[..., 0], rest, LETTERS**2, split)[..., None]
         return torch.cat([pair // LETTERS, pair % LETTERS, letters[..., 2:]], -1)
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
-        place = torch.arange(example.shape[-1], device=example.device)
+        index = torch.arange(example.shape[-1], device=example.device)
         first = sizes - sizes // 2  # [..., 1] length of the first string
-        string = bracketed((place >= first).long()[..., None], sizes)
+        string = bracketed((index >= first).long()[..., None], sizes)
         key = bracketed(example[..., None], sizes)
         rows = bracketed(_directions(example, first), sizes[..., None])
         return Parts(given=written(["string: ", string, ", key: ", key], sizes), answer=bracketed(rows, sizes, ", "))
@@ -106,15 +106,15 @@ def _side(edges: Tensor) -> int:
 
 def _matrix(edges: Tensor) -> Tensor:
     """[..., n, n] the symmetric matrix of a lower triangle [..., n (n + 1) / 2]."""
-    place = torch.arange(_side(edges), device=edges.device)
-    high, low = torch.maximum(place[:, None], place), torch.minimum(place[:, None], place)
+    index = torch.arange(_side(edges), device=edges.device)
+    high, low = torch.maximum(index[:, None], index), torch.minimum(index[:, None], index)
     return edges[..., high * (high + 1) // 2 + low]
 
 
 def _predecessors(linked: Tensor, source: Tensor) -> Tensor:
     """[..., n] the first neighbour that was reached before a node was; the node itself where there is none."""
-    place = torch.arange(linked.shape[-1], device=linked.device)
-    reached, found = place == source, place.expand(linked.shape[:-1])
+    index = torch.arange(linked.shape[-1], device=linked.device)
+    reached, found = index == source, index.expand(linked.shape[:-1])
     for _ in range(linked.shape[-1] - 1):
         leads = linked & reached[..., None]  # [..., from, to]
         new = leads.any(-2) & ~reached
@@ -127,8 +127,8 @@ def _directions(letters: Tensor, first: Tensor) -> Tensor:
     """[..., n, n, 2] the table (section 15.4) within the matrix of all letters, each cell in two columns."""
     size = letters.shape[-1]
     half = size - size // 2
-    place = torch.arange(size, device=letters.device)
-    second = place >= first
+    index = torch.arange(size, device=letters.device)
+    second = index >= first
     lengths, rows = torch.zeros_like(letters), list[Tensor]()
     for row in range(half):
         equal = second & (letters == letters[..., row : row + 1])
@@ -138,6 +138,6 @@ def _directions(letters: Tensor, first: Tensor) -> Tensor:
         rows.append(torch.where(equal, 0, torch.where(lengths >= left, 1, 2)))
         lengths = longest
     table = torch.nn.functional.pad(torch.stack(rows, -2), (0, 0, 0, size - half))
-    filled = second[..., None, :] & (place[:, None] < first[..., None])
+    filled = second[..., None, :] & (index[:, None] < first[..., None])
     sign = torch.where(filled, BLANK, ALPHABET.index("-"))
     return torch.stack([sign, torch.where(filled, table, 1)], -1)

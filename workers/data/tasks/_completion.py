@@ -1,6 +1,6 @@
 """Sequence completion: the algorithmic tasks of paper 002 (section 3, Table 1, Appendix B).
 
-A sequence is an input, a token that asks, mostly a separator, and an output; models are trained and judged on the
+A sequence is an input, a token that asks, mostly a separator, and an output; models are trained and evaluated on the
 output alone. Which examples there are, which of them are held out, and the fixed tables are the task's: the same for
 all trials. In which order a trial sees them comes from its own seed.
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from workers.data.tasks import Batch, TokenTask
-from workers.data.tasks._draws import Split
+from workers.data.tasks._splits import Split
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy, unknown
 
@@ -68,14 +68,14 @@ class Completion(TokenTask):
         return self._batch(self.examples(streams, batch, Split.TRAINING), self.context)
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        return self.judged_on(self.examples(streams, batch, Split.VALIDATION))
+        return self.evaluation_set(self.examples(streams, batch, Split.VALIDATION))
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        return {"test": self.judged_on(self.examples(streams, batch, Split.TEST))}
+        return {"test": self.evaluation_set(self.examples(streams, batch, Split.TEST))}
 
     @final
-    def judged_on(self, examples: Examples) -> Batch:
-        """A set to be judged on; all of them have the longest input's length, so that one recording serves them.
+    def evaluation_set(self, examples: Examples) -> Batch:
+        """A set to be evaluated on; all of them have the longest input's length, so that one recording serves them.
 
         Where the answer stands in the input, `relevant` [L, N, s] is true there.
         """

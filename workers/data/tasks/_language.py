@@ -9,18 +9,20 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
+from spaces.plugins import Examples
 from spaces.plugins.fields import flag, option, part, size, text
 from spaces.records import Scalar
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import Source, Tokens, tokens_of
 from workers.data.tasks import Batch, TokenTask
-from workers.data.tasks._draws import Split, below, fractions
 from workers.data.tasks._probes import Ask, Probes, probes_of, told_right
+from workers.data.tasks._splits import Split, below, fractions
 from workers.data.tokenizers import Tokenizer
 from workers.numerics.randomness import Streams, mix
 from workers.numerics.tensors import cross_entropy, unknown
@@ -35,6 +37,8 @@ class LanguageTask(TokenTask):
 
     Tokens are 0 .. v - 1, and v after each document and each stretch of a long one (`workers.data.corpora._parts`).
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"corpus": {"name": "stories", "words": 20_000}, "length": 16},)
 
     corpus: Corpus = part(Corpus, "stories")
     tokenizer: Tokenizer = part(Tokenizer, "character")
@@ -108,7 +112,7 @@ class LanguageTask(TokenTask):
         return {"nll": means[0], "accuracy": means[1]}
 
     @property
-    def judged_together(self) -> int:
+    def evaluated_together(self) -> int:
         return self._probes.rows if self.probes else 1
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from workers.data.cached_arrays import Stored, read, write
 from workers.data.tasks._othello_board import MOVES, Games, played
 from workers.numerics.native import cache_folder, library
-from workers.numerics.randomness import GOLDEN, Streams, hashed, mix
+from workers.numerics.randomness import GOLDEN, Streams, hash_rows, mix
 
 OPENING = 12
 """Moves of a game that decide on its split; there are some 2 * 10^9 such openings."""
@@ -49,7 +49,7 @@ def _games(states: Tensor, places: range) -> Games:
         counter += GOLDEN
         tried = mix(states[pending] + counter)
         accepted[pending] = tried
-        place = hashed(played(tried, OPENING).tokens.long()) % SHARE
+        place = hash_rows(played(tried, OPENING).tokens.long()) % SHARE
         pending = pending[(place < places.start) | (place >= places.stop)]
     tokens, legal = played(accepted)
     return Games(tokens.to(device), legal.to(device))

@@ -148,7 +148,7 @@ def told_right(losses: Tensor, scored: Tensor, rows: int, score: str) -> Tensor:
 
     `losses` [R, s] negative log-probabilities, of which `scored` [R, s] bool count; a pair has `rows` rows, all given.
     """
-    assert len(losses) % rows == 0, "sets are judged in whole pairs"
+    assert len(losses) % rows == 0, "sets are evaluated in whole pairs"
     counts = scored.to(losses.dtype)
     sides = torch.stack([(losses * counts).sum(-1), counts.sum(-1)]).unflatten(-1, (-1, 2, rows // 2)).sum(-1)
     losses = sides[0] / sides[1] if score == "mean" else sides[0]  # [pairs, 2]

@@ -13,13 +13,13 @@ from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions
+from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddMod(Completion):
-    """a and b give (a + b) mod n; 95 % of the n^2 pairs are trained on, the others judged on (paper 002, Table 1).
+    """a and b give (a + b) mod n; 95 % of the n^2 pairs are trained on, the others evaluated on (paper 002, Table 1).
 
     For n = 97 these are floor(0.95 n^2) = 8,938 and 471 pairs, the same for all trials. A training batch draws pairs
     with replacement. Paper 002 also says that every test set has 1,000 examples, which 5 % of the pairs are not:
@@ -42,7 +42,7 @@ class AddMod(Completion):
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         pairs = _pairs(self.modulus)[self._trained :].to(streams.state.device)
-        return self.judged_on(self._examples(pairs.expand(streams.lanes, -1)))
+        return self.evaluation_set(self._examples(pairs.expand(streams.lanes, -1)))
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {}

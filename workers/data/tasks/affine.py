@@ -21,7 +21,7 @@ from workers.numerics.randomness import Streams
 class Affine(InContext):
     """Prompts of y = a x + b, trained with x, a, b of N(0, 1) by the squared error (paper 000, section 3).
 
-    Each prompt has a function of its own (the paper: 64 prompts each of 100 functions), and judged sets share one
+    Each prompt has a function of its own (the paper: 64 prompts each of 100 functions), and evaluation sets share one
     draw. Conditions:
 
     `functions=3 inputs=2`: a, b of N(0, 3^2), x of N(0, 2^2), all pairs of 1, 2, ... (Figures 3, 11, Tables 1, 6).
@@ -44,21 +44,21 @@ class Affine(InContext):
         return x, a * x + b
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        return judged_on(*self.examples(streams, batch))
+        return evaluation_set(*self.examples(streams, batch))
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         x, a, b = self._drawn(streams, batch)
         sets = {
-            f"functions={functions} inputs={inputs}": judged_on(inputs * x, functions * (a * inputs * x + b))
+            f"functions={functions} inputs={inputs}": evaluation_set(inputs * x, functions * (a * inputs * x + b))
             for functions in every_step(1, self.test_functions, self.test_functions_step)
             for inputs in every_step(1, self.test_inputs, self.test_inputs_step)
         }
         for deviation in self.extremes:
             wider = torch.cat([deviation * x[..., :1], x[..., 1:]], -1)
-            sets[f"deviant={deviation}"] = judged_on(wider, a * wider + b)
+            sets[f"deviant={deviation}"] = evaluation_set(wider, a * wider + b)
         grid = 2 * streams.permutations(batch, self.points, self.points).double() / (self.points - 1) - 1
         for slope, reach in ((self.slope, self.reach), (1, self.slope * self.reach)):
-            sets[f"slope={slope} reach={reach}"] = judged_on(reach * grid, slope * reach * grid)
+            sets[f"slope={slope} reach={reach}"] = evaluation_set(reach * grid, slope * reach * grid)
         return sets
 
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class Affine(InContext):
         return x, a, b
 
 
-def judged_on(x: Tensor, y: Tensor) -> Batch:
+def evaluation_set(x: Tensor, y: Tensor) -> Batch:
     """A set of prompts x, y [L, N, n] with the error of least squares on them, as the model sees them."""
     batch = sequences(x, y, torch.ones_like(y, dtype=torch.bool))
     x, y = x.float().double(), batch["targets"].double()

@@ -28,7 +28,7 @@ from workers.data.tasks._clrs_tables import LOOPS, BreadthFirst, LongestCommonSu
 from workers.data.tasks._clrs_traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
 from workers.data.tasks._clrs_writing import ALPHABET, compacted, encoded, written
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions
+from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tensors import unknown
 
@@ -47,7 +47,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClrsText(Completion):
-    r"""An algorithm's input and output as text, one token per character; judged on larger inputs than trained on.
+    r"""An algorithm's input and output as text, one token per character; evaluated on larger inputs than trained on.
 
     "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for "[0.544 0.548 0.602 0.715]\n\n". After Markeeva
     et al., "The CLRS-Text Algorithmic Reasoning Language Benchmark" (arXiv 2406.04229), character by character as
@@ -57,7 +57,7 @@ class ClrsText(Completion):
 
     Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the sizes `farthest`,
     `farthest` - `stride`, ... down to `smallest`, `size=16`. The size is the number of keys, nodes, or letters of both
-    strings. An example belongs to a split by one of its numbers and the rest (`held_apart`), so that training,
+    strings. An example belongs to a split by one of its numbers and the rest (`draw_in_split`), so that training,
     validation and conditions are disjoint at every size; few examples of `bfs` and `lcs_length` exist at size 4, 4,096
     and 256. A held-out input may be another one in another order.
 
@@ -103,7 +103,9 @@ class ClrsText(Completion):
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         sizes = range(self.farthest, self.smallest - 1, -self.stride)
-        return {f"size={n}": self.judged_on(self._examples(streams, batch, Split.TEST, n, n)) for n in reversed(sizes)}
+        return {
+            f"size={n}": self.evaluation_set(self._examples(streams, batch, Split.TEST, n, n)) for n in reversed(sizes)
+        }
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: whether the whole answer is right; `token_accuracy`: the share of its characters that are.
@@ -166,5 +168,5 @@ def _most_frequent(task: ClrsText) -> float:
     answers = batch["targets"][0].masked_fill(~batch["wanted"][0], task.padding)
     starts = batch["wanted"][0].int().argmax(-1, keepdim=True)
     place = (torch.arange(answers.shape[-1]) + starts) % answers.shape[-1]
-    _, counts = answers.gather(-1, place).unique(dim=0, return_counts=True)
+    _, counts = answers.gather(-1, index).unique(dim=0, return_counts=True)
     return float(counts.max()) / len(answers)

@@ -13,7 +13,7 @@ from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions, held_apart
+from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import unknown
 
@@ -22,11 +22,11 @@ SHORTEST = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Copying(Completion):
-    """The output is the input; judged on longer inputs than trained on (COPY of paper 002, Table 1).
+    """The output is the input; evaluated on longer inputs than trained on (COPY of paper 002, Table 1).
 
     Lengths are uniform on 2 .. `length` in training, on 2 .. `validation_length` in validation, and each length from
     there to `test_length` is a condition of its own, `length=16` ...: Table 1 has 2-10, 2-15 and 16-20. An example of
-    length up to `length` belongs to training or to validation by its first two tokens and the rest (`held_apart`).
+    length up to `length` belongs to training or to validation by its first two tokens and the rest (`draw_in_split`).
     """
 
     length: int = size(10, low=SHORTEST)
@@ -69,14 +69,16 @@ class Copying(Completion):
         rest = below(drawn[..., 3:], self.integers)
         unread = torch.arange(SHORTEST, longest, device=drawn.device) >= lengths
         key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros at its end change no hash
-        pair = held_apart(drawn[..., 1], key, self.integers**2, split)
+        pair = draw_in_split(drawn[..., 1], key, self.integers**2, split)
         copied = torch.cat([(pair // self.integers)[..., None], (pair % self.integers)[..., None], rest], -1)
         return self._repeated(copied, lengths)
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         drawn = below(fractions(streams, batch, self.test_length), self.integers)
         lengths = range(self.validation_length + 1, self.test_length + 1)
-        return {f"length={length}": self.judged_on(self._repeated(drawn[..., :length], length)) for length in lengths}
+        return {
+            f"length={length}": self.evaluation_set(self._repeated(drawn[..., :length], length)) for length in lengths
+        }
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: whether all tokens of an output are the most likely ones, given the right tokens before them.

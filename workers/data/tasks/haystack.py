@@ -10,7 +10,7 @@ import torch
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions, held_apart
+from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.numerics.randomness import Streams
 
 
@@ -20,7 +20,7 @@ class Haystack(Completion):
 
     k is uniform on 1 .. `pairs`; markers and values are uniform and may repeat; u is uniform on the k pairs. Markers
     are tokens 0 .. n - 1, also where they are asked for, and values n .. 2 n - 1. (Zhong and Andreas 2024 have distinct
-    markers, and other tokens for the question.) An example's split is a matter of c_1 and the rest (`held_apart`).
+    markers, and other tokens for the question.) An example's split is a matter of c_1 and the rest (`draw_in_split`).
 
     No separator: the answer follows m_u. Section 3 of the paper has one in every task, but Table 1 shows none here, and
     Zhong and Andreas have none. It decides whether small models learn the task: with 4 pairs, 16 markers, width 32,
@@ -50,7 +50,7 @@ class Haystack(Completion):
         place = torch.arange(2 * self.pairs, device=drawn.device)
         body = torch.stack([markers, values], -1).flatten(-2)  # [L, N, 2 pairs]
         others = torch.cat([question, body.masked_fill((place == 1) | (place >= 2 * count), 0)], -1)
-        first = held_apart(drawn[..., 2 + self.pairs], others, self.markers, split) + self.markers
+        first = draw_in_split(drawn[..., 2 + self.pairs], others, self.markers, split) + self.markers
         body = torch.where(place == 1, first[..., None], body)
         answer = 2 * (markers == question).int().argmax(-1, keepdim=True) + 1
         return Examples(

@@ -33,7 +33,7 @@ class LinearRegression(VectorTask):
     are trained and judged, on a label y_q with its noise. (The GPT-2 of the paper's Appendix K is trained on every
     prefix of the interleaved sequence instead.)
 
-    `shifts`: further distributions to be judged on, `input_scale=3; noise=2 pairs=40`; what is left out is as in
+    `shifts`: further distributions to be evaluated on, `input_scale=3; noise=2 pairs=40`; what is left out is as in
     training. All are made of the same random numbers.
     """
 

@@ -12,8 +12,8 @@ from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions, held_apart
 from workers.data.tasks._expressions import PAD, Forms, forms
+from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.numerics.randomness import GOLDEN, Streams, mix
 
 
@@ -27,7 +27,7 @@ class Mano(Completion):
 
     The training set is fixed, the same for all trials, and batches draw from it with replacement; it repeats short
     expressions and has a tenth of the 324,135 with three operations. An example's split is a matter of its first two
-    numbers and the rest (`held_apart`), so that validation and test are disjoint from training for every number of
+    numbers and the rest (`draw_in_split`), so that validation and test are disjoint from training for every number of
     operations: of the 147 expressions with one operation, 129 are trained on, 9 validated and 9 tested. (Paper 002
     draws 100,000 examples and says that its test set is disjoint from them: such a set has next to no expressions of
     one and two operations.) The test set of each number of operations is a condition, `operations=3`. Always answering
@@ -59,7 +59,7 @@ class Mano(Completion):
         for smaller in range(self.operations):  # forms of fewer operations lie below
             inside = (form + (smaller << 32) + self.operations - 1) // self.operations
             examples = self._examples(torch.cat([inside, rest], -1), Split.TEST)
-            found[f"operations={smaller + 1}"] = self.judged_on(examples)
+            found[f"operations={smaller + 1}"] = self.evaluation_set(examples)
         return found
 
     def facts(self) -> Mapping[str, Scalar]:
@@ -76,7 +76,7 @@ class Mano(Completion):
         form = torch.bucketize(form[..., 0].contiguous(), table.bounds.to(drawn.device), right=True)  # [L, N]
         operators, numbers = below(operators, 3), below(numbers, self.modulus)
         others = self._text(table, form, operators, torch.nn.functional.pad(numbers, (2, 0)))
-        pair = held_apart(two[..., 0], others, self.modulus**2, split)
+        pair = draw_in_split(two[..., 0], others, self.modulus**2, split)
         numbers = torch.cat([(pair // self.modulus)[..., None], (pair % self.modulus)[..., None], numbers], -1)
         return Examples(
             input=self._text(table, form, operators, numbers),

@@ -10,9 +10,9 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import knob, option
 from workers.data.tasks import Batch
-from workers.data.tasks._draws import below, fractions
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks._probes import Ask, one_masked, whole
+from workers.data.tasks._splits import below, fractions
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy
 
@@ -28,7 +28,7 @@ class MaskedLanguage(LanguageTask):
     They are drawn anew whenever a window is. BabyBERTa (Huebner et al. 2021) has `leave_unmasked` 0. Loss and metrics
     are means over the hidden tokens. It needs a model that sees both sides.
 
-    A probe's sentence, between two ends of documents, is judged by `probe_way`: `one_masked` hides one token after the
+    A probe's sentence, between two ends of documents, is evaluated by `probe_way`: `one_masked` hides one token after the
     other (BabyBERTa's "mlm" with the sum), `whole` hides none (its "holistic" score with the mean). Source: Devlin et
     al. 2019, section 3.1; Liu et al. 2019, section 4.1.
     """

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch, SetTask
-from workers.data.tasks._draws import below
+from workers.data.tasks._splits import below
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy, one_hot, unknown
 
@@ -21,7 +22,7 @@ _FRACTION = (1 << 32) - 1
 _PRIORITY_BITS = 24
 """A priority is a multiple of 2^-24 on [0, 1): float32 holds it exactly."""
 _HIGHEST = (1 << _PRIORITY_BITS) - 1
-JUDGED_ITEMS = 1 << 21
+EVALUATED_ITEMS = 1 << 21
 """Items of all sets of one size, at most: of 16,384 items there are 128 sets."""
 
 
@@ -37,6 +38,8 @@ class MaxRetrieval(SetTask):
 
     Legend: L lanes, N sets, n items, f features.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"largest": 64},)
 
     smallest: int = size(5)
     items: int = size(16)
@@ -80,7 +83,7 @@ class MaxRetrieval(SetTask):
         return self._judged(streams, batch, [self.items])[self.items]
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        """Of each size `batch` sets, or fewer where these would have more than `JUDGED_ITEMS` items."""
+        """Of each size `batch` sets, or fewer where these would have more than `EVALUATED_ITEMS` items."""
         sets = self._judged(streams, batch, self._further_sizes())
         return {f"items={items}": found for items, found in sets.items()}
 
@@ -105,7 +108,7 @@ class MaxRetrieval(SetTask):
 
     def _judged(self, streams: Streams, batch: int, sizes: Sequence[int]) -> dict[int, Batch]:
         """Size -> full sets of it; `relevant` [L, N, n] bool is true at the item to find."""
-        counts = {items: max(1, min(batch, JUDGED_ITEMS // items)) for items in sizes}
+        counts = {items: max(1, min(batch, EVALUATED_ITEMS // items)) for items in sizes}
         total = max((items * count for items, count in counts.items()), default=0)
         query, words = streams.words(batch + total).split([batch, total], dim=-1)
         drawn, found = self._drawn(words), dict[int, Batch]()

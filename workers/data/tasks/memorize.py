@@ -13,7 +13,7 @@ from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions
+from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Streams
 
 
@@ -42,7 +42,7 @@ class Memorize(Completion):
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         keys = torch.arange(self.integers**2, device=streams.state.device)
-        return self.judged_on(self._examples(keys.expand(streams.lanes, -1)))
+        return self.evaluation_set(self._examples(keys.expand(streams.lanes, -1)))
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {}

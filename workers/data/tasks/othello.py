@@ -11,9 +11,9 @@ from torch import Tensor
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch, TokenTask
-from workers.data.tasks._draws import below, fractions
 from workers.data.tasks._othello_board import MOVES, SQUARES
 from workers.data.tasks._othello_games import pool, training_games, validation_games
+from workers.data.tasks._splits import below, fractions
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy, one_hot
 
@@ -23,7 +23,7 @@ UNIFORM_ILLEGAL = 0.8565
 
 @dataclass(frozen=True, kw_only=True)
 class Othello(TokenTask):
-    """Random legal games, trained on their first moves and judged on all (paper 003, section 6).
+    """Random legal games, trained on their first moves and evaluated on all (paper 003, section 6).
 
     Each move is uniform among the legal ones. A game is the list of its squares: tokens 1 .. 60 are the squares in
     ascending order without the four in the centre, which are never played; a pass has no token, and token 0 follows
@@ -32,7 +32,7 @@ class Othello(TokenTask):
 
     Training reads the first `length` moves s and predicts those after each; validation reads 59, so that the
     generalisation gap is 59 - s. A game belongs to training or validation by a hash of its first 12 moves: no game that
-    is judged begins as one that was trained on.
+    is evaluated begins as one that was trained on.
 
     `games`: 0 draws fresh games at every step, so that none is seen twice, as in the paper's one epoch of 10,000,000. A
     number: as many different ones, the same for all trials, of which every step draws with replacement. They are made

@@ -12,7 +12,7 @@ from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._draws import Split, below, fractions
+from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Streams
 
 OPEN, CLOSE, UNBALANCED, BALANCED = range(4)
@@ -23,7 +23,7 @@ MUTATIONS = 3
 class Parentheses(Completion):
     """Is a string of ( and ), tokens 0 and 1, balanced? Token 3 says yes, 2 no (paper 002, Table 1).
 
-    Trained on lengths 1 .. `length`, judged on `length` + 1 .. 2 `length`: 1-20 and 21-40. Validation and test sets are
+    Trained on lengths 1 .. `length`, evaluated on `length` + 1 .. 2 `length`: 1-20 and 21-40. Validation and test sets are
     alike, and disjoint from training by length.
 
     After the generator of Zhong and Andreas 2024: a third of the strings are random, of a uniform length; the others

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from spaces.errors import PluginError
-from spaces.plugins import actual
+from spaces.plugins import Examples, actual
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch, NextToken
@@ -18,13 +19,15 @@ from workers.numerics.tensors import IMPOSSIBLE, cut, mean_of, one_hot
 
 @dataclass(frozen=True, kw_only=True)
 class SetComplement(NextToken):
-    """Sequences without repetition, trained on short ones, judged on the longest.
+    """Sequences without repetition, trained on short ones, evaluated on the longest.
 
     Training sequences have `length` + 1 tokens out of `vocabulary`, drawn uniformly: each of the prefixes of length
     1 .. s predicts the token that follows it (paper 003, 4.4; its loss, 5.3, is the mean over all prefixes). Validation
     sequences have v - 1 tokens; every prefix is compared with the exact answer, 1 / (v - s') on each absent token
     (5.2, 5.3). The generalisation gap is v - 1 - s (5.5).
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"length": 5, "vocabulary": 9},)
 
     length: int = size(low=2, padded=8)
     vocabulary: int = size(low=3, padded=32)

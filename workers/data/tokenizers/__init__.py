@@ -37,7 +37,7 @@ class Tokenizer(ABC):
     """A tokenizer's configuration, a frozen dataclass without knobs: all of it is structural."""
 
     @abstractmethod
-    def learned(self, documents: Iterable[str]) -> str:
+    def learn(self, documents: Iterable[str]) -> str:
         """What it takes from the training part of a corpus, as text; the same for the same documents.
 
         Raises PluginError, one line, if a package that it needs is missing.

@@ -19,7 +19,7 @@ class BytePairEncoding(Tokenizer):
 
     vocabulary: int = size(4096, low=256)
 
-    def learned(self, documents: Iterable[str]) -> str:
+    def learn(self, documents: Iterable[str]) -> str:
         package = library()
         tokenizer = package.Tokenizer(package.models.BPE())
         tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)

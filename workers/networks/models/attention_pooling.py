@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import part, size
 from workers.data.tasks import Batch, SetTask, Task, is_given
 from workers.networks.activations.gelu import Gelu
-from workers.networks.models import Affine, Attention, Model, Site, over
+from workers.networks.models import Affine, Attention, Model, Site, require_task
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
 
@@ -34,15 +35,17 @@ class AttentionPooling(Model):
     Legend: N sets, n items, d width, c classes.
     """
 
+    EXAMPLES: ClassVar[Examples] = ({"width": 6},)
+
     width: int = size(128)
     scorer: Scorer = part(Scorer, "adaptive_temperature")
 
     def check(self, task: Task) -> None:
         """Any task over sets fits: items have no order and no limit in number."""
-        over(SetTask, task, self)
+        require_task(SetTask, task, self)
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        task, width = over(SetTask, task, self), self.width
+        task, width = require_task(SetTask, task, self), self.width
         return {
             **_map("item_in", task.features, width),
             **_map("item_out", width, width, matrices=1),

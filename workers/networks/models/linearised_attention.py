@@ -13,7 +13,7 @@ from spaces.errors import PluginError
 from spaces.plugins import name_of, replaced
 from spaces.plugins.fields import flag, knob, text
 from workers.data.tasks import Batch, Task, VectorTask, is_given
-from workers.networks.models import Model, Site, over
+from workers.networks.models import Model, Site, require_task
 from workers.numerics.parameters import Constant, Parameter, Parameters
 from workers.numerics.temperature import sweep
 
@@ -47,13 +47,13 @@ class LinearisedAttention(Model):
         sweep("model.temperatures", self.temperatures)
 
     def check(self, task: Task) -> None:
-        if over(VectorTask, task, self).features < 2:
+        if require_task(VectorTask, task, self).features < 2:
             raise PluginError(
                 f"model.name: {name_of(self)!r} reads inputs and a label, and {name_of(task)!r} has one feature"
             )
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        task = over(VectorTask, task, self)
+        task = require_task(VectorTask, task, self)
         inputs = task.features - 1
         return {
             "score_of_inputs": Parameter(shape=(inputs, inputs)),

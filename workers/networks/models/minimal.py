@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from spaces.plugins import actual, replaced
+from spaces.plugins import Examples, actual, replaced
 from spaces.plugins.fields import knob, option, part, size
 from workers.data.tasks import Batch, Task, TokenTask
 from workers.networks.gradients import minimal as minimal_native
@@ -20,10 +21,10 @@ from workers.networks.models import (
     FusedGradient,
     Model,
     Site,
-    check_sight,
-    dropped,
-    over,
-    scale_of,
+    check_causality,
+    drop,
+    dropout_scale,
+    require_task,
 )
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
 from workers.numerics.parameters import Constant, Parameter, Parameters, under, within
@@ -51,6 +52,8 @@ class Minimal(Model):
     Legend: N sequences, s positions, v tokens, d width.
     """
 
+    EXAMPLES: ClassVar[Examples] = ({"width": 6, "key_width": 3, "value_width": 5},)
+
     width: int = size(padded=8)
     key_width: int = size(padded=32)
     value_width: int = size(padded=32)
@@ -65,12 +68,16 @@ class Minimal(Model):
         """With a scorer of logits, most of them: others see how wide queries and keys are."""
         return isinstance(self.scorer, LogitScorer) and self.scorer.may_pad
 
+    @property
+    def causal(self) -> bool:
+        return True
+
     def check(self, task: Task) -> None:
         """Any task over tokens fits: there are no positions and so no longest input."""
-        check_sight(over(TokenTask, task, self), self, causal=True)
+        check_causality(require_task(TokenTask, task, self), self, causal=True)
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        tokens = over(TokenTask, task, self).tokens
+        tokens = require_task(TokenTask, task, self).tokens
         return {
             "embedding": Parameter(shape=(tokens, self.width), decay=False),
             "norm": Parameter(shape=(self.width,), start=Constant(value=1), decay=False),
@@ -83,7 +90,7 @@ class Minimal(Model):
         }
 
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
-        task = over(TokenTask, task, self)
+        task = require_task(TokenTask, task, self)
         rates = {"embedding": self.embedding_dropout, "residual": self.residual_dropout}
         per_token, width = self.dropout_unit == "token", actual(self, "width")
         shape = (*((task.tokens,) if per_token else (batch, length)), self.width)
@@ -108,9 +115,9 @@ class Minimal(Model):
         weights = self.scorer.of_logits(logits, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)  # [v, d]
         if "residual" in keep and not per_token:
-            displacement = (weights @ dropped(tokens @ rows, keep["residual"])) @ unembedding
+            displacement = (weights @ drop(tokens @ rows, keep["residual"])) @ unembedding
         else:
-            rows = dropped(rows, keep["residual"]) if "residual" in keep else rows
+            rows = drop(rows, keep["residual"]) if "residual" in keep else rows
             displacement = (weights @ tokens) @ (rows @ unembedding)
         return tokens @ (embedding @ unembedding) + displacement
 
@@ -135,8 +142,8 @@ class Minimal(Model):
 
     def _per_occurrence(self, parameters: Parameters, tokens: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         if "embedding" in keep:
-            scaled = parameters["embedding"] * scale_of(self.embedding_dropout, tokens)
-            stream = dropped(tokens @ scaled, keep["embedding"])  # [N, s, d]
+            scaled = parameters["embedding"] * dropout_scale(self.embedding_dropout, tokens)
+            stream = drop(tokens @ scaled, keep["embedding"])  # [N, s, d]
         else:
             stream = tokens @ parameters["embedding"]
         normed = self._normed(stream)
@@ -145,14 +152,14 @@ class Minimal(Model):
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))[:, 0]
         rows = normed @ self._row_matrix(parameters, keep)
         if "residual" in keep:
-            rows = dropped(rows, keep["residual"])
+            rows = drop(rows, keep["residual"])
         return (stream + weights @ rows) @ parameters["unembedding"]
 
     def _thinned_embedding(self, embedding: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         """[v, d] embeddings with the dropout of whole tokens, if it is on."""
         if "embedding" not in keep:
             return embedding
-        return dropped(embedding * scale_of(self.embedding_dropout, embedding), keep["embedding"])
+        return drop(embedding * dropout_scale(self.embedding_dropout, embedding), keep["embedding"])
 
     def _normed(self, vectors: Tensor) -> Tensor:
         """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
@@ -173,7 +180,7 @@ class Minimal(Model):
         """[d, d] that makes a normed embedding the row that attention mixes; with the scale of the dropout on rows."""
         gain = parameters["norm"][:, None]
         matrix = (gain * parameters["value"]) @ parameters["output"]
-        return matrix * scale_of(self.residual_dropout, matrix) if "residual" in keep else matrix
+        return matrix * dropout_scale(self.residual_dropout, matrix) if "residual" in keep else matrix
 
 
 def _causal(length: int, like: Tensor) -> Tensor:

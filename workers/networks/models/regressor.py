@@ -9,9 +9,10 @@ from typing import final
 from torch import Tensor
 
 from workers.data.tasks import Batch, Task, VectorTask
-from workers.networks.models import over
+from workers.networks.models import require_task
+from workers.networks.models._blocks import Linear
 from workers.networks.models._layers import Layered
-from workers.numerics.parameters import Constant, Parameter, Parameters
+from workers.numerics.parameters import Parameter, Parameters
 
 
 @final
@@ -28,23 +29,20 @@ class Regressor(Layered):
         return True
 
     def check(self, task: Task) -> None:
-        over(VectorTask, task, self)
+        require_task(VectorTask, task, self)
         super().check(task)
 
-    def reading(self, task: Task) -> Mapping[str, Parameter]:
-        return self._linear("read_in", over(VectorTask, task, self).features, self.width)
+    def input_parameters(self, task: Task) -> Mapping[str, Parameter]:
+        features = require_task(VectorTask, task, self).features
+        return Linear(name="read_in", inputs=features, outputs=self.width, bias=True, matrices=0).parameters()
 
-    def writing(self, task: Task) -> Mapping[str, Parameter]:
-        return self._linear("read_out", self.width, over(VectorTask, task, self).outputs)
+    def output_parameters(self, task: Task) -> Mapping[str, Parameter]:
+        outputs = require_task(VectorTask, task, self).outputs
+        return Linear(name="read_out", inputs=self.width, outputs=outputs, bias=True, matrices=0).parameters()
 
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:
         weight = parameters["read_in"]
         return batch["inputs"].to(weight.dtype) @ weight + parameters["read_in_bias"]
 
-    def written(self, parameters: Parameters, stream: Tensor) -> Tensor:
+    def write(self, parameters: Parameters, stream: Tensor) -> Tensor:
         return stream @ parameters["read_out"] + parameters["read_out_bias"]
-
-    @staticmethod
-    def _linear(name: str, inputs: int, outputs: int) -> dict[str, Parameter]:
-        bias = Parameter(shape=(outputs,), start=Constant(value=0), decay=False)
-        return {name: Parameter(shape=(inputs, outputs)), f"{name}_bias": bias}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from workers.networks.models._tokens import OverTokens
+from workers.networks.models._tokens import TokenTransformer
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Transformer(OverTokens):
+class Transformer(TokenTransformer):
     """A decoder-only transformer like GPT-2, or with `pre_norm: false` the baseline of paper 002 (Appendix B).
 
     Logits at a position are those of the next token.

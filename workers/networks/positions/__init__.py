@@ -23,11 +23,11 @@ class Position:
         """What is learned, for inputs of up to `longest` tokens; the model names it `position.<name>`."""
         return {}
 
-    def placed(self, stream: Tensor, learned: Parameters) -> Tensor:
+    def add_to(self, stream: Tensor, learned: Parameters) -> Tensor:
         """The embedded tokens [N, s, d] with their positions."""
         return stream
 
-    def turned(self, vectors: Tensor) -> Tensor:
+    def rotate(self, vectors: Tensor) -> Tensor:
         """Queries or keys [N, h, s, c] with their positions."""
         return vectors
 

@@ -32,5 +32,5 @@ class Learned(Position):
     def parameters(self, width: int, longest: int) -> Mapping[str, Parameter]:
         return {"table": Parameter(shape=(self.longest or longest, width))}
 
-    def placed(self, stream: Tensor, learned: Parameters) -> Tensor:
+    def add_to(self, stream: Tensor, learned: Parameters) -> Tensor:
         return stream + learned["table"][: stream.shape[-2]]

@@ -26,7 +26,7 @@ class Rotary(Position):
         if head_width % 2:
             raise PluginError(f"model.position: rotary needs heads of an even width, but width / heads is {head_width}")
 
-    def turned(self, vectors: Tensor) -> Tensor:
+    def rotate(self, vectors: Tensor) -> Tensor:
         length, channels = vectors.shape[-2:]
         turns = angles(length, channels, self.base, vectors.device)
         cosine, sine = turns.cos().to(vectors.dtype), turns.sin().to(vectors.dtype)

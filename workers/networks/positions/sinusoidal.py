@@ -24,7 +24,7 @@ class Sinusoidal(Position):
     base: float = knob(10000.0, low=1, open_low=True)
     scale: float = knob(1.0, low=0)
 
-    def placed(self, stream: Tensor, learned: Parameters) -> Tensor:
+    def add_to(self, stream: Tensor, learned: Parameters) -> Tensor:
         length, width = stream.shape[-2:]
         turns = angles(length, width + width % 2, self.base, stream.device)  # [s, ceil(d / 2)]
         waves = torch.stack([turns.sin(), turns.cos()], dim=-1).flatten(-2)[..., :width]

@@ -30,6 +30,16 @@ class Scorer(ABC):
         return {}
 
     @property
+    def sums_to_one(self) -> bool:
+        """Whether the weights of each query sum to 1."""
+        return True
+
+    @property
+    def knows_distance(self) -> bool:
+        """Whether a key's weight depends on where the key stands, so that reordered keys have other weights."""
+        return False
+
+    @property
     def one_for_all(self) -> bool:
         """Whether the layers of a model share what the scorer learns; most layers have their own."""
         return False
@@ -67,10 +77,10 @@ class LogitScorer(Scorer):
 
         Half precision is computed in float32, where sums over many keys and small differences survive.
         """
-        return self.scored(wide(logits), visible, learned).to(logits.dtype)
+        return self.score(wide(logits), visible, learned).to(logits.dtype)
 
     @abstractmethod
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         """What `of_logits` returns, of logits in float32 or float64."""
 
 

@@ -18,7 +18,11 @@ class Counted(LogitScorer):
     attention mixes independent of the length, and may be taken of kernels of either sign.
     """
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    @property
+    def sums_to_one(self) -> bool:
+        return False
+
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return (self.kernel(logits) / visible_keys(visible, logits)).masked_fill(~visible, 0.0)
 
     @abstractmethod

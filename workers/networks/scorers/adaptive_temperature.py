@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from spaces.plugins import replaced
+from spaces.plugins import Examples, replaced
 from spaces.plugins.fields import knob, option
 from spaces.records import TRAINED
 from workers.networks.scorers import LogitScorer, Scorer, masked_softmax
@@ -25,6 +26,8 @@ class AdaptiveTemperature(LogitScorer):
     coefficients beta exceeds 1 for 0.849 < H < 5.944 alone; `workers.numerics.temperature.refit` finds others.
     """
 
+    EXAMPLES: ClassVar[Examples] = ({}, {"phase": "always"})
+
     phase: str = option("evaluation", ("evaluation", "always"))
     threshold: float = knob(0.5, low=0)
     a4: float = knob(-0.037)
@@ -33,7 +36,7 @@ class AdaptiveTemperature(LogitScorer):
     a1: float = knob(4.917)
     a0: float = knob(-1.791)
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits, visible) if self.phase == "evaluation" else self.sharpened(logits, visible)
 
     def evaluations(self) -> Mapping[str, Scorer]:

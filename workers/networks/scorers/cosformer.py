@@ -21,6 +21,10 @@ class CosFormer(Scorer):
     No division by sqrt(c). Source: Qin et al. 2022, "cosFormer", equations 9 and 10.
     """
 
+    @property
+    def knows_distance(self) -> bool:
+        return True
+
     def weights(self, query: Tensor, key: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         products = wide(query).relu() @ wide(key).relu().mT
         kernel = (products * _cosines(query, key).to(products.dtype)).masked_fill(~visible, 0.0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob
 from workers.networks.scorers import LogitScorer
 from workers.networks.scorers._entmax import entmax
@@ -19,7 +21,9 @@ class Entmax(LogitScorer):
     Source: Peters, Niculae and Martins 2019, "Sparse Sequence-to-Sequence Models", equation 6.
     """
 
+    EXAMPLES: ClassVar[Examples] = ({}, {"alpha": 1.0}, {"alpha": 2.0}, {"alpha": 3.0})
+
     alpha: float = knob(1.5, low=1, high=4)
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return entmax(logits, visible, self.alpha)

@@ -21,5 +21,9 @@ class Linear(LogitScorer):
 
     temperature: float = knob(1.0, low=0, open_low=True)
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    @property
+    def sums_to_one(self) -> bool:
+        return False
+
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return (logits / (self.temperature * visible_keys(visible, logits))).masked_fill(~visible, 0.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
-from spaces.plugins import name_of, replaced
+from spaces.plugins import Examples, name_of, replaced
 from spaces.plugins.fields import part, size
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Parameter, Parameters, under, within
@@ -23,6 +24,11 @@ class Mixed(LogitScorer):
     heads each are {first: {mixed: {first: tanh, second: average}}, second: {mixed: {first: relu, second: square}}}.
     Source: paper 000, Appendix C. Only scorers of logits can be mixed.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        {},
+        {"first": {"name": "mixed", "first": {"name": "tanh"}, "second": {"name": "ssa"}}},
+    )
 
     first: Scorer = part(Scorer, "softmax")
     second: Scorer = part(Scorer, "average")
@@ -46,10 +52,14 @@ class Mixed(LogitScorer):
         }
 
     @property
+    def sums_to_one(self) -> bool:
+        return self.first.sums_to_one and self.second.sums_to_one
+
+    @property
     def may_pad(self) -> bool:
         return all(isinstance(part, LogitScorer) and part.may_pad for part in (self.first, self.second))
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first = self._split(logits.shape[-3])
         assert isinstance(self.first, LogitScorer)
         assert isinstance(self.second, LogitScorer)

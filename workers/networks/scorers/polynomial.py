@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import option, size
 from workers.networks.scorers import LogitScorer, visible_keys
 from workers.numerics.parameters import Parameters
@@ -23,6 +25,8 @@ class Polynomial(LogitScorer):
     "Rethinking Softmax: Self-Attention with Polynomial Activations", section 4.
     """
 
+    EXAMPLES: ClassVar[Examples] = ({}, {"power": 1, "keys": "all"})
+
     power: int = size(3, low=1, high=5)
     keys: str = option("visible", ("visible", "all"))
 
@@ -30,7 +34,11 @@ class Polynomial(LogitScorer):
     def may_pad(self) -> bool:
         return self.keys == "visible"
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    @property
+    def sums_to_one(self) -> bool:
+        return False
+
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         power = functools.reduce(torch.mul, [logits] * self.power)  # torch's own power rounds by place
         counted = visible if self.keys == "visible" else visible.new_ones(visible.shape)
         return (power / visible_keys(counted, logits).sqrt()).masked_fill(~visible, 0.0)

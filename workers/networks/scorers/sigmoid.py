@@ -19,5 +19,9 @@ class Sigmoid(LogitScorer):
     Practices for Sigmoid Self-Attention", section 3 (n there is the length of the sequence).
     """
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    @property
+    def sums_to_one(self) -> bool:
+        return False
+
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return logistic(logits - visible_keys(visible, logits).log()).masked_fill(~visible, 0.0)

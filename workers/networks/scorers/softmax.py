@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob
 from workers.networks.scorers import LogitScorer, masked_softmax
 from workers.numerics.parameters import Parameters
@@ -15,7 +17,9 @@ from workers.numerics.parameters import Parameters
 class Softmax(LogitScorer):
     """Weights proportional to exp(z / temperature). Source: Vaswani et al. 2017, section 3.2.1, with temperature 1."""
 
+    EXAMPLES: ClassVar[Examples] = ({}, {"temperature": 0.3})
+
     temperature: float = knob(1.0, low=0, open_low=True)
 
-    def scored(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits / self.temperature, visible)

@@ -35,7 +35,7 @@ class Averaging(ABC):
     @property
     @abstractmethod
     def variants(self) -> Sequence[Variant]:
-        """What `evaluated` can give, in the order of its index."""
+        """What `average` can give, in the order of its index."""
 
     @abstractmethod
     def start(self, parameters: Tensor) -> Shadow:
@@ -46,5 +46,5 @@ class Averaging(ABC):
         """The shadow after update n = `step` (from 0), which made `parameters` = theta_{n+1}."""
 
     @abstractmethod
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+    def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
         """Parameters [P] of the variant with this index, an int64 scalar, after n = `step` updates."""

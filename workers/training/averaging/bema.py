@@ -10,7 +10,7 @@ from torch import Tensor
 from spaces.plugins.fields import knob
 from workers.numerics.tensors import power
 from workers.training.averaging import Averaging, Shadow, Variant
-from workers.training.averaging.ema import moved
+from workers.training.averaging.ema import update_average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class Bema(Averaging):
         return {"ema": parameters, "initial": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
-        return {**shadow, "ema": moved(shadow["ema"], parameters, self.rho, self.kappa, step)}
+        return {**shadow, "ema": update_average(shadow["ema"], parameters, self.rho, self.kappa, step)}
 
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+    def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
         weight = power(self.rho + step.double(), -self.eta)
         return weight.to(parameters.dtype) * (parameters - shadow["initial"]) + shadow["ema"]

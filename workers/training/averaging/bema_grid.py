@@ -12,7 +12,7 @@ from torch import Tensor
 from spaces.plugins.fields import knob, size
 from workers.numerics.tensors import power
 from workers.training.averaging import Averaging, Shadow, Variant
-from workers.training.averaging.ema import moved
+from workers.training.averaging.ema import update_average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class BemaGrid(Averaging):
         return {"ema": parameters.expand(self.kappas, -1).clone(), "initial": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
-        return {**shadow, "ema": moved(shadow["ema"], parameters, self.rho, self._kappas(parameters), step)}
+        return {**shadow, "ema": update_average(shadow["ema"], parameters, self.rho, self._kappas(parameters), step)}
 
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+    def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
         plain = index >= self.kappas * self.etas
         kappa = torch.where(plain, index - self.kappas * self.etas, index // self.etas)
         eta = (index % self.etas + 1).double() / self.etas

@@ -30,13 +30,13 @@ class Ema(Averaging):
         return {"ema": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
-        return {"ema": moved(shadow["ema"], parameters, self.rho, self.kappa, step)}
+        return {"ema": update_average(shadow["ema"], parameters, self.rho, self.kappa, step)}
 
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+    def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
         return shadow["ema"]
 
 
-def moved(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
+def update_average(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
     """One update of the average; the weight (rho + n)^-kappa is computed in float64."""
     weight = power(rho + step.double(), -kappa)
     return ema + weight.to(ema.dtype) * (parameters - ema)

@@ -1,4 +1,4 @@
-"""No average: only the training parameters are judged."""
+"""No average: only the training parameters are evaluated."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class NoAveraging(Averaging):
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
         return shadow
 
-    def evaluated(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
+    def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
         raise AssertionError("there is no variant to evaluate")

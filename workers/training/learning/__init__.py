@@ -19,7 +19,7 @@ from workers.training.optimizers import Moments, Optimizer
 
 Loss = Callable[[Parameters, Batch], Tensor]
 """The loss, a scalar, of one model's parameters by name on a batch [N, ...]."""
-Judge = Callable[[Parameters], dict[str, Tensor]]
+EvaluateModel = Callable[[Parameters], dict[str, Tensor]]
 """Metric -> values [N], of one model's parameters by name."""
 
 
@@ -57,7 +57,7 @@ class Learning(ABC):
         """The optimizer's state before the first step, from the initial parameters [P]."""
 
     @abstractmethod
-    def moved(
+    def update(
         self,
         optimizer: Optimizer,
         layout: Layout,
@@ -69,16 +69,16 @@ class Learning(ABC):
     ) -> tuple[Tensor, Moments]:
         """Parameters [P] and state after step n = `step` (from 0) of `steps`: clipping, schedule, optimizer."""
 
-    def renews(self, step: int) -> bool:
+    def resets_at(self, step: int) -> bool:
         """Whether something starts anew before step n (from 0)."""
         return False
 
-    def renewed(
+    def reset(
         self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
     ) -> tuple[Tensor, Moments]:
-        """Parameters [P] and optimizer's state with what starts anew before a step n that `renews` in its place."""
+        """Parameters [P] and optimizer's state with what starts anew before a step n that `resets_at` in its place."""
         return flat, moments
 
     @abstractmethod
-    def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:
+    def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
         """Metric -> values [N] of parameters [P]."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from workers.data.tasks import Batch, Task
-from workers.numerics.randomness import hashed
+from workers.numerics.randomness import hash_rows
 
 Drawn = Callable[[int], Batch]
 """So many sequences [L, C, ...] from a stream."""
@@ -43,7 +43,7 @@ def held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
 
 def _is_held_out(task: Task, batch: Batch, one_in: int) -> Tensor:
     """[L, C] bool, by a hash of what tells the sequences apart."""
-    return hashed(task.identity(batch)) % one_in == 0
+    return hash_rows(task.identity(batch)) % one_in == 0
 
 
 def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:

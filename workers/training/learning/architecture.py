@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch.func import grad, vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
+from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, size
 from workers.data.tasks import Batch, Task
 from workers.networks import architectures
@@ -19,7 +20,7 @@ from workers.networks.models import Model, in_use
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter, under, within
 from workers.numerics.randomness import Purpose, Streams
-from workers.training.learning import Judge, Learning, Loss
+from workers.training.learning import EvaluateModel, Learning, Loss
 from workers.training.learning._shares import held_out, kept
 from workers.training.optimizers import Moments, Optimizer
 
@@ -45,6 +46,8 @@ class Architecture(Learning):
 
     Legend: M models, W weights of one of them, F numbers of the form; P = M W + F.
     """
+
+    EXAMPLES: ClassVar[Examples] = ({"models": 2, "life": 4},)
 
     models: int = size(8)
     held_out_one_in: int = size(5, low=0)
@@ -104,12 +107,12 @@ class Architecture(Learning):
         if not self.held_out_one_in:
             return task.training(own, wanted, step) | under(_HELD_OUT, task.held_out(other, batch, step))
         trained = kept(task, lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
-        judged = held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
-        return trained | under(_HELD_OUT, judged)
+        form_batch = held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
+        return trained | under(_HELD_OUT, form_batch)
 
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
         """In one pass: a term whose form is fixed gives the weights' gradient, one with fixed weights the form's."""
-        layouts, judging = _layouts(layout), within(_HELD_OUT, batch)
+        layouts, form_batch = _layouts(layout), within(_HELD_OUT, batch)
         own = {
             name: tensor.unflatten(0, (self.models, -1))
             for name, tensor in batch.items()
@@ -121,8 +124,8 @@ class Architecture(Learning):
 
             def of_model(weights: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
                 trained = loss(layouts.weights.split(weights) | fixed, batch)
-                judged = loss(layouts.weights.split(weights.detach()) | learned, judging)
-                return trained + judged, trained
+                form_loss = loss(layouts.weights.split(weights.detach()) | learned, form_batch)
+                return trained + form_loss, trained
 
             both, trained = vmap(of_model)(weights, own)
             return both.sum(), trained.mean()
@@ -136,7 +139,7 @@ class Architecture(Learning):
         own = vmap(lambda one: optimizer.start(one, layouts.weights))(weights)
         return under(_MODEL, own) | under("form", self.optimizer.start(form, layouts.form))
 
-    def moved(
+    def update(
         self,
         optimizer: Optimizer,
         layout: Layout,
@@ -154,17 +157,17 @@ class Architecture(Learning):
         life = torch.as_tensor(self.life, device=steps.device).long()
         lived = torch.where(life > 0, life, steps)
 
-        def descended(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
-            return optimizer.descended(weights, gradient, moments, age, lived, layouts.weights)
+        def descend(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
+            return optimizer.descend(weights, gradient, moments, age, lived, layouts.weights)
 
-        weights, own = vmap(descended)(weights, of_weights, within(_MODEL, moments), self._ages(step))
-        form, other = self.optimizer.descended(form, of_form, within("form", moments), step, steps, layouts.form)
+        weights, own = vmap(descend)(weights, of_weights, within(_MODEL, moments), self._ages(step))
+        form, other = self.optimizer.descend(form, of_form, within("form", moments), step, steps, layouts.form)
         return torch.cat([weights.flatten(), form]), under(_MODEL, own) | under("form", other)
 
-    def renews(self, step: int) -> bool:
+    def resets_at(self, step: int) -> bool:
         return self.life > 0 and step > 0 and step % (self.life // self.models) == 0
 
-    def renewed(
+    def reset(
         self, optimizer: Optimizer, layout: Layout, flat: Tensor, moments: Moments, seed: int, step: int
     ) -> tuple[Tensor, Moments]:
         model, layouts = (step // (self.life // self.models) - 1) % self.models, _layouts(layout)
@@ -178,11 +181,11 @@ class Architecture(Learning):
         }
         return torch.cat([weights.flatten(), form]), {**moments, **under(_MODEL, own)}
 
-    def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:
+    def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
         layouts = _layouts(layout)
         weights, form = self._parted(layouts, flat)
         shared = layouts.form.split(form)
-        found = vmap(lambda one: judge(layouts.weights.split(one) | shared))(weights)
+        found = vmap(lambda one: evaluate_model(layouts.weights.split(one) | shared))(weights)
         return {name: values.mean(0) for name, values in found.items()}
 
     def _ages(self, step: Tensor) -> Tensor:

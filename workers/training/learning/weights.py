@@ -13,7 +13,7 @@ from workers.data.tasks import Batch, Task
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Purpose, Streams
-from workers.training.learning import Judge, Learning, Loss
+from workers.training.learning import EvaluateModel, Learning, Loss
 from workers.training.optimizers import Moments, Optimizer
 
 
@@ -39,7 +39,7 @@ class Weights(Learning):
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
         return optimizer.start(flat, layout)
 
-    def moved(
+    def update(
         self,
         optimizer: Optimizer,
         layout: Layout,
@@ -49,7 +49,7 @@ class Weights(Learning):
         step: Tensor,
         steps: Tensor,
     ) -> tuple[Tensor, Moments]:
-        return optimizer.descended(flat, gradient, moments, step, steps, layout)
+        return optimizer.descend(flat, gradient, moments, step, steps, layout)
 
-    def judged(self, layout: Layout, flat: Tensor, judge: Judge) -> dict[str, Tensor]:
-        return judge(layout.split(flat))
+    def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
+        return evaluate_model(layout.split(flat))

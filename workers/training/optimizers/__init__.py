@@ -39,7 +39,7 @@ class Optimizer(ABC):
         return
 
     @final
-    def descended(
+    def descend(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, step: Tensor, steps: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
         """Step n = `step` (from 0) of `steps`, for the gradient [P] as it is: clipping, schedule and `update`."""

@@ -28,7 +28,7 @@ class TwoMoments(Optimizer):
     def start(self, parameters: Tensor, layout: Layout) -> Moments:
         return {"first": torch.zeros_like(parameters), "second": torch.zeros_like(parameters)}
 
-    def moved(
+    def adam_step(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor
     ) -> tuple[Tensor, Moments]:
         """Parameters [P] after the step for this gradient [P], without decay, and the moments."""

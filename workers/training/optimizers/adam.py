@@ -23,4 +23,4 @@ class Adam(TwoMoments):
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
         penalty = exact(self.weight_decay).to(parameters.dtype) * layout.decays * parameters
-        return self.moved(parameters, gradient + penalty, moments, rate, step)
+        return self.adam_step(parameters, gradient + penalty, moments, rate, step)

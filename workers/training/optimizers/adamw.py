@@ -26,4 +26,4 @@ class AdamW(TwoMoments):
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
         decay = (rate * exact(self.weight_decay)).to(parameters.dtype)
-        return self.moved(parameters * (1 - decay * layout.decays), gradient, moments, rate, step)
+        return self.adam_step(parameters * (1 - decay * layout.decays), gradient, moments, rate, step)

@@ -61,7 +61,7 @@ class Muon(TwoMoments):
     ) -> tuple[Tensor, Moments]:
         kind, own_rate = parameters.dtype, rate * exact(self.other_rate)
         momentum, decay = exact(self.momentum).to(kind), exact(self.weight_decay) * layout.decays
-        moved, two = self.moved(parameters * (1 - own_rate * decay).to(kind), gradient, moments, own_rate, step)
+        moved, two = self.adam_step(parameters * (1 - own_rate * decay).to(kind), gradient, moments, own_rate, step)
         buffer = moments["buffer"] + (1 - momentum) * (gradient - moments["buffer"])
         direction = gradient + momentum * (buffer - gradient) if self.nesterov else buffer
         decayed = layout.split(parameters * (1 - rate * decay).to(kind))

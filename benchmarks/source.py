@@ -1,0 +1,622 @@
+"""How the source is built: sizes, names, helpers, comments, import circles, and the floors of every folder.
+
+    python -m benchmarks.source [FOLDER ...] [--json]
+
+Without folders: those of cli, graft, search, spaces, storage and workers that are here. Nothing is imported, files are
+only parsed. What is counted:
+
+Lines of code are neither blank nor in a docstring, and hold more than a comment. Lines of a function are those from
+`def` to its end, without those of its docstring; decorators do not count. Methods and functions inside functions are
+functions. Parameters are counted without `self` and `cls`; `*` and `**` are one each.
+A name is a past participle if its last word ends in -ed or is in IRREGULAR (`_drawn`, `values_kept`), and its first
+word does not ask (`is_closed`). Names that are also imperatives (`read`, `set`, `cut`) are not counted.
+A private function is used once if its name stands once beyond its definition and its own body: in its module, in
+modules that import it by name, and, for a method, behind a dot in modules that import its module.
+Comments are lines with a `#` that speaks to people: not to tools, and no rulers between sections.
+Imports: `load` are run when a module is loaded, `types` stand under TYPE_CHECKING, `call` in functions. The packages
+above an imported module are not counted as imported. A circle is a strongly connected set of modules.
+Neighbours of a folder are the modules and packages directly in it, its rooms; `__init__` is not one. Its floors are the
+rooms on the longest chain of imports, rooms in a circle being one; arrows back up are imports between the rooms of a
+circle, each pair of rooms once. They are given for imports at load, and for imports of all three kinds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import math
+import re
+import statistics
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+FOLDERS = ("cli", "graft", "search", "spaces", "storage", "workers")
+SHORT_FILE, LONG_FUNCTION, MANY_METHODS, MANY_PARAMETERS = 40, 30, 20, 6
+ASKING = {"is", "has", "are", "was", "can", "must", "should"}
+IRREGULAR = re.compile(
+    r"(un|re|over|with)?(begun|bent|born|bought|bound|broken|brought|built|caught|chosen|done|drawn|driven|fallen|felt|"
+    r"forgotten|found|frozen|given|gone|grown|heard|held|hidden|kept|known|laid|learnt|left|lent|lost|made|meant|met|"
+    r"paid|said|seen|sent|shown|sought|sold|spent|spun|stood|stuck|sunk|taken|taught|thrown|told|torn|understood|won|"
+    r"worn|woven|written)"
+)
+NOT_PARTICIPLES = {
+    "bed",
+    "breed",
+    "embed",
+    "exceed",
+    "feed",
+    "hundred",
+    "indeed",
+    "need",
+    "proceed",
+    "red",
+    "seed",
+    "speed",
+}
+TO_TOOLS = re.compile(r"#\s*(pyright|mypy|type:|noqa|ruff:|fmt:|pragma|!)|#\s*[-=#*~]{2,}")
+
+When = Literal["load", "types", "call"]
+Edges = Collection[tuple[str, str]]
+Def = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """One file of source."""
+
+    name: str
+    """Dotted, of a package without `__init__`."""
+    path: Path
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, str(self.path))
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @cached_property
+    def lines(self) -> int:
+        return len(self.text.splitlines())
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function or a method, wherever it is defined."""
+
+    module: Module
+    place: str
+    """`Class.method`"""
+    node: Def
+    is_method: bool
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.module.name}.{self.place}"
+
+    @property
+    def is_private(self) -> bool:
+        return self.name.startswith("_") and not self.name.endswith("__")
+
+    @property
+    def lines(self) -> int:
+        return _height(self.node) - _docstring_lines(self.node)
+
+    @property
+    def parameters(self) -> int:
+        found = self.node.args
+        named = [one.arg for one in (*found.posonlyargs, *found.args)]
+        if self.is_method and named[:1] in (["self"], ["cls"]):
+            del named[0]
+        return len(named) + len(found.kwonlyargs) + sum(one is not None for one in (found.vararg, found.kwarg))
+
+
+def read(folders: Iterable[Path]) -> list[Module]:
+    """Every module in these folders, named from the topmost package that they are in."""
+    found: list[Module] = []
+    for folder in folders:
+        top = folder.resolve()
+        while (top.parent / "__init__.py").exists():
+            top = top.parent
+        for path in sorted(folder.resolve().rglob("*.py")):
+            parts = path.relative_to(top.parent).with_suffix("").parts
+            found.append(Module(".".join(parts).removesuffix(".__init__"), path, path.read_text(encoding="utf-8")))
+    return found
+
+
+def functions_of(module: Module) -> Iterator[Function]:
+    """All functions of a module, in the order of their lines."""
+
+    def below(node: ast.AST, place: str, in_class: bool) -> Iterator[Function]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Def):
+                yield Function(module, place + child.name, child, in_class)
+                yield from below(child, f"{place}{child.name}.", False)
+            elif isinstance(child, ast.ClassDef):
+                yield from below(child, f"{place}{child.name}.", True)
+            else:
+                yield from below(child, place, in_class)
+
+    yield from below(module.tree, "", False)
+
+
+def _height(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _docstring_lines(node: Def) -> int:
+    return _height(node.body[0]) if ast.get_docstring(node, clean=False) is not None else 0
+
+
+# ------------------------------------------------------------------------------------------------------------- imports
+
+
+class Import(NamedTuple):
+    """One module names another one."""
+
+    source: str
+    target: str
+    when: When
+    names: Mapping[str, str]
+    """What is taken from it -> what it is called here."""
+
+
+def imports_of(module: Module, known: Collection[str]) -> Iterator[Import]:
+    """The imports of a module from others that are `known`, each as often as it stands there."""
+
+    def below(node: ast.AST, when: When) -> Iterator[Import]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for target, names in _targets(node, module, known):
+                if target != module.name:
+                    yield Import(module.name, target, when, names)
+        inner: When = "call" if isinstance(node, Def | ast.Lambda) else when
+        for child in ast.iter_child_nodes(node):
+            is_guarded = isinstance(node, ast.If) and _asks_for_types(node.test) and child in node.body
+            yield from below(child, "types" if is_guarded and inner == "load" else inner)
+
+    yield from below(module.tree, "load")
+
+
+def _targets(
+    node: ast.Import | ast.ImportFrom, module: Module, known: Collection[str]
+) -> Iterator[tuple[str, Mapping[str, str]]]:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            if target := _longest(alias.name, known):
+                yield target, {}
+        return
+    base = node.module or ""
+    if node.level:
+        package = module.name.split(".") + ([""] if module.is_package else [])
+        base = ".".join([*package[: -node.level], *([node.module] if node.module else [])])
+    for alias in node.names:
+        if target := _longest(f"{base}.{alias.name}", known):
+            yield target, {} if target.endswith(f".{alias.name}") else {alias.name: alias.asname or alias.name}
+
+
+def _longest(name: str, known: Collection[str]) -> str:
+    """The module that a dotted name starts with; empty if it is none of ours."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _asks_for_types(test: ast.expr) -> bool:
+    return getattr(test, "id", None) == "TYPE_CHECKING" or getattr(test, "attr", None) == "TYPE_CHECKING"
+
+
+def circles(edges: Edges) -> list[list[str]]:
+    """The sets of at least two nodes that reach one another, the largest first."""
+    reached = _reached(edges)
+    found = {frozenset({other for other in reached[one] if one in reached[other]}) for one in reached}
+    return sorted((sorted(circle) for circle in found if len(circle) > 1), key=lambda circle: (-len(circle), circle))
+
+
+def floors(rooms: Iterable[str], edges: Edges) -> int:
+    """The number of rooms on the longest chain, where all rooms of a circle are one."""
+    floor_of = {room: room for room in rooms} | {room: circle[0] for circle in circles(edges) for room in circle}
+    below: dict[str, set[str]] = defaultdict(set)
+    for one, other in edges:
+        if floor_of[one] != floor_of[other]:
+            below[floor_of[one]].add(floor_of[other])
+
+    @cache
+    def height(floor: str) -> int:
+        return 1 + max(map(height, below[floor]), default=0)
+
+    return max(map(height, floor_of.values()), default=0)
+
+
+def back_up(edges: Edges) -> list[tuple[str, str]]:
+    """The edges inside circles."""
+    floor_of = {room: place for place, circle in enumerate(circles(edges)) for room in circle}
+    return sorted((one, other) for one, other in edges if one in floor_of and floor_of[one] == floor_of.get(other))
+
+
+def _reached(edges: Edges) -> dict[str, set[str]]:
+    """Node -> those that it reaches by at least one edge."""
+    following: dict[str, set[str]] = defaultdict(set)
+    for one, other in edges:
+        following[one].add(other)
+    found: dict[str, set[str]] = {}
+    for start in {node for edge in edges for node in edge}:
+        seen: set[str] = set()
+        waiting = list(following.get(start, ()))
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                waiting += following.get(node, ())
+        found[start] = seen
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ measures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Of files, functions and classes."""
+
+    lines: int
+    code_lines: int
+    files: int
+    short_files: int
+    comment_lines: int
+    functions: int
+    median_lines: float
+    """Of a function."""
+    ninth_decile_lines: int
+    longest: Mapping[str, int]
+    """Function -> its lines, where they are more than LONG_FUNCTION; at least the longest one."""
+    many_methods: Mapping[str, int]
+    """Class -> its methods, where they are more than MANY_METHODS."""
+    many_parameters: Mapping[str, int]
+    """Function -> its parameters, where they are more than MANY_PARAMETERS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """Of functions, modules and classes."""
+
+    participles: Mapping[str, int]
+    """Function name that is a past participle alone -> how many functions have it."""
+    ending_in_participles: Mapping[str, int]
+    """The same for names of several words of which the last is one."""
+    private_functions: int
+    used_once: Sequence[str]
+    modules_of_one_name: Mapping[str, Sequence[str]]
+    classes_of_one_name: Mapping[str, Sequence[str]]
+    """Public class -> the modules that define it, where they are several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """Rooms and floors of one folder."""
+
+    name: str
+    neighbours: int
+    modules: int
+    floors: int
+    back_up: Sequence[tuple[str, str]]
+    floors_of_all: int
+    """With imports under TYPE_CHECKING and in functions."""
+    back_up_of_all: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """All that is measured."""
+
+    sizes: Sizes
+    names: Names
+    circles: Mapping[str, Sequence[Sequence[str]]]
+    """Kinds of imports that are followed -> circles of modules."""
+    folders: Sequence[Folder]
+
+
+def measured(modules: Sequence[Module]) -> Measures:
+    """Measure these modules as one project."""
+    functions = [function for module in modules for function in functions_of(module)]
+    known = {module.name for module in modules}
+    imports = [one for module in modules for one in imports_of(module, known)]
+    kinds: dict[str, set[When]] = {"load": {"load"}, "load+types": {"load", "types"}, "all": {"load", "types", "call"}}
+    return Measures(
+        sizes=sizes(modules, functions),
+        names=names(modules, functions, imports),
+        circles={kind: circles({(i.source, i.target) for i in imports if i.when in kinds[kind]}) for kind in kinds},
+        folders=folders(modules, imports),
+    )
+
+
+def sizes(modules: Sequence[Module], functions: Sequence[Function]) -> Sizes:
+    """Of files, functions and classes."""
+    ordered = sorted(function.lines for function in functions) or [0]
+    return Sizes(
+        lines=sum(module.lines for module in modules),
+        code_lines=sum(map(code_lines, modules)),
+        files=len(modules),
+        short_files=sum(module.lines < SHORT_FILE for module in modules),
+        comment_lines=sum(map(comment_lines, modules)),
+        functions=len(functions),
+        median_lines=statistics.median(ordered),
+        ninth_decile_lines=ordered[math.ceil(0.9 * len(ordered)) - 1],
+        longest=_over(min(LONG_FUNCTION, ordered[-1] - 1), {one.full_name: one.lines for one in functions}),
+        many_methods=_over(MANY_METHODS, _methods(modules)),
+        many_parameters=_over(MANY_PARAMETERS, {one.full_name: one.parameters for one in functions}),
+    )
+
+
+def code_lines(module: Module) -> int:
+    """Lines that are neither blank nor in a docstring, and hold more than a comment."""
+    tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
+    kinds = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    held = {line for one in tokens if one.type not in kinds for line in range(one.start[0], one.end[0] + 1)}
+    described = [node for node in ast.walk(module.tree) if isinstance(node, Def | ast.ClassDef | ast.Module)]
+    texts = [node.body[0] for node in described if ast.get_docstring(node, clean=False) is not None]
+    return len(held.difference(*(range(one.lineno, one.lineno + _height(one)) for one in texts)))
+
+
+def comment_lines(module: Module) -> int:
+    """Lines with a comment for people."""
+    tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
+    return sum(one.type == tokenize.COMMENT and not TO_TOOLS.match(one.string) for one in tokens)
+
+
+def _methods(modules: Iterable[Module]) -> dict[str, int]:
+    """Class -> the methods that it defines itself."""
+    classes = [(one, node) for one in modules for node in ast.walk(one.tree) if isinstance(node, ast.ClassDef)]
+    return {f"{one.name}.{node.name}": sum(isinstance(part, Def) for part in node.body) for one, node in classes}
+
+
+def _over(most: int, counts: Mapping[str, int]) -> dict[str, int]:
+    """Those above `most`, the highest first."""
+    return {name: count for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])) if count > most}
+
+
+def names(modules: Sequence[Module], functions: Sequence[Function], imports: Sequence[Import]) -> Names:
+    """Of functions, modules and classes."""
+    participles = Counter(one.name for one in functions if is_participle(one.name))
+    alone = {name: count for name, count in sorted(participles.items()) if "_" not in name.strip("_")}
+    stems = [(module.name.rpartition(".")[2], module.name) for module in modules]
+    classes = [
+        (node.name, module.name)
+        for module in modules
+        for node in module.tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    return Names(
+        participles=alone,
+        ending_in_participles={name: count for name, count in sorted(participles.items()) if name not in alone},
+        private_functions=sum(function.is_private for function in functions),
+        used_once=[function.full_name for function in used_once(modules, functions, imports)],
+        modules_of_one_name=_several(pair for pair in stems if pair[0] != "__main__"),
+        classes_of_one_name=_several(classes),
+    )
+
+
+def is_participle(name: str) -> bool:
+    """Whether the last word of a function's name is a past participle, as far as its letters tell."""
+    words = name.strip("_").lower().split("_")
+    if name.endswith("__") or words[0] in ASKING:
+        return False
+    last = words[-1]
+    return bool(IRREGULAR.fullmatch(last)) or (last.endswith("ed") and last not in NOT_PARTICIPLES)
+
+
+def used_once(
+    modules: Sequence[Module], functions: Sequence[Function], imports: Sequence[Import]
+) -> Iterator[Function]:
+    """Private functions that one place uses; where a module has several of one name, as many places as those are."""
+    uses = {module.name: _uses(module.tree) for module in modules}
+    importing: dict[str, list[Import]] = defaultdict(list)
+    for one in {(i.source, i.target, *i.names.items()): i for i in imports}.values():
+        importing[one.target].append(one)
+    private = [function for function in functions if function.is_private]
+    of_one_name: dict[tuple[str, str], list[Function]] = defaultdict(list)
+    for function in private:
+        of_one_name[function.module.name, function.name].append(function)
+    for function in private:
+        module, name = function.module.name, function.name
+        same = of_one_name[module, name]
+        count = uses[module][name] + uses[module]["." + name]
+        count -= sum(_uses(one.node)[name] + _uses(one.node)["." + name] for one in same)
+        count += sum(uses[one.source][one.names[name]] for one in importing[module] if name in one.names)
+        if function.is_method:
+            count += sum(uses[source]["." + name] for source in {one.source for one in importing[module]})
+        if count == len(same):
+            yield function
+
+
+def _uses(tree: ast.AST) -> Counter[str]:
+    """How often each name is read, and, with a dot before it, each attribute."""
+    nodes = list(ast.walk(tree))
+    plain = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    return plain + Counter(f".{node.attr}" for node in nodes if isinstance(node, ast.Attribute))
+
+
+def _several(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Name -> its places, where they are several; the most frequent first."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, place in pairs:
+        found[name].add(place)
+    ordered = sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    return {name: sorted(places) for name, places in ordered if len(places) > 1}
+
+
+def folders(modules: Sequence[Module], imports: Sequence[Import]) -> list[Folder]:
+    """Every folder with a module in it; first, named `.`, the one of the top packages if they are several."""
+    known = {module.name for module in modules}
+    inner = {name.rpartition(".")[0] for name in known} | {one.name for one in modules if one.is_package}
+    above = {".".join(name.split(".")[:count]) for name in inner for count in range(1, name.count(".") + 2)}
+    tops = {name.partition(".")[0] for name in known}
+    return [_folder(name, modules, imports) for name in ([""] if len(tops) > 1 else []) + sorted(above - {""})]
+
+
+def _folder(name: str, modules: Sequence[Module], imports: Sequence[Import]) -> Folder:
+    rooms = {room for module in modules if (room := _room(name, module.name))}
+    plain = {module.name for module in modules if not module.is_package}
+    pairs = [(_room(name, one.source), _room(name, one.target), one.when) for one in imports]
+    between = [pair for pair in pairs if pair[0] and pair[1] and pair[0] != pair[1]]
+    every = {(one, other) for one, other, _ in between}
+    at_load = {(one, other) for one, other, when in between if when == "load"}
+    return Folder(
+        name=name or ".",
+        neighbours=len(rooms),
+        modules=sum((f"{name}.{room}" if name else room) in plain for room in rooms),
+        floors=floors(rooms, at_load),
+        back_up=back_up(at_load),
+        floors_of_all=floors(rooms, every),
+        back_up_of_all=back_up(every),
+    )
+
+
+def _room(folder: str, module: str) -> str:
+    """The room of the folder in which a module is; empty for the folder's own `__init__`, and outside."""
+    start = f"{folder}." if folder else ""
+    return module.removeprefix(start).partition(".")[0] if module.startswith(start) else ""
+
+
+# ------------------------------------------------------------------------------------------------------------- showing
+
+
+def shown(found: Measures) -> str:
+    """All measures as text for people."""
+    parts = [aligned(_totals(found))]
+    heads = ("folder", "neighbours", "modules", "floors", "back up", "floors, all", "back up, all")
+    parts.append(aligned([heads, *map(_folder_row, found.folders)]))
+    parts += [_listing(title, lines) for title, lines in _lists(found).items()]
+    return "\n\n".join(parts)
+
+
+def _totals(found: Measures) -> list[tuple[object, ...]]:
+    one, its = found.sizes, found.names
+    alone, ending = sum(its.participles.values()), sum(its.ending_in_participles.values())
+    return [
+        ("lines", f"{one.lines:,}"),
+        ("lines of code", f"{one.code_lines:,}"),
+        ("files", one.files),
+        (f"files under {SHORT_FILE} lines", _share(one.short_files, one.files)),
+        ("lines with a comment for people", _share(one.comment_lines, one.lines)),
+        ("functions", f"{one.functions:,}"),
+        ("lines of a function: median", f"{one.median_lines:g}"),
+        ("lines of a function: 90 % have at most", one.ninth_decile_lines),
+        ("lines of a function: most", max(one.longest.values(), default=0)),
+        (f"functions with over {LONG_FUNCTION} lines", sum(lines > LONG_FUNCTION for lines in one.longest.values())),
+        (f"classes with over {MANY_METHODS} methods", len(one.many_methods)),
+        (f"functions with over {MANY_PARAMETERS} parameters", len(one.many_parameters)),
+        ("functions named by a participle alone", _share(alone, one.functions)),
+        ("functions whose last word is a participle", _share(alone + ending, one.functions)),
+        ("private functions", its.private_functions),
+        ("private functions used once", _share(len(its.used_once), its.private_functions)),
+        ("module names that occur again", len(its.modules_of_one_name)),
+        ("public class names that occur again", len(its.classes_of_one_name)),
+        *((f"import circles ({kind})", _circle_counts(sets)) for kind, sets in found.circles.items()),
+        *_folder_totals(found.folders),
+    ]
+
+
+def _folder_totals(found: Sequence[Folder]) -> list[tuple[object, ...]]:
+    most = max(found, key=lambda one: one.neighbours)
+    highest = max(found, key=lambda one: one.floors)
+    return [
+        ("folders", len(found)),
+        ("neighbours: median", f"{statistics.median(one.neighbours for one in found):g}"),
+        ("neighbours: most", f"{most.neighbours} ({most.name})"),
+        ("floors: most", f"{highest.floors} ({highest.name})"),
+        ("arrows back up", sum(len(one.back_up) for one in found)),
+        ("arrows back up, all imports", sum(len(one.back_up_of_all) for one in found)),
+    ]
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count:,} ({count / total:.1%})" if total else f"{count:,}"
+
+
+def _circle_counts(sets: Sequence[Sequence[str]]) -> str:
+    return f"{len(sets)}{f' ({sum(map(len, sets))} modules)' if sets else ''}"
+
+
+def _folder_row(one: Folder) -> tuple[object, ...]:
+    counts = (one.floors, len(one.back_up), one.floors_of_all, len(one.back_up_of_all))
+    return (one.name, one.neighbours, one.modules, *counts)
+
+
+def _lists(found: Measures) -> dict[str, list[str]]:
+    """Title -> lines, of what is worth a look one by one."""
+    one, its = found.sizes, found.names
+    arrows = [(folder, pair) for folder in found.folders for pair in folder.back_up_of_all]
+    return {
+        f"classes with over {MANY_METHODS} methods": _counted(one.many_methods),
+        "longest functions": _counted(one.longest),
+        f"functions with over {MANY_PARAMETERS} parameters": _counted(one.many_parameters),
+        "module names that occur again": _placed(its.modules_of_one_name),
+        "public class names that occur again": _placed(its.classes_of_one_name),
+        **{f"import circles ({kind})": [" ".join(one) for one in sets] for kind, sets in found.circles.items()},
+        "arrows back up (`*`: not at load)": [
+            f"{folder.name}: {pair[0]} -> {pair[1]}{'' if pair in folder.back_up else ' *'}" for folder, pair in arrows
+        ],
+        "participles alone": [_joined(its.participles)],
+        "participles as the last of several words": [_joined(its.ending_in_participles)],
+        "private functions used once": list(its.used_once),
+    }
+
+
+def _counted(counts: Mapping[str, int]) -> list[str]:
+    return [f"{count:3} {name}" for name, count in counts.items()]
+
+
+def _placed(places: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{name} x{len(where)}: {' '.join(where)}" for name, where in places.items()]
+
+
+def _joined(counts: Mapping[str, int]) -> str:
+    return " ".join(name if count == 1 else f"{name} x{count}" for name, count in counts.items())
+
+
+def _listing(title: str, lines: Sequence[str]) -> str:
+    full = [line for line in lines if line]
+    return "\n".join([f"{title}:{'' if full else ' none'}", *(f"  {line}" for line in full)])
+
+
+def aligned(rows: Sequence[Sequence[object]]) -> str:
+    """Rows of equally many cells: the first to the left, the others to the right, but a lone one to the left too."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    align: Callable[[str, int], str] = str.ljust if len(widths) == 2 else str.rjust
+    lines = [[row[0].ljust(widths[0]), *map(align, row[1:], widths[1:])] for row in cells]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def main() -> None:
+    """Measure, and print a table or JSON."""
+    parser = argparse.ArgumentParser(description="Measures of the source code.")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help=f"Default: {' '.join(FOLDERS)}.")
+    parser.add_argument("--json", action="store_true", help="For programs.")
+    given = parser.parse_args()
+    chosen: list[Path] = given.folders or [path for path in map(Path, FOLDERS) if path.is_dir()]
+    modules = read(chosen)
+    if not modules:
+        parser.error("there is no Python file in these folders")
+    found = measured(modules)
+    print(json.dumps(asdict(found), indent=2) if given.json else shown(found))
+
+
+if __name__ == "__main__":
+    main()

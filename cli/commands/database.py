@@ -1,0 +1,89 @@
+"""The command group db: upgrade a database, check it, back it up, copy it into another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import Storage, database_name, storage_url
+from cli.tables import show_text
+
+BROKEN = 1
+"""Exit status of `check` where something is broken."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group `db` to the program."""
+    group = typer.Typer(no_args_is_help=True)
+    for command in (upgrade, check, backup, copy):
+        group.command()(command)
+    app.add_typer(group, name="db", help="Upgrade, check, back up and copy databases.")
+
+
+def upgrade(
+    storage: Storage = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> None:
+    """Bring a database of an older Graft to this one's schema, in one transaction; not while a study is being run.
+
+    Example: search db upgrade --storage graft.db
+    """
+    from storage.store import bring_up, pending
+
+    url = storage_url(storage)
+    found, steps = pending(url)
+    if not steps:
+        typer.echo(f"{database_name(url)}: schema {found}, nothing to do", err=True)
+        return
+    typer.echo("\n".join([f"{database_name(url)}: schema {found}, to be brought up by", *steps]), err=True)
+    if not dry_run:
+        bring_up(url)
+        typer.echo(f"{database_name(url)}: done", err=True)
+
+
+def check(storage: Storage = None) -> None:
+    """Say whether a database is whole: its file, and every rule that its rows keep. Exit status 1 if it is not.
+
+    Example: search db check --storage graft.db
+    """
+    from graft.files import one_line
+    from storage.checking import check as check_database
+
+    url = storage_url(storage)
+    verdict = check_database(url)
+    lines = [*(f"broken: {fault}" for fault in verdict.faults), *(f"note: {note}" for note in verdict.notes)]
+    good = "broken" if verdict.faults else "good"
+    show_text("\n".join(map(one_line, [*lines, f"{database_name(url)}: {good}, {verdict.rules} rules looked at"])))
+    if verdict.faults:
+        raise typer.Exit(BROKEN)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new SQLite file.")], storage: Storage = None
+) -> None:
+    """Write a whole database, SQLite or PostgreSQL, as of one moment, to a new SQLite file; launches may go on.
+
+    Example: search db backup graft-2026-11-21.db
+    """
+    from storage.copying import backup as back_up
+
+    target = back_up(storage_url(storage), file.absolute())
+    typer.echo(f"{target}: {target.stat().st_size:,} bytes", err=True)
+
+
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A database, as for --storage.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Another one; a SQLite file is created.")],
+    study: Annotated[str | None, typer.Option(help="Only this study.")] = None,
+) -> None:
+    """Copy studies from one database to another, each whole or not at all; called again, it does what is left.
+
+    Example: search db copy graft.db postgresql://me@host/graft --study set-complement
+    """
+    from storage.copying import copy as copy_studies
+
+    for copied in copy_studies(storage_url(source), storage_url(target), study):
+        size = f"{copied.trials:,} trials and {copied.metrics:,} metrics"
+        typer.echo(f"{copied.name}: {size} {'copied' if copied.new else 'are there already, the same'}", err=True)

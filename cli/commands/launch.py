@@ -1,0 +1,175 @@
+"""Commands that run a study: launch, resume, stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.option_groups import OverrideOptions, RunOptions, with_groups
+from cli.options import Storage, database_name, storage_url
+from spaces.errors import StudyError
+
+if TYPE_CHECKING:
+    from graft.launching.estimate import Estimate
+    from graft.launching.placement import Placement
+    from graft.launching.run import RunRequest
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C or SIGTERM."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the program."""
+    for command in (launch, resume, stop):
+        app.command()(with_groups(command))
+
+
+def launch(
+    space: Annotated[str, typer.Argument(help="A space file, or the name of a packaged space.")],
+    *,
+    study: Annotated[str | None, typer.Option(help="Name of the study. Default: the space's.")] = None,
+    overrides: OverrideOptions,
+    storage: Storage = None,
+    run: RunOptions,
+    warm_start: Annotated[
+        str | None,
+        typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False,
+) -> None:
+    """Run a search. Launching a study again goes on where it was.
+
+    Example: search launch quick/set_complement --set model.residual_dropout=0.1
+    """
+    from graft.launching.estimate import estimate_study
+    from graft.launching.run import RunRequest, read_space
+    from graft.running import enrol
+
+    placement = run.resolve_placement()
+    loaded = read_space(space, overrides.by_path())
+    name = study or loaded.name
+    if dry_run:
+        show_estimate(estimate_study(loaded), placement)
+        return
+    url = storage_url(storage)
+    if warm_start is not None:
+        from graft.launching.warm_start import warm_start as start_from_earlier
+
+        warm = start_from_earlier(url, name, loaded, warm_start)
+        typer.echo(f"warm start: {warm.finding}", err=True)
+        loaded = warm.space
+    word = "new" if enrol(url, name, loaded) else "goes on"
+    request = RunRequest(database=url, study=name, placement=placement, checkpoints=run.checkpointing())
+    _run(request, word)
+
+
+def resume(
+    study: Annotated[str, typer.Argument(help="Name of the study.")], *, storage: Storage = None, run: RunOptions
+) -> None:
+    """Go on with a study from the database alone.
+
+    Example: search resume set-complement
+    """
+    from graft.launching.run import RunRequest
+    from storage import bring_up
+
+    placement = run.resolve_placement()
+    url = storage_url(storage)
+    bring_up(url)
+    request = RunRequest(database=url, study=study, placement=placement, checkpoints=run.checkpointing())
+    _run(request, "goes on")
+
+
+def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
+    """Ask a running study to stop, wherever it runs. What is finished stays; `search resume` goes on.
+
+    Example: search stop set-complement
+    """
+    from storage import open_reader, request_stop
+
+    url = storage_url(storage)
+    with open_reader(url) as reader:
+        if not reader.holder(study):
+            raise StudyError(f"study {study!r} is not being run; `search resume {study}` goes on with it")
+    request_stop(url, study)
+    typer.echo(f"{study} is asked to stop; go on with `search resume {study}`", err=True)
+
+
+def _run(request: RunRequest, word: str) -> None:
+    """Run a study on a terminal; says `word` on it first, and how it ended."""
+    from cli.live import Live, closing_line
+    from graft.launching.interruption import Interruption
+    from graft.launching.run import run_study
+    from graft.running import find_study
+
+    name = request.study
+    study = find_study(request.database, name)
+    finished = study["state"] == "finished"
+    word = "finished, nothing is left of its" if finished else f"{word},"
+    typer.echo(f"study {name} in {database_name(request.database)}: {word} {study['trials']:,} trials", err=True)
+    if finished:
+        return
+    started = time.monotonic()
+    try:
+        with Interruption(_announce_stop) as interruption, Live(name) as live:
+            standing = run_study(request, live.show, lambda: interruption.requested)
+    except KeyboardInterrupt:
+        # Not sys.exit: worker threads are inside torch, which aborts when the interpreter is taken down around it.
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
+    typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
+    if standing.stopping:
+        typer.echo(f"stopped with everything kept; go on with `search resume {name}`", err=True)
+        raise typer.Exit(INTERRUPTED if interruption.requested else 0)
+
+
+def _announce_stop() -> None:
+    typer.echo("stopping: what is finished is kept (once more to leave at once)", err=True)
+
+
+def show_estimate(estimate: Estimate, placement: Placement) -> None:
+    """Print what a launch would be; the lines that need no training come first, since the others take a while."""
+    from cli.live import duration
+    from graft.launching.estimate import plan_packs
+
+    space, search = estimate.space, estimate.space.search
+    structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")
+    lines = {
+        "study": f"{space.name}, objective {search.objective.direction} {search.objective}",
+        "trials": f"{search.trials:,} in {estimate.groups:,} groups of {search.group:,}",
+        "packs": f"{structures} a group; device {placement.device}",
+        "steps": f"{_range(estimate.steps)} a trial, validated every {estimate.validate_every:,}; "
+        f"{estimate.model_steps:,.0f} model-steps in all",
+        "database": f"{estimate.rows:,} metric rows a trial ({search.history}), "
+        f"{_size(estimate.database_bytes)} in all",
+    }
+    for label, text in lines.items():
+        typer.echo(f"{label:<11} {text}")
+    plans = plan_packs(estimate, placement)
+    for reason in dict.fromkeys(plan.reason for plan in plans):
+        typer.echo(f"width       {reason}")
+    rates = [plan.rate for plan in plans]
+    slow, fast = min(rates), max(rates)
+    typer.echo(
+        f"rate        {slow:,.0f} to {fast:,.0f} model-steps/s on one device, measured on {len(rates)} sampled packs"
+    )
+    steps = estimate.model_steps
+    typer.echo(f"time        {duration(steps / fast)} to {duration(steps / slow)} on one device like this one")
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -1,0 +1,179 @@
+"""Commands that show what a database holds: studies, trials, show, query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.commands.export import export
+from cli.commands.status import status
+from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
+from cli.tables import align, show, show_json, show_text
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SECONDS = 300.0
+"""How long the database may work on an answer that a person described in SQL."""
+_PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
+"""The order in which params stand in a table for people, which may be too narrow for all."""
+_TIMES = {"started": "started_at", "ended": "finished_at"}
+_SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands that read a database to the program, status and export included."""
+    for command in (studies, status, trials, show_trial, query, export):
+        app.command("show" if command is show_trial else None)(command)
+
+
+def studies(storage: Storage = None, form: Format = "table") -> None:
+    """List the studies of a database, how far they are, and the best objective of each.
+
+    Example: search studies --storage graft.db
+    """
+    from graft.stored.studies import read_studies
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        frame = read_studies(reader)
+    show(frame, form)
+
+
+def trials(
+    study: Study,
+    where: Annotated[str | None, typer.Option(help="SQL condition; params.<path> is a sampled value.")] = None,
+    sort: Annotated[str | None, typer.Option(help="SQL order, for example 'steps DESC'. Default: number.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Only the first N: of --sort, else of the objective.")] = None,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """List the trials of a study with the params that differ; programs get every column.
+
+    Example: search trials set-complement --where "params.optimizer.learning_rate > 1e-3" --top 10
+    """
+    from graft.stored.trials import LISTED, unpack_params
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage), SECONDS) as reader:
+        frame = unpack_params(reader.trials(study, where=where, sort=sort, top=top, columns=LISTED))
+    show(_select_for_people(frame) if form == "table" else frame, form)
+
+
+def show_trial(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    storage: Storage = None,
+    form: NestedFormat = "table",
+) -> None:
+    """Show one trial: its configuration, its draws, and its metrics over the steps.
+
+    Example: search show set-complement 17
+    """
+    from graft.stored.trials import read_metrics, read_trial
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        row = read_trial(reader, study, number)
+        metrics = read_metrics(reader, row["id"])
+        objective = reader.study(study)["objective"]
+    for name in ("params", "draws", "config"):
+        row[name] = json.loads(row[name])
+    if form == "json":
+        show_json({**row, "metrics": metrics.to_dicts()})
+    else:
+        show_text("\n\n".join([_heading(study, row, objective), *_sections(row, metrics)]))
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT over studies, trials, metrics, workers and architectures.")],
+    seconds: Annotated[float, typer.Option(min=0.001, help="How long the database may work on the answer.")] = SECONDS,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """Answer one SELECT; nothing can be changed through it.
+
+    Example: search query "SELECT state, count(*) AS trials FROM trials GROUP BY state"
+    """
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage), seconds) as reader:
+        frame = reader.query(sql)
+    if not frame.width:
+        raise OptionError("the query has no answer; write one SELECT")
+    show(frame, form)
+
+
+def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
+    """What a person compares: where each trial stands, then the params that differ, then errors if there are any."""
+    import polars as pl
+
+    from graft.stored.trials import PARAMS_PREFIX
+
+    def preference(column: str) -> int:
+        path = column.removeprefix(PARAMS_PREFIX)
+        return next((rank for rank, prefix in enumerate(_PREFERRED) if path.startswith(prefix)), len(_PREFERRED))
+
+    columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
+    columns.sort(key=preference)
+    # The last part of a path is its name in the table, where no other path ends alike.
+    last = [column.rpartition(".")[2] for column in columns]
+    names = [
+        name if last.count(name) == 1 else column.removeprefix(PARAMS_PREFIX)
+        for name, column in zip(last, columns, strict=True)
+    ]
+    return trials.select(
+        "number",
+        pl.col("group_number").alias("group"),
+        "state",
+        "steps",
+        "objective",
+        *(pl.col(column).alias(name) for column, name in zip(columns, names, strict=True)),
+        *(["parent", "parent_step"] if trials["parent"].count() else []),
+        *(["error"] if trials["error"].count() else []),
+    )
+
+
+def _heading(study: str, row: Mapping[str, Any], objective: str) -> str:
+    from graft.files import one_line
+
+    steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"
+    lines = [f"trial {row['number']} of {study}: {row['state']} after {steps}, {group}, seed {row['seed']}"]
+    if row["parent"] is not None:
+        lines.append(f"goes on from trial {row['parent']} at step {row['parent_step']:,}")
+    if row["objective"] is not None:
+        lines.append(f"{objective} {row['objective']:.6g}")
+    times = [f"{word} {row[at]:%Y-%m-%d %H:%M:%S} UTC" for word, at in _TIMES.items() if row[at] is not None]
+    lines.append(", ".join([*times, f"by {row['worker']}"] if row["worker"] else times))
+    if row["error"]:
+        lines.append(f"error: {row['error']}")
+    return "\n".join(one_line(line) for line in lines if line)
+
+
+def _sections(row: Mapping[str, Any], metrics: pl.DataFrame) -> list[str]:
+    """The configuration, the draws and the metrics of a trial."""
+    import polars as pl
+    import yaml
+
+    from graft.files import cell
+    from graft.stored.trials import summarise_metrics
+
+    draws: Mapping[str, float] = row["draws"]
+    values = {name: row["params"].get(name) for name in draws}
+    table = {"draw": list(draws), "u": list(draws.values()), "value": [cell(value) for value in values.values()]}
+    return [
+        yaml.safe_dump(_sort_config(row["config"]), sort_keys=False, allow_unicode=True).rstrip(),
+        align(pl.DataFrame(table)) if draws else "nothing was drawn",
+        align(summarise_metrics(metrics)) if metrics.height else "no metrics yet",
+    ]
+
+
+def _sort_config(config: Any) -> Any:
+    """The configuration with its sections in the order of a space file and names first; stored JSON is sorted."""
+    if not isinstance(config, dict):
+        return config
+    order = {key: rank for rank, key in enumerate(("name", *_SECTIONS))}
+    return {key: _sort_config(config[key]) for key in sorted(config, key=lambda key: order.get(key, len(order)))}

@@ -1,0 +1,68 @@
+"""The command replay: train stored trials again, each alone, and say whether they give the same numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.options import Format, RetrainingDevice, Storage, Study, storage_url
+from cli.tables import show, show_text
+
+DIFFERS = 1
+"""Exit status when a trial does not reproduce."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module to the program."""
+    app.command()(replay)
+
+
+def replay(
+    study: Study,
+    numbers: Annotated[list[int], typer.Argument(metavar="NUMBER...", help="Numbers of the trials.")],
+    storage: Storage = None,
+    device: RetrainingDevice = None,
+    until: Annotated[int | None, typer.Option(min=1, help="Replay no further than this step.")] = None,
+    form: Format = "table",
+) -> None:
+    """Train trials again, each alone, and compare every stored metric. Exit status 1 if one differs.
+
+    Example: search replay set-complement 17
+    """
+    from cli.progress import training_bar
+    from graft.devices import check_device
+    from graft.retraining.comparison import to_frame
+    from graft.retraining.replay import read_replays
+    from storage.frames import open_reader
+
+    if device:
+        check_device(device)
+    with open_reader(storage_url(storage)) as reader:
+        replays = read_replays(reader, study, numbers, until)
+    found = []
+    for one in replays:
+        with training_bar(one.number, one.steps) as watch:
+            comparison = one.run(device, watch)
+        found.append(comparison)
+        if len(replays) > 1:
+            _say(f"trial {one.number}: {comparison.verdict}", form)
+        else:
+            if form == "table":
+                show(to_frame([comparison]).drop("number"), form)
+            _say(comparison.verdict, form)
+    if form != "table":
+        show(to_frame(found), form)
+    good = sum(comparison.reproduced for comparison in found)
+    if len(found) > 1:
+        _say(f"{good:,} of {len(found):,} trials reproduced", form)
+    if good < len(found):
+        raise typer.Exit(DIFFERS)
+
+
+def _say(line: str, form: str) -> None:
+    """A line for people: on stdout, or beside the table that goes to a program."""
+    if form == "table":
+        show_text(line)
+    else:
+        typer.echo(line, err=True)

@@ -1,0 +1,152 @@
+"""Commands on space files, before anything runs: search space check, sample, describe, list."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Format
+from cli.tables import show, show_json, show_text
+from spaces.errors import GraftError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from spaces.records import Trial
+    from spaces.space import Space
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A space file, or the name of a packaged space.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Space files, or names of packaged spaces.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command group `space` to the program."""
+    group = typer.Typer(no_args_is_help=True)
+    for command in (check, sample, describe, list_spaces):
+        group.command("list" if command is list_spaces else None)(command)
+    app.add_typer(group, name="space", help="Check, sample and describe space files; list the packaged ones.")
+
+
+def check(files: Files) -> None:
+    """Check space files: the language, every plug-in's rules, and a few hundred draws of each.
+
+    Example: search space check spaces/catalogue/*.yaml
+    """
+    from graft.files import one_line
+
+    faults = 0
+    for file in files:
+        try:
+            space = _load(file)
+            space.check()
+            show_text(f"{file}: good; {summarise(space)}")
+        except GraftError as error:
+            faults += 1
+            typer.echo(f"error: {one_line(str(error))}", err=True)
+    if faults:
+        raise typer.Exit(2)
+
+
+def sample(
+    file: File,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many trials, spread evenly over the study.")] = 5,
+    seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None,
+    form: Format = "table",
+) -> None:
+    """Show trials as a launch would start them, by the space's own sampler; json gives whole configurations.
+
+    Example: search space sample set_complement -n 3
+    """
+    import polars as pl
+
+    from graft.launching.preview import sample_trials
+
+    trials = sample_trials(_load(file, seed), count)
+    if form == "json":
+        show_json([_to_json(trial) for trial in trials])
+    elif form == "table":
+        show(_side_by_side(trials), form)
+    else:
+        rows = [{"number": trial.number, "group": trial.group, "seed": trial.seed, **trial.params} for trial in trials]
+        show(pl.DataFrame(rows, infer_schema_length=None, strict=False), form)
+
+
+def describe(file: File, form: Format = "table") -> None:
+    """Say line by line what a space draws, for a group or for a trial, and how large the study is.
+
+    Example: search space describe set_complement
+    """
+    from graft.launching.preview import describe_space
+
+    space = _load(file)
+    if form == "table":
+        show_text(f"{summarise(space)}\n")
+    frame = describe_space(space)
+    has_conditions = frame["condition"].count() > 0
+    show(frame if has_conditions or form != "table" else frame.drop("condition"), form)
+
+
+def list_spaces(form: Format = "table") -> None:
+    """List the packaged spaces, which every command takes by name.
+
+    Example: search space list
+    """
+    from graft.launching.preview import list_packaged_spaces
+
+    show(list_packaged_spaces(), form)
+
+
+def summarise(space: Space) -> str:
+    """The size of a study in a line: groups, trials, steps, validations, what is optimised and how."""
+    from spaces.grammar.formulas import Level
+    from spaces.plugins import name_of
+
+    search = space.search
+    groups = math.ceil(search.trials / search.group)
+    training = space.sample(0, lambda _: 0.5).config["training"]
+    steps, every = training["steps"], training["validate_every"]
+    written = {row.path: row.text for row in space.describe() if row.level is not Level.CONSTANT}
+    validations = f"{math.ceil(steps / every):,} validations" if "training.steps" not in written else "validated"
+    parts = [
+        f"{space.name}: {search.trials:,} trials in {groups:,} group{'s' * (groups > 1)} of up to {search.group:,}",
+        f"{written.get('training.steps', f'{steps:,}')} steps each, {validations} every {every:,}",
+        f"{search.objective.direction} {search.objective}",
+        f"sampler {name_of(search.sampler)}",
+        *(f"stopping {name_of(policy)}" for policy in search.stopping),
+    ]
+    return ", ".join(parts)
+
+
+def _load(file: str, seed: int | None = None) -> Space:
+    from graft.families import families
+    from spaces import load
+
+    return load(file, families(), {} if seed is None else {"search.seed": str(seed)})
+
+
+def _to_json(trial: Trial) -> dict[str, object]:
+    return {
+        "number": trial.number,
+        "group": trial.group,
+        "seed": trial.seed,
+        "params": dict(trial.params),
+        "config": dict(trial.config),
+    }
+
+
+def _side_by_side(trials: Sequence[Trial]) -> pl.DataFrame:
+    """One column per trial: few trials with many params read best so."""
+    import polars as pl
+
+    from graft.files import cell
+
+    paths = list(dict.fromkeys(path for trial in trials for path in trial.params))
+    columns = {
+        f"trial {trial.number}": [str(trial.group), *(cell(trial.params.get(path)) for path in paths)]
+        for trial in trials
+    }
+    return pl.DataFrame({"": ["group", *paths], **columns})

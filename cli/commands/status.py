@@ -1,0 +1,124 @@
+"""The command status: where a study stands, once or again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Format, OptionError, Storage, Study, storage_url
+from cli.tables import show, show_text
+
+if TYPE_CHECKING:
+    from graft.stored.status import Status
+    from storage.frames import Reader
+
+_LISTED_WORKERS = 16
+REFRESH_SECONDS = 2.0
+LINE_SECONDS = 15.0
+
+
+def status(
+    study: Study,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the study is no longer running.")] = False,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """Say where a study stands: trials by state, the best one, rate and time left.
+
+    Example: search status set-complement --watch
+    """
+    if watch and form != "table":
+        raise OptionError(f"--watch is for people; leave out --format {form}")
+    from graft.stored.status import read_status
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        if watch:
+            with contextlib.suppress(KeyboardInterrupt):
+                _watch(reader, study)
+        elif form == "table":
+            show_text(_describe(read_status(reader, study)))
+        else:
+            show(read_status(reader, study).to_frame(), form)
+
+
+def _watch(reader: Reader, study: str) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    if sys.stdout.isatty():
+        with Live(auto_refresh=False) as live:
+            for now in _read_repeatedly(reader, study, REFRESH_SECONDS):
+                live.update(Text(_describe(now)), refresh=True)
+    else:
+        for now in _read_repeatedly(reader, study, LINE_SECONDS):
+            show_text(f"{study}: " + "; ".join(text for _, text in _facts(now)[1:]))
+
+
+def _read_repeatedly(reader: Reader, study: str, seconds: float) -> Iterator[Status]:
+    """Where the study stands, again and again, the last time when it is no longer running."""
+    from graft.stored.status import read_status
+
+    while True:
+        now = read_status(reader, study)
+        yield now
+        if now.state != "running":
+            return
+        time.sleep(seconds)
+
+
+def _describe(now: Status) -> str:
+    facts = _facts(now)
+    width = max(len(label) for label, _ in facts)
+    return "\n".join(f"{label:<{width}} {text}" for label, text in facts)
+
+
+def _facts(now: Status) -> list[tuple[str, str]]:
+    """What a person wants to know, label and text; what is not known is left out."""
+    from cli.live import duration
+
+    counts = [f"{count:,} {state}" for state, count in sorted(now.counts.items())]
+    waiting = now.planned - sum(now.counts.values())
+    if waiting > 0:
+        counts.append(f"{waiting:,} not started")
+    state = now.state
+    if state == "interrupted":
+        state = f"interrupted: its controller is gone; go on with `search resume {now.study}`"
+    facts = [
+        ("study", now.study),
+        ("state", state),
+        ("trials", f"{now.ended:,} of {now.planned:,} ended: {', '.join(counts)}"),
+        ("steps", f"{now.steps:,}"),
+    ]
+    if now.utilisation is not None:
+        share = f"{now.utilisation:.1%}".replace("%", " %")
+        facts.append(("lane utilisation", f"{share} ({now.lane_steps:,} of {now.lane_room:,} lane-steps)"))
+    if now.best is not None:
+        facts.append(("best", f"{now.objective} {now.best:.6g} (trial {now.best_number})"))
+    if now.running:
+        facts.append(("running", f"{len(now.running):,} trials: {_numbers(now.running)}"))
+    rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]
+    if any(rate for rate, _ in rates):
+        facts.append(("rate", ", ".join(f"{_rate(rate)} {unit}" for rate, unit in rates if rate)))
+    if now.eta_seconds is not None:
+        facts.append(("ETA", duration(now.eta_seconds)))
+    facts += [("worker", line) for line in now.workers[:_LISTED_WORKERS]]
+    if len(now.workers) > _LISTED_WORKERS:
+        more = f"{len(now.workers) - _LISTED_WORKERS:,} more"
+        facts.append(("", f"{more}: `search query \"SELECT id, host, log FROM workers WHERE state = 'running'\"`"))
+    return facts
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    """`3, 4, 5 ... 70`: enough to look at one of them."""
+    first = ", ".join(map(str, numbers[:8]))
+    return first if len(numbers) <= 8 else f"{first} ... {numbers[-1]}"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

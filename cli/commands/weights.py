@@ -1,0 +1,92 @@
+"""The commands weights and refit: train a stored trial again, and write or use what it learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from cli.options import Force, OptionError, RetrainingDevice, Storage, Study, check_format, storage_url
+from cli.tables import show_text
+
+if TYPE_CHECKING:
+    from graft.retraining.weights import WeightsFormat
+
+FORMATS = ("safetensors", "gpt2")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the program."""
+    app.command()(weights)
+    app.command()(refit)
+
+
+def weights(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to: a file, for --format gpt2 a folder.", show_default=False)
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="|".join(FORMATS),
+            callback=check_format(FORMATS),
+            help="gpt2: a folder for Hugging Face transformers (GPT2LMHeadModel), where the architecture allows it.",
+        ),
+    ] = "safetensors",
+    variant: Annotated[
+        str, typer.Option(help="raw, or an average of the trial: ema, bema, of a grid 'bema kappa=0.5 eta=0.2'.")
+    ] = "raw",
+    storage: Storage = None,
+    device: RetrainingDevice = None,
+    force: Force = False,
+) -> None:
+    """Train a trial again, as far as it was trained, and write its weights; no study stores them.
+
+    Example: search weights tinystories 4 --variant bema --format gpt2 -o tiny-gpt2
+    """
+    from cli.progress import training_bar
+    from graft.retraining.weights import check_weights, restore_trained, write_weights
+
+    _check_output(output, form, force)
+    restored = restore_trained(storage_url(storage), study, number, device)
+    known_form = cast("WeightsFormat", form)  # checked by the option
+    check_weights(restored, variant, known_form)
+    with training_bar(number, restored.steps) as watch:
+        count = write_weights(restored, output, variant=variant, form=known_form, device=device, watch=watch)
+    show_text(f"{output}: {count:,} parameters of trial {number} after step {restored.steps:,}, {variant}")
+
+
+def refit(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    condition: Annotated[str, typer.Option(help="A condition's set in place of the validation set: 'items=64'.")] = "",
+    storage: Storage = None,
+    device: RetrainingDevice = None,
+) -> None:
+    """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the scorer for a space.
+
+    Example: search refit quick-max-retrieval 0 --condition items=256
+    """
+    from cli.progress import training_bar
+    from graft.retraining.weights import refit_scorer, restore_trained
+
+    restored = restore_trained(storage_url(storage), study, number, device)
+    with training_bar(number, restored.steps) as watch:
+        fields = refit_scorer(restored, condition, device, watch)
+    show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in fields.items()) + "}")
+
+
+def _check_output(output: Path, form: str, force: bool) -> None:
+    """Raise OptionError if nothing can be written there, before a trial is trained for it."""
+    if output.exists() and not force:
+        raise OptionError(f"--output: {output} exists; name another or add --force")
+    if form == "gpt2" and output.exists() and not output.is_dir():
+        raise OptionError(f"--output: {output} is a file; --format gpt2 writes a folder")
+    if form != "gpt2" and output.is_dir():
+        raise OptionError(f"--output: {output} is a folder; --format {form} writes a file")
+    if not output.absolute().parent.is_dir():
+        raise OptionError(f"--output: {output}: there is no folder {output.parent}")

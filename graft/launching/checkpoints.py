@@ -1,0 +1,49 @@
+"""Where the checkpoints of a run go, and how often they are written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from storage import file_of
+
+if TYPE_CHECKING:
+    from workers.pool import Saving
+
+NOWHERE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """What a run is asked to do about checkpoints."""
+
+    url: str | None
+    """A folder, a URL that fsspec knows, or `none`. None: where they went before, else beside a SQLite file."""
+    seconds: float
+    """Between two checkpoints of a pack."""
+
+    def absolute_url(self) -> str | None:
+        """The URL as it means the same wherever a worker runs: a folder does not depend on the working directory."""
+        url = self.url
+        if url is None or url == NOWHERE or ("://" in url and not url.startswith("file://")):
+            return url
+        return str(Path(url.removeprefix("file://")).absolute())
+
+    def saving(self, database: str, study: Mapping[str, Any]) -> Saving | None:
+        """What the workers of a study are told; None: they write none, so a crash restarts a trial from step 0.
+
+        `study` is its row, which says where its checkpoints went before. Its folder has a name of its own, also where
+        studies of other databases are called the same.
+        """
+        from workers.pool import Saving
+
+        file = file_of(database)
+        default = f"{file}-checkpoints" if file else NOWHERE
+        url: str = self.absolute_url() or study["checkpoints"] or default
+        if url == NOWHERE:
+            return None
+        mark = hashlib.sha256(f"{study['created_at']} {study['space_hash']}".encode()).hexdigest()[:8]
+        return Saving(url, f"{study['name']}-{mark}", self.seconds)

@@ -1,0 +1,96 @@
+"""Where a study runs: `--executor`, `--workers`, `--ray-address` and so on, decided and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from graft.devices import check_device
+from spaces.errors import StudyError
+
+EXECUTORS = ("auto", "inline", "ray")
+ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
+"""What `--ray-env` may ask Ray for; our own packages are sent by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a study runs."""
+
+    executor: str = "auto"
+    workers: int | None = None
+    """None: one per GPU, or one per core where there is none."""
+    ray_address: str | None = None
+    device: str | None = None
+    width: int | None = None
+    """Most lanes of a pack. None: found while it trains."""
+    ray_env: str | None = None
+    """A YAML or JSON file, for `read_environment`."""
+
+    def resolve(self) -> Placement:
+        """The same with `auto` and the device decided, and everything checked.
+
+        `auto` is ray with an address or several GPUs, if Ray is installed, else inline. Raises StudyError that names
+        the value and the choices.
+        """
+        from workers.engine import devices
+
+        if self.executor not in EXECUTORS:
+            raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(EXECUTORS)}")
+        several_gpus = devices.gpus() > 1 and self.device is None and find_spec("ray") is not None
+        many = self.ray_address is not None or several_gpus
+        executor = ("ray" if many else "inline") if self.executor == "auto" else self.executor
+        if executor == "inline" and self.ray_address:
+            raise StudyError(f"--ray-address: {self.ray_address!r} needs --executor ray, or auto")
+        if executor == "ray" and self.device is not None:
+            raise StudyError(f"--device: {self.device!r} needs --executor inline; with ray, Ray places the workers")
+        if executor == "ray":
+            self._check_cluster()
+        elif self.ray_env:
+            raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address")
+        device = self.device or devices.default_device()
+        check_device(device)
+        return replace(self, executor=executor, device=device)
+
+    def environment(self) -> Mapping[str, Any]:
+        """What the nodes of a cluster are to have, by Ray's names; raises StudyError as `read_environment`."""
+        return read_environment(self.ray_env) if self.ray_env else {}
+
+    def _check_cluster(self) -> None:
+        from workers.pool.ray_access import check_access
+
+        if self.ray_env and not self.ray_address:
+            raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address; here trials run in this environment")
+        check_access(self.ray_address)
+        self.environment()
+
+
+def read_environment(file: str) -> Mapping[str, Any]:
+    """What a YAML or JSON file asks Ray to prepare on each node, by its names in Ray's `runtime_env`.
+
+    Raises StudyError for a file that cannot be read, and for what only Graft or a node's own settings may say.
+    """
+    import yaml
+
+    try:
+        environment = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"--ray-env: {file} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise StudyError(f"--ray-env: {file} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(environment, dict) or not set(environment) <= {*ENVIRONMENT}:
+        raise StudyError(f"--ray-env: {file} must say some of {', '.join(ENVIRONMENT)}, and nothing else")
+    _check_variables(file, environment.get("env_vars", {}))
+    return environment
+
+
+def _check_variables(file: str, variables: Any) -> None:
+    if not isinstance(variables, dict) or not all(isinstance(text, str) for text in (*variables, *variables.values())):
+        raise StudyError(f"--ray-env: env_vars of {file} must be texts by name, such as OMP_NUM_THREADS: '1'")
+    if settings := [name for name in variables if name.startswith("RAY_AUTH_")]:
+        raise StudyError(
+            f"--ray-env: {settings[0]} in {file} would be stored with the job; set it where Ray is started"
+        )

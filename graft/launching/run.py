@@ -1,0 +1,103 @@
+"""A stored study is run: its controller in this process or on a cluster, its workers in a pool."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graft.families import families
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.placement import Placement
+from graft.running import find_study, open_controller
+from spaces import load
+from spaces.errors import StudyError
+from spaces.records import Progress
+
+if TYPE_CHECKING:
+    from search.steering.controller import Controller
+    from spaces.space import Space
+    from workers.pool import Saving
+
+CHECKED_DRAWS = 4000
+"""Trials drawn before a launch, so that a rule that only few draws break is reported then; a fifth of a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """A study of a database, and how it is to be run."""
+
+    database: str
+    """Its URL."""
+    study: str
+    placement: Placement
+    checkpoints: Checkpoints
+
+
+def read_space(origin: str, overrides: Mapping[str, str]) -> Space:
+    """Read a space, from a file or a packaged one, and try draws of it."""
+    space = load(origin, families(), overrides)
+    space.check(CHECKED_DRAWS)
+    return space
+
+
+def run_study(
+    request: RunRequest, show: Callable[[Progress], None], stop_requested: Callable[[], bool] = lambda: False
+) -> Progress:
+    """Run a study until it is finished or stopped; its progress then.
+
+    `show` is called with its progress, often. `stop_requested` is asked as often. Raises StudyError if there is no such
+    study, if another process runs it, or if it cannot be run as requested.
+    """
+    saving = request.checkpoints.saving(request.database, find_study(request.database, request.study))
+    url = request.checkpoints.absolute_url()
+    open_study = functools.partial(open_controller, request.database, request.study, saving, url)
+
+    def watch(progress: Progress) -> bool:
+        show(progress)
+        return stop_requested()
+
+    if request.placement.executor == "inline":
+        return _run_inline(open_study, request.placement, saving, watch)
+    return _run_ray(open_study, request.placement, saving, watch)
+
+
+def _run_inline(
+    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+) -> Progress:
+    from workers.pool import inline
+
+    controller = open_study()
+    try:
+        inline.run(
+            controller,
+            device=str(placement.device),
+            width=placement.width,
+            workers=placement.workers,
+            saving=saving,
+            watch=watch,
+        )
+        return controller.progress()
+    finally:
+        controller.close()
+
+
+def _run_ray(
+    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+) -> Progress:
+    try:
+        from workers.pool import ray_tune
+    except ModuleNotFoundError:
+        raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'") from None
+    last: list[Progress] = []
+
+    def show(progress: Progress) -> bool:
+        last[:] = [progress]
+        return watch(progress) or progress.stopping
+
+    cluster = ray_tune.Cluster(
+        address=placement.ray_address, workers=placement.workers, environment=placement.environment()
+    )
+    ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show)
+    return last[0]

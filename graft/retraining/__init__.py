@@ -1,0 +1,1 @@
+"""A stored trial is trained again: to compare its metrics, to write its weights, to refit its scorer."""

@@ -1,0 +1,146 @@
+"""A stored trial against its replay: which numbers are equal, and the verdict in one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import polars as pl
+
+from spaces.records import Report
+
+TOLERANCE = 1e-3
+"""Relative difference that a replay on another kind of device may have; bits are promised on the same kind only."""
+
+Key = tuple[int, str, str, str]
+"""step, name, variant, condition"""
+
+
+class MetricPair(NamedTuple):
+    """One metric as it is stored and as it was replayed; None for a number that is not finite, or is not there."""
+
+    step: int
+    name: str
+    variant: str
+    condition: str
+    stored: float | None
+    replayed: float | None
+    difference: float
+    """Relative to the larger of the two; infinite where one of them alone is finite, or the replay lacks the metric."""
+
+    def __str__(self) -> str:
+        """`tvd/bema at step 500`"""
+        name = "/".join(part for part in (self.name, self.variant, self.condition) if part)
+        return f"{name} at step {self.step:,}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A trial's stored metrics next to those of its replay."""
+
+    number: int
+    pairs: Sequence[MetricPair]
+    objective: MetricPair | None
+    """The objective, as the replay's reports give it; None if the trial has none or was replayed in part."""
+    divergence: str | None
+    """How the stored trial diverged; None if it did not, as far as it was replayed."""
+    replayed_divergence: str | None
+    trained_on: str
+    """Kind of device: `cpu`, `cuda`."""
+    replayed_on: str
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether the replay is what is stored: to the bit on the same kind of device, else within TOLERANCE."""
+        return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
+
+    @property
+    def verdict(self) -> str:
+        """`reproduced: 36 of 36 metrics equal to the bit`, or what differs first."""
+        return "; ".join(self._statements())
+
+    @cached_property
+    def _different(self) -> Sequence[MetricPair]:
+        most = 0.0 if self._same_kind else TOLERANCE
+        return [pair for pair in self.pairs if pair.difference > most]
+
+    @property
+    def _objective_differs(self) -> bool:
+        return self.objective is not None and self.objective.difference > (0.0 if self._same_kind else TOLERANCE)
+
+    @property
+    def _same_kind(self) -> bool:
+        return self.trained_on == self.replayed_on
+
+    def _statements(self) -> Iterable[str]:
+        good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
+        equal = "equal to the bit" if self._same_kind else f"within {TOLERANCE:g}"
+        if self.reproduced:
+            yield f"reproduced: {good} metrics {equal}"
+            if self.divergence:
+                yield f"{self.divergence}, as stored"
+        else:
+            yield f"differs: {self._describe_first()}"
+            yield f"{good} {'equal' if self._same_kind else equal}"
+        if not self._same_kind:
+            yield from self._across_devices()
+
+    def _describe_first(self) -> str:
+        pair = self._different[0] if self._different else self.objective if self._objective_differs else None
+        if pair:
+            values = f"stored {_exact(pair.stored)}, replayed {_exact(pair.replayed)}"
+            return f"{pair}: {values} (relative {pair.difference:.0e})"
+        return f"stored: {self.divergence or 'no divergence'}, replayed: {self.replayed_divergence or 'no divergence'}"
+
+    def _across_devices(self) -> Iterable[str]:
+        if self.pairs:
+            pair = max(self.pairs, key=lambda pair: pair.difference)
+            yield f"largest relative difference {pair.difference:.1e} ({pair})"
+        yield f"trained on {self.trained_on}, replayed on {self.replayed_on}, where bits are not promised"
+
+
+def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:
+    """A pair for each stored metric, in the order of steps."""
+    found = {(report.step, *metric[:3]): _finite(metric.value) for report in replayed for metric in report.metrics}
+    return [
+        MetricPair(*key, value, found.get(key), relative_difference(value, found[key]) if key in found else math.inf)
+        for key, value in sorted(stored.items())
+    ]
+
+
+def relative_difference(one: float | None, other: float | None) -> float:
+    """|one - other| relative to the larger of them; None stands for any number that is not finite."""
+    if one == other:
+        return 0.0
+    if one is None or other is None:
+        return math.inf
+    return abs(one - other) / max(abs(one), abs(other))
+
+
+def to_frame(comparisons: Iterable[Comparison]) -> pl.DataFrame:
+    """One row per stored metric of each trial."""
+    rows = [(one.number, *pair) for one in comparisons for pair in one.pairs]
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+
+_COLUMNS = {
+    "number": pl.Int64(),
+    "step": pl.Int64(),
+    "name": pl.String(),
+    "variant": pl.String(),
+    "condition": pl.String(),
+    "stored": pl.Float64(),
+    "replayed": pl.Float64(),
+    "difference": pl.Float64(),
+}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _exact(value: float | None) -> str:
+    return "nothing finite" if value is None else repr(value)

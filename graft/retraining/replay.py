@@ -1,0 +1,91 @@
+"""Stored trials trained again, each alone, and compared with what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graft.retraining.comparison import Comparison, Key, MetricPair, compare, relative_difference
+from graft.retraining.restored import RestoredTrial, restore_trials
+from search.objectives import objective_after
+from spaces.errors import StudyError
+from spaces.records import Report
+from spaces.settings import Objective
+from storage.frames import Reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """A trial that is to be replayed, and the numbers that its replay should give."""
+
+    restored: RestoredTrial
+    steps: int
+    """As far as it is to be replayed."""
+    metrics: Mapping[Key, float | None]
+    objective: Objective
+    value: float | None
+    """Its objective; None if it has none, or is replayed in part."""
+    divergence: str | None
+    """How it diverged at `steps`, if it did."""
+
+    @property
+    def number(self) -> int:
+        """Of the trial."""
+        return self.restored.trial.number
+
+    def run(self, device: str | None, watch: Callable[[int], None]) -> Comparison:
+        """Train the trial again, on `device` or one like its own; `watch` is called with the steps it reaches."""
+        from workers.engine.replay import retrain
+
+        where = self.restored.device(device)
+        reports = retrain(self.restored.trial, steps=self.steps, device=where, watch=watch)
+        return Comparison(
+            number=self.number,
+            pairs=compare(self.metrics, reports),
+            objective=self._compare_objective(reports),
+            divergence=self.divergence,
+            replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
+            trained_on=self.restored.trained_on or where.partition(":")[0],
+            replayed_on=where.partition(":")[0],
+        )
+
+    def _compare_objective(self, reports: Sequence[Report]) -> MetricPair | None:
+        """The objective, which ranks trials and teaches samplers, as the replay's reports give it."""
+        if self.value is None:
+            return None
+        replayed: float | None = None
+        for report in reports:
+            replayed = objective_after(self.objective, replayed, report)
+        difference = relative_difference(self.value, replayed)
+        return MetricPair(self.steps, "objective", "", "", self.value, replayed, difference)
+
+
+def read_replays(reader: Reader, study: str, numbers: Sequence[int], until: int | None = None) -> list[Replay]:
+    """What is needed to replay these trials, no further than step `until`.
+
+    Raises StudyError for a trial that cannot be replayed.
+    """
+    space, restored = restore_trials(reader, study, numbers)
+    return [_read(study, space.search.objective, one, until) for one in restored]
+
+
+def _read(study: str, objective: Objective, restored: RestoredTrial, until: int | None) -> Replay:
+    state, steps = restored.row["state"], min(restored.steps, until or restored.steps)
+    metrics = {
+        (step, name, variant, condition): value
+        for step, name, variant, condition, value in restored.metrics
+        if step <= steps
+    }
+    is_whole = steps == restored.steps
+    divergence = restored.row["error"] if state == "diverged" and is_whole else None
+    if not metrics and not divergence:
+        where = f"{study} ({state}) has no report up to step {steps:,}"
+        raise StudyError(f"trial {restored.trial.number} of {where}: there is nothing to compare")
+    return Replay(
+        restored=restored,
+        steps=steps,
+        metrics=metrics,
+        objective=objective,
+        value=restored.row["objective"] if is_whole else None,
+        divergence=divergence,
+    )

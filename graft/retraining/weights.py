@@ -1,0 +1,78 @@
+"""What a stored trial learned, by training it again: its weights as a file, or its scorer refitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from graft.devices import check_device
+from graft.retraining.restored import RestoredTrial, restore_trials
+from spaces.errors import StudyError
+from storage.frames import open_reader
+
+WeightsFormat = Literal["safetensors", "gpt2"]
+
+
+def restore_trained(url: str, study: str, number: int, device: str | None) -> RestoredTrial:
+    """A trial of a database that was trained for a step at least; raises StudyError for any other one.
+
+    `device`, where it is to be trained again, is checked first.
+    """
+    if device:
+        check_device(device)
+    with open_reader(url) as reader:
+        _, [restored] = restore_trials(reader, study, [number])
+    if not restored.steps:
+        raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has not been trained yet")
+    return restored
+
+
+def check_weights(restored: RestoredTrial, variant: str, form: WeightsFormat) -> None:
+    """Raise an error, before anything is trained, if the trial has no such variant or cannot be written as `form`."""
+    from workers.engine.exporting import check_gpt2, check_package, check_variant
+
+    check_variant(restored.trial.config, variant)
+    check_package()
+    if form == "gpt2":
+        check_gpt2(restored.trial.config)
+
+
+def write_weights(
+    restored: RestoredTrial,
+    output: Path,
+    *,
+    variant: str,
+    form: WeightsFormat,
+    device: str | None,
+    watch: Callable[[int], None],
+) -> int:
+    """Train a trial again as far as it was trained and write its weights; the number of its parameters.
+
+    `gpt2` writes a folder, `safetensors` a file. `watch` is called with the steps that the training reaches.
+    """
+    from workers.engine.exporting import write_gpt2, write_safetensors
+    from workers.engine.replay import weights
+
+    trial = restored.trial
+    learned = weights(trial, variant=variant, steps=restored.steps, device=restored.device(device), watch=watch)
+    if form == "gpt2":
+        write_gpt2(output, trial.config, learned)
+    else:
+        write_safetensors(output, learned)
+    return sum(array.size for array in learned.values())
+
+
+def refit_scorer(
+    restored: RestoredTrial, condition: str, device: str | None, watch: Callable[[int], None]
+) -> Mapping[str, float]:
+    """Train a trial again and fit adaptive temperature's polynomial to its attention; its fields for a space."""
+    from workers.engine.replay import refitted
+
+    return refitted(
+        restored.trial,
+        condition=condition,
+        steps=restored.steps,
+        device=restored.device(device),
+        watch=watch,
+    )

@@ -1,0 +1,155 @@
+"""Where a study stands, by its database alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import get_args
+
+import polars as pl
+
+from graft.stored.studies import read_state
+from spaces.reading.transfer_section import has_one_objective
+from spaces.records import TERMINAL, State
+from storage.frames import Reader
+
+WINDOW = timedelta(minutes=10)
+"""The rate at which trials end is that of the last minutes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """Where a study stands, by its database."""
+
+    study: str
+    state: str
+    """`running`, `stopped`, `finished`, `failed`; `interrupted`: called running, but no controller holds its claim."""
+    planned: int
+    counts: Mapping[State, int]
+    objective: str
+    direction: str
+    best: float | None
+    best_number: int | None
+    running: tuple[int, ...]
+    """Numbers of the running trials."""
+    steps: int
+    """Optimizer steps of all trials together."""
+    trials_per_minute: float | None
+    steps_per_second: float | None
+    """Of the running trials, since each was started."""
+    lane_steps: int
+    """Model-steps that lanes of packs made, in all launches; those of trials that were restarted included."""
+    lane_room: int
+    """What they would have been with no lane free."""
+    workers: tuple[str, ...]
+    """The running workers: name, host, device, and where the log is."""
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of lane-steps that trained a trial; None before the first one is known."""
+        return self.lane_steps / self.lane_room if self.lane_room else None
+
+    @property
+    def ended(self) -> int:
+        """Trials that will not train again."""
+        return sum(count for state, count in self.counts.items() if state in TERMINAL)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Until all trials have ended at the present rate; None if no trial ended lately."""
+        left = max(self.planned - self.ended, 0)
+        return 60 * left / self.trials_per_minute if self.trials_per_minute else None
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row for programs."""
+        row = {
+            "study": self.study,
+            "state": self.state,
+            "planned": self.planned,
+            "ended": self.ended,
+            **{state: self.counts.get(state, 0) for state in get_args(State)},
+            "objective": self.objective,
+            "direction": self.direction,
+            "best": self.best,
+            "best_number": self.best_number,
+            "steps": self.steps,
+            "trials_per_minute": self.trials_per_minute,
+            "steps_per_second": self.steps_per_second,
+            "eta_seconds": self.eta_seconds,
+            "lane_steps": self.lane_steps,
+            "lane_room": self.lane_room,
+            "utilisation": self.utilisation,
+        }
+        return pl.DataFrame([row], schema_overrides=_NULLABLE)
+
+
+_NULLABLE = {"best": pl.Float64(), "best_number": pl.Int64()} | dict.fromkeys(
+    ("trials_per_minute", "steps_per_second", "eta_seconds", "utilisation"), pl.Float64()
+)
+
+
+def read_status(reader: Reader, name: str) -> Status:
+    """Where the study stands now; raises StudyError if there is none of that name."""
+    row = reader.study(name)
+    now = _read_clock(reader)
+    running = reader.trials(name, where="state = 'running'", columns=("number", "steps", "parent_step", "started_at"))
+    best, number = (has_one_objective(row["space"]) and reader.best(name)) or (None, None)
+    state = read_state(reader, row)
+    is_running = state == "running"
+    lane_steps, lane_room = reader.lane_steps(name)
+    return Status(
+        study=name,
+        state=state,
+        planned=row["trials"],
+        counts=reader.counts(name),
+        objective=row["objective"],
+        direction=row["direction"],
+        best=best,
+        best_number=number,
+        running=tuple(running["number"]),
+        steps=row["steps"] + running.select(pl.col("steps") - pl.col("parent_step").fill_null(0)).to_series().sum(),
+        trials_per_minute=_ending_rate(reader, row["id"], running, now) if is_running else None,
+        steps_per_second=_training_rate(running, now) if is_running else None,
+        lane_steps=lane_steps,
+        lane_room=lane_room,
+        workers=tuple(_describe_workers(reader, name, now)),
+    )
+
+
+def _describe_workers(reader: Reader, name: str, now: datetime) -> Iterator[str]:
+    """The workers whose lease holds: name, host, device and log, a line each."""
+    living = reader.workers(name).filter(pl.col("state") == "running", pl.col("lease_until") > now)
+    for worker, host, device, log in living["id", "host", "device", "log"].iter_rows():
+        yield f"{worker} on {host} ({device})" + (f", log {log}" if log else "")
+
+
+def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: datetime) -> float | None:
+    """Trials that ended per minute of the last minutes; None if none did."""
+    since = now - WINDOW
+    [(ended, first)] = reader.query(
+        "SELECT count(*) AS ended, min(started_at) AS first FROM trials"
+        f" WHERE study_id = {study_id} AND finished_at > '{since:%Y-%m-%d %H:%M:%S}'"
+    ).rows()
+    if not ended:
+        return None
+    started = min((time for time in (_time(first), *running["started_at"]) if time is not None), default=since)
+    return ended / max((now - max(started, since)).total_seconds() / 60, 1 / 60)
+
+
+def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
+    seconds = (pl.lit(now) - pl.col("started_at")).dt.total_microseconds() / 1e6
+    rate = running.select((pl.col("steps") / seconds.clip(lower_bound=1.0)).sum()).item()
+    return rate or None
+
+
+def _read_clock(reader: Reader) -> datetime:
+    """The database's own clock: all stored times are by it."""
+    now = _time(reader.query("SELECT CURRENT_TIMESTAMP AS now").item())
+    assert now is not None
+    return now
+
+
+def _time(value: str | datetime | None) -> datetime | None:
+    """A time that a query computed: SQLite gives text, in UTC."""
+    return datetime.fromisoformat(value).replace(tzinfo=UTC) if isinstance(value, str) else value

@@ -1,0 +1,54 @@
+"""The studies of a database: which there are, whether they run, what each of them optimizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from graft.families import families
+from spaces.records import TERMINAL
+from spaces.settings import Objective
+from storage.frames import Reader
+
+_COLUMNS = {
+    "name": pl.String(),
+    "state": pl.String(),
+    "ended": pl.Int64(),
+    "trials": pl.Int64(),
+    "objective": pl.String(),
+    "best": pl.Float64(),
+    "best_number": pl.Int64(),
+    "created_at": pl.Datetime("us", "UTC"),
+}
+
+
+def read_studies(reader: Reader) -> pl.DataFrame:
+    """One row per study: how far it is, and its best objective."""
+    rows: list[dict[str, Any]] = []
+    for row in reader.studies().iter_rows(named=True):
+        name: str = row["name"]
+        best, number = reader.best(name) or (None, None)
+        ended = sum(count for state, count in reader.counts(name).items() if state in TERMINAL)
+        found = {"state": read_state(reader, row), "ended": ended, "best": best, "best_number": number}
+        rows.append({key: found.get(key, row.get(key)) for key in _COLUMNS})
+    return pl.DataFrame(rows, schema=_COLUMNS)
+
+
+def read_state(reader: Reader, row: Mapping[str, Any]) -> str:
+    """The state of a row of `studies`; `interrupted` where it says running, but no process holds the study's claim."""
+    return "interrupted" if row["state"] == "running" and not reader.holder(row["name"]) else row["state"]
+
+
+def read_target_objectives(row: Mapping[str, Any]) -> dict[str, Objective]:
+    """Target task -> its objective, of the row of a study that is a transfer; of any other study nothing."""
+    from spaces import parse
+    from spaces.reading.transfer_section import is_transfer_text
+    from spaces.transfer import TransferSpace
+
+    if not is_transfer_text(row["space"]):
+        return {}
+    space = parse(row["space"], f"the space of study {row['name']}", families())
+    assert isinstance(space, TransferSpace), "that is what its text says"
+    return {domain.name: domain.baseline.search.objective for domain in space.domains}

@@ -1,0 +1,57 @@
+"""The trials of a study as the database has them, one by one and as frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from spaces.errors import StudyError
+from storage.frames import TRIALS, Reader
+
+PARAMS_PREFIX = "params."
+"""What the name of a column starts with that holds one of `params`."""
+LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "draws", "config"))
+"""Columns of a list of trials; `params` becomes one column per path."""
+
+
+def read_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
+    """A whole row of `trials`; raises StudyError if the study has no such trial."""
+    found = reader.trials(study, where=f"number = {number}")
+    if found.is_empty():
+        highest = reader.trials(study, sort="number DESC", top=1, columns=("number",))["number"].max()
+        there = "it has none yet" if highest is None else f"the highest is {highest}"
+        raise StudyError(f"study {study!r} has no trial {number}; {there}")
+    return found.row(0, named=True)
+
+
+def read_metrics(reader: Reader, trial: int) -> pl.DataFrame:
+    """step, name, variant, condition and value of a trial's kept metrics, by its id; in the order of steps."""
+    columns = "step, name, variant, condition, value"
+    return reader.query(f"SELECT {columns} FROM metrics WHERE trial_id = {trial} ORDER BY {columns}")
+
+
+def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
+    """One row per metric, variant and condition: its lowest, highest and last value, each with its step.
+
+    Lowest and highest: which of them is the better one, a metric does not say.
+    """
+    value, step = pl.col("value"), pl.col("step")
+    return metrics.group_by("name", "variant", "condition", maintain_order=True).agg(
+        validations=pl.len(),
+        lowest=value.min(),
+        lowest_step=step.get(value.arg_min()),
+        highest=value.max(),
+        highest_step=step.get(value.arg_max()),
+        last=value.last(),
+        last_step=step.last(),
+    )
+
+
+def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the JSON of `params` as one typed column per path, null where a trial does not have it."""
+    params = trials["params"]
+    if params.is_empty():
+        return trials.drop("params")
+    columns = params.str.json_decode(infer_schema_length=None).struct.unnest()
+    return trials.drop("params").hstack(columns.rename(lambda path: PARAMS_PREFIX + path))

@@ -1,0 +1,21 @@
+"""Where the program `search` starts: under a name that no folder of yours has, before any other package of Graft."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the program; one line and exit status 2 if another package is found in place of one of Graft's."""
+    # Run from its file: `import graft` may find another package of that name.
+    shadowing = runpy.run_path(str(Path(__file__).parents[1] / "graft" / "shadowing.py"))
+    try:
+        shadowing["check_packages"]()
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    from cli.main import main as run
+
+    run()

@@ -1,0 +1,125 @@
+"""What the controller needs of storage, for the one study that it steers.
+
+This is the contract between search and storage: `storage.claimed_study.ClaimedStudy` keeps it in a database, tests
+keep it in a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, Protocol
+
+from spaces.records import (
+    Checkpoint,
+    Outcome,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+    WorkerStatus,
+)
+from spaces.settings import Direction
+
+
+class StudyStore(Protocol):
+    """The rows of one study, claimed by this process.
+
+    A method returns when what it writes is committed, all of it or nothing. What is said about a trial counts only if
+    it carries the fence of the trial's newest start; the rest changes nothing. A call that failed may be made again.
+    """
+
+    def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = (), /) -> Mapping[int, int]:
+        """Write trials as running on `worker`, new or queued ones, and results of those whose lanes they take.
+
+        Returns number -> fence of each start. Raises StudyError if one of them has ended or runs elsewhere.
+        """
+        ...
+
+    def record(
+        self, reports: Sequence[Report], results: Sequence[TrialResult], saved: Sequence[Checkpoint], /
+    ) -> Collection[int]:
+        """Write reports, the results that they imply, and checkpoints, of starts that still run.
+
+        The two newest checkpoints of a trial are kept. One that is further than any before forgives the trial the
+        worker crashes so far. Returns the numbers, of all that were sent, whose fence is the trial's own; the others
+        were started again, and their worker should drop them.
+        """
+        ...
+
+    def end(self, results: Sequence[TrialResult], /) -> None:
+        """Write the controller's own decisions on running trials: pruned, or failed."""
+        ...
+
+    def running(self) -> Sequence[TrialStart]:
+        """The running trials, by number: before the first exchange, those that another controller left."""
+        ...
+
+    def release(self, starts: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
+        """Requeue trials that their workers gave back; by number.
+
+        A trial resumes from its newest checkpoint, else from step 0, and repeats the same numbers from there: reports
+        after that step are deleted.
+        """
+        ...
+
+    def rescue(self, starts: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
+        """As `release`, for trials whose worker crashed: each counts one crash more."""
+        ...
+
+    def queued(self) -> Sequence[tuple[Sequence[StoredTrial], QueuedTrial]]:
+        """The trials that wait to be started again, by number, each with its lineage: the first first, itself last."""
+        ...
+
+    def renew_leases(self, heard: Sequence[WorkerStatus], term: float, /) -> Collection[str]:
+        """Let workers keep their trials for `term` seconds from when they were last seen, by the database's clock.
+
+        Returns the workers whose leases have expired, now or earlier under this claim; an expired lease stays so.
+        """
+        ...
+
+    def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:
+        """The trials that ended last (None: all), in the order in which they ended."""
+        ...
+
+    def reports(self, metric: str, /) -> Sequence[Report]:
+        """Stored reports of the trials that ended: the metrics of this name, by number, steps ascending."""
+        ...
+
+    def copied(self) -> Mapping[int, int]:
+        """The trials whose state others took over -> the last step at which one did."""
+        ...
+
+    def created(self) -> int:
+        """One more than the highest number ever started."""
+        ...
+
+    def holes(self) -> Sequence[range]:
+        """The numbers below `created` that were never started, ascending."""
+        ...
+
+    def counts(self) -> Mapping[State, int]:
+        """How many trials are in each state that occurs."""
+        ...
+
+    def best(self, direction: Direction, /) -> tuple[float, int] | None:
+        """The best objective and its trial's number, the lowest of several; None before the first one."""
+        ...
+
+    def checkpoint_paths(self) -> Collection[str]:
+        """The checkpoint files that a trial can resume from."""
+        ...
+
+    def stop_requested(self) -> bool:
+        """Whether anyone, in any process, asked the study to stop since it was claimed."""
+        ...
+
+    def set_state(self, state: Literal["running", "stopped", "finished", "failed"], /) -> None:
+        """Write whether the study runs, or how it ended."""
+        ...
+
+    def close(self) -> None:
+        """Give the claim and the connection back; what was written stays."""
+        ...

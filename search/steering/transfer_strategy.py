@@ -1,0 +1,103 @@
+"""A transfer's trials in their order: searches on every source task first, then what they found, on all targets."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import final
+
+from search.samplers import Strategy
+from spaces.errors import GraftError
+from spaces.records import Outcome, Trial
+from spaces.space import Space
+from spaces.transfer import StageOne, StageTwo, TransferSpace
+
+
+def begin(space: Space, history: Sequence[Outcome]) -> Strategy:
+    """The strategy of a study that is new or resumed; `history` as `Sampler.begin` has it."""
+    if isinstance(space, TransferSpace):
+        return TransferStrategy(space, history)
+    return space.search.sampler.begin(space, history)
+
+
+@final
+class TransferStrategy(Strategy):
+    """Asks a sampler of its own on each source task; a source's trials of stage two wait until its search has ended.
+
+    The searches start first, as all else waits for them. A source whose search found nothing, and a target that cannot
+    have an architecture, have no trials: the cells stay empty.
+    """
+
+    in_order = True
+
+    def __init__(self, space: TransferSpace, history: Sequence[Outcome]) -> None:
+        self._space = space
+        self._ended: Counter[int] = Counter()
+        """Domain -> trials of its search that ended."""
+        self._best: dict[int, Outcome] = {}
+        """Domain -> the best trial of its search so far."""
+        earlier = self._by_domain(history)
+        self._searches = {
+            number: domain.searched.search.sampler.begin(domain.searched, earlier[number])
+            for number, domain in enumerate(space.domains)
+            if domain.searched
+        }
+        self.look_ahead = min(search.look_ahead for search in self._searches.values())
+        self._note(outcome for outcome in history if outcome.state != "queued")
+
+    def ready(self, numbers: range) -> range:
+        for count, number in enumerate(numbers):
+            stage = self._space.stage_of(number)
+            if isinstance(stage, StageTwo) and stage.source is not None and not self._has_ended(stage.source):
+                return numbers[:count]
+        return numbers
+
+    def ask(self, numbers: range) -> list[Trial]:
+        trials: list[Trial] = []
+        for number in numbers:
+            stage = self._space.stage_of(number)
+            if isinstance(stage, StageOne):
+                own = self._searches[stage.domain].ask(range(stage.number, stage.number + 1))
+                trials += [self._space.renumber(stage.domain, trial) for trial in own]
+            elif stage.source is None:
+                trials.append(self._space.carry(number, None, ()))
+            elif stage.source in self._best:
+                best = self._best[stage.source]
+                found = self._space.resolve(best.number, best.draws)
+                try:
+                    trials.append(self._space.carry(number, found, best.architectures))
+                except GraftError:
+                    continue  # the target cannot have this architecture: its cell of the matrix stays empty
+        return trials
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        self._note(outcomes)
+        for domain, own in self._by_domain(outcomes).items():
+            self._searches[domain].tell(own)
+
+    def _has_ended(self, source: int) -> bool:
+        """Whether all trials of the source's search have ended; a grid may have fewer than were planned."""
+        size = self._searches[source].size
+        return self._ended[source] >= (self._space.tried if size is None else min(size, self._space.tried))
+
+    def _note(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            stage = self._space.stage_of(outcome.number)
+            if isinstance(stage, StageTwo):
+                continue
+            self._ended[stage.domain] += 1
+            best, objective = self._best.get(stage.domain), self._space.objective_of(outcome.number)
+            if outcome.objective is None:
+                continue
+            if best is None or best.objective is None or objective.is_better(outcome.objective, best.objective):
+                self._best[stage.domain] = outcome
+
+    def _by_domain(self, outcomes: Sequence[Outcome]) -> defaultdict[int, list[Outcome]]:
+        """The outcomes of stage one, numbered as the domain's own search has them."""
+        found: defaultdict[int, list[Outcome]] = defaultdict(list)
+        for outcome in outcomes:
+            stage = self._space.stage_of(outcome.number)
+            if isinstance(stage, StageOne):
+                found[stage.domain].append(replace(outcome, number=stage.number, group=stage.number))
+        return found

@@ -1,0 +1,168 @@
+"""Which trials are trained next: requeued ones first, then those asked ahead, then new ones from the sampler."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import final
+
+from search.samplers import Strategy
+from spaces.records import Trial
+
+RARE = 64
+"""A structure that the sampler has not given in this many trials is not waited for."""
+REMEMBERED = 4096
+"""Structures of which it is known when they last came up: the memory of a study with ever new ones is bounded."""
+
+
+@final
+class ByStructure:
+    """Trials by structure, each structure first in, first out."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, deque[Trial]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def structures(self) -> Iterable[str]:
+        """The structures that have trials."""
+        return self._trials.keys()
+
+    def count(self, structure: str) -> int:
+        """How many trials of the structure there are."""
+        return len(self._trials.get(structure, ()))
+
+    def put(self, trials: Iterable[Trial]) -> None:
+        """Add trials behind those of their structure."""
+        for trial in trials:
+            self._trials.setdefault(trial.structure, deque()).append(trial)
+            self._count += 1
+
+    def pop(self, structure: str) -> Trial | None:
+        """The structure's first trial; None if there is none."""
+        trials = self._trials.get(structure)
+        if trials is None:
+            return None
+        trial = trials.popleft()
+        if not trials:
+            del self._trials[structure]
+        self._count -= 1
+        return trial
+
+
+@final
+class TrialQueue:
+    """Hands out each trial of a study once, and again when it was requeued.
+
+    A pack trains one structure, but a sampler is asked by number, in ascending order. Trials of another structure are
+    kept until an offer asks for that structure. They are in memory only: after a restart the sampler is asked for these
+    numbers again.
+    """
+
+    def __init__(self, strategy: Strategy, numbers: Iterable[range]) -> None:
+        """`numbers`: never started yet, ascending."""
+        self._strategy = strategy
+        self._numbers = deque(part for part in (_limit(part, strategy.size) for part in numbers) if part)
+        self._requeued = ByStructure()
+        self._suspected: deque[Trial] = deque()
+        self._quarantined: deque[Trial] = deque()
+        self._ahead = ByStructure()
+        self._asked = 0
+        self._seen: dict[str, int] = {}
+        """Structure -> when it last came up, in trials asked; the oldest first."""
+
+    @property
+    def queued(self) -> int:
+        """Trials that were started before and wait."""
+        return len(self._requeued) + len(self._suspected) + len(self._quarantined)
+
+    @property
+    def waiting(self) -> int:
+        """Trials left to hand out."""
+        return sum(map(len, self._numbers)) + self.queued + len(self._ahead)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing left to hand out."""
+        return not (self._numbers or self.queued or self._ahead)
+
+    def requeue(self, trials: Iterable[Trial]) -> None:
+        """Add trials that have to start again; they are handed out before new ones."""
+        self._requeued.put(trials)
+
+    def isolate(self, trial: Trial) -> None:
+        """Add a suspected trial, which is to have a device of its own: the next one that is empty.
+
+        So its worker's next crash, if there is one, tells which trial it is.
+        """
+        self._suspected.append(trial)
+
+    def quarantine(self, trial: Trial) -> None:
+        """Add a trial that is to be trained when no other is, after all others."""
+        self._quarantined.append(trial)
+
+    def take_quarantined(self) -> list[Trial]:
+        """The next trial in quarantine, for an empty device; asked when `take` gives none and no trial is running."""
+        return [self._quarantined.popleft()] if self._quarantined else []
+
+    def take(self, structure: str | None, lanes: int) -> list[Trial]:
+        """Up to `lanes` trials of one structure (None: of the one with most trials waiting, or that waits longest).
+
+        Fewer when there are no more; when the sampler's `look_ahead` trials of other structures are kept; or when the
+        structure has not come up in the last RARE trials, as at the end of a group that had it.
+        """
+        if structure is None and lanes and self._suspected:
+            return [self._suspected.popleft()]
+        if structure is None and lanes:
+            structure = self._next() or (self._next() if self._ask(1) else None)
+        taken: list[Trial] = []
+        while structure is not None and len(taken) < lanes:
+            trial = self._requeued.pop(structure) or self._ahead.pop(structure)
+            if trial is not None:
+                taken.append(trial)
+            elif not self._comes_up(structure) or not self._ask(min(lanes - len(taken), self._room)):
+                break
+        return taken
+
+    @property
+    def _room(self) -> int:
+        return self._strategy.look_ahead - len(self._ahead)
+
+    def _comes_up(self, structure: str) -> bool:
+        return self._asked - self._seen.setdefault(structure, self._asked) < RARE
+
+    def _next(self) -> str | None:
+        """The structure that an empty device should take."""
+        structures = {**dict.fromkeys(self._requeued.structures()), **dict.fromkeys(self._ahead.structures())}
+        if self._strategy.in_order:
+            return next(iter(structures), None)
+        return max(structures, key=lambda one: self._requeued.count(one) + self._ahead.count(one), default=None)
+
+    def _ask(self, count: int) -> bool:
+        """Ask the sampler for at most `count` new trials; whether there are any now."""
+        while count > 0 and self._numbers:
+            numbers = self._numbers.popleft()
+            ready = self._strategy.ready(numbers[:count])
+            if rest := numbers[len(ready) :]:
+                self._numbers.appendleft(rest)
+            if not ready:
+                return False
+            if asked := self._strategy.ask(ready):
+                self._keep(asked)
+                return True
+        return False
+
+    def _keep(self, asked: Sequence[Trial]) -> None:
+        for trial in asked:
+            self._asked += 1
+            self._seen.pop(trial.structure, None)
+            self._seen[trial.structure] = self._asked
+        while len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        self._ahead.put(asked)
+
+
+def _limit(numbers: range, size: int | None) -> range:
+    return numbers if size is None else range(numbers.start, min(numbers.stop, size))

@@ -1,0 +1,101 @@
+"""The compiled form of a space: small closures that turn a trial's draws into values.
+
+Legend: a *draw* is one random coordinate u in [0, 1); a *formula* computes a value from draws and named values; a
+*scope* holds these while one trial is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal
+
+DrawKind = Literal["uniform", "log_uniform", "int", "log_int", "choice"]
+Block = Literal["group", "trial"]
+
+
+class LanguageError(Exception):
+    """What is wrong with one value; `with_location` turns it into a SpaceError with file, line and path."""
+
+
+class Level(IntEnum):
+    """What a value can differ by; a formula has the highest level of its parts."""
+
+    CONSTANT = 0
+    GROUP = 1
+    TRIAL = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One coordinate of a space."""
+
+    name: str
+    """Dotted path of the leaf it stands in; further draws in the same leaf end in `#2`, `#3`."""
+    kind: DrawKind
+    scope: Block
+    """`group`: one coordinate for all trials of a group; `trial`: one for each trial."""
+    choices: int | None = None
+    """Number of options of a choice (option i is u in [i/n, (i+1)/n)); None for the other kinds."""
+    condition: str | None = None
+    """When the draw is asked for, in words (`model.scorer=ssa`); None: always."""
+    bounds: str
+    """The bounds or the options as the file writes them: `[1, $width)`."""
+
+
+CoordinateOf = Callable[[Draw], float]
+"""Gives the coordinate in [0, 1) of a draw."""
+
+
+class Scope:
+    """One trial that is being computed: where its coordinates come from, what has been drawn and computed so far."""
+
+    __slots__ = ("coordinate_of", "draws", "params", "values")
+
+    def __init__(self, coordinate_of: CoordinateOf, values: Mapping[str, float]) -> None:
+        self.coordinate_of = coordinate_of
+        self.values = dict(values)
+        self.draws: dict[str, float] = {}
+        self.params: dict[str, Any] = {}
+
+    def ask(self, draw: Draw) -> float:
+        """The coordinate of `draw`, which is recorded; called once per active draw."""
+        coordinate = self.coordinate_of(draw)
+        assert 0.0 <= coordinate < 1.0, f"{draw.name}: a sampler gave {coordinate!r}, outside [0, 1)"
+        self.draws[draw.name] = coordinate
+        return coordinate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """A compiled value; `evaluate` raises LanguageError, ArithmeticError or ValueError where it cannot be computed."""
+
+    evaluate: Callable[[Scope], Any]
+    level: Level
+    structure: Level = Level.CONSTANT
+    """The level of what the value adds to a trial's structure; knobs add nothing."""
+
+
+def scope_without_draws(values: Mapping[str, float] | None = None) -> Scope:
+    """A scope in which nothing can be drawn, for formulas below the level TRIAL."""
+
+    def refuse(draw: Draw) -> float:
+        raise AssertionError(f"{draw.name} was asked for outside a trial")
+
+    return Scope(refuse, values or {})
+
+
+def constant(value: Any) -> Formula:
+    """The formula that is always `value`."""
+    return Formula(evaluate=lambda _: value, level=Level.CONSTANT)
+
+
+def evaluate_constant(formula: Formula) -> Any:
+    """The value of a formula of level CONSTANT."""
+    return formula.evaluate(scope_without_draws())
+
+
+def fold_constant(formula: Formula) -> Formula:
+    """The same formula, computed now if it is constant."""
+    return constant(evaluate_constant(formula)) if formula.level is Level.CONSTANT else formula

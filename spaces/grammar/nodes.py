@@ -1,0 +1,221 @@
+"""A YAML file as nodes: a tree of plain values that know their line in the file.
+
+Scalars are read more plainly than YAML 1.1 does: `1e-5` and `10_000_000` are numbers, `true` and `false` are the only
+truth values, and everything else (`on`, `1:30`, a date) is text. Nothing is ever constructed from a tag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from spaces.errors import SpaceError
+from spaces.messages import shortened
+
+LARGEST = 1 << 20
+"""Characters of a space file."""
+MOST_NODES = 10_000
+"""Values of a space, aliases written out: a small file of nested aliases may stand for billions."""
+DEEPEST = 32
+"""Mappings and lists around a value."""
+_TOO_MANY = f"a space may have {MOST_NODES:,} values, nested {DEEPEST} deep"
+SETTING = "--set "
+"""Start of the name of a text that comes from the command line and has no lines worth naming."""
+
+Content = bool | int | float | str | tuple["Node", ...] | Mapping[str, "Node"] | None
+_SHOWN = 500
+_INT = re.compile(r"[-+]?[0-9][0-9_]*", re.ASCII)
+_FLOAT = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(e[-+]?[0-9]+)?", re.ASCII | re.IGNORECASE)
+_UNTAGGED = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
+_LARGEST_INT = 1 << 63
+_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A value of the file. An entry of a mapping stands where its key stands."""
+
+    location: str
+    """`file:line`, or the `--set path=value` that gave the value."""
+    content: Content
+    text: str
+    """The value as the file writes it, on one line."""
+    tree: yaml.Node
+    """The syntax tree that it was read from."""
+
+    @classmethod
+    def of_word(cls, word: str, like: Node) -> Node:
+        """A word that the file leaves out, as if it were written where `like` stands."""
+        tree = yaml.ScalarNode(tag="tag:yaml.org,2002:str", value=word, start_mark=like.tree.start_mark)
+        return cls(location=like.location, content=word, text=word, tree=tree)
+
+    @property
+    def word(self) -> str:
+        """A scalar as the file writes it, whole; empty for a section, a list, and where nothing is written."""
+        return self.tree.value if isinstance(self.tree, yaml.ScalarNode) else ""
+
+    def error(self, path: str, message: str) -> SpaceError:
+        """The error of this value: its location, its dotted path, and what is wrong."""
+        return SpaceError(f"{self.location}: {path}: {message}" if path else f"{self.location}: {message}")
+
+
+class _Loader(yaml.BaseLoader):
+    """Composes nodes without reading a text to its end that can be no space; a second may make half a million."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._nodes += 1
+        if self._nodes > 2 * MOST_NODES:  # a key and a value each
+            raise SpaceError(f"{_format_location(self.name, self.line + 1)}: {_TOO_MANY}")
+        return super().compose_node(parent, index)
+
+
+def compose(text: str, name: str) -> yaml.Node:
+    """The syntax tree of one YAML document, all scalars still text; `name` is what errors call its source.
+
+    Raises SpaceError with the line for broken YAML and for an empty document.
+    """
+    if len(text) > LARGEST:
+        raise SpaceError(f"{name}: a space may have {LARGEST:,} characters, but this text has {len(text):,}")
+    try:
+        loader = _Loader(text)
+        loader.name = name
+        root = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise SpaceError(
+            f"{_format_location(name, line)}: YAML cannot hold the character {chr(error.character)!r}"
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        problem = shortened(error.problem or error.context or "broken YAML")
+        raise SpaceError(f"{_format_location(name, line)}: broken YAML: {problem}") from error
+    except RecursionError as error:
+        raise SpaceError(f"{name}: broken YAML: nested too deeply") from error
+    except (ValueError, OverflowError) as error:  # chr() of a code point beyond Unicode
+        raise SpaceError(f"{name}: broken YAML: an escape sequence stands for no character") from error
+    if root is None:
+        raise SpaceError(f"{name}: it is empty")
+    _join_calls(root)
+    return root
+
+
+def read(root: yaml.Node) -> Node:
+    """The tree of plain values; raises SpaceError for duplicate keys, tags, keys that are not text, and alias bombs."""
+    return _Reader().read(root, root.start_mark, 0)
+
+
+def _join_calls(root: yaml.Node) -> None:
+    """Put calls back together that YAML cut at their commas: `{n: uniform(1, 3)}` has the keys `n` and `3)` for it."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.ScalarNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            node.value = _whole_entries(node.value) if node.flow_style else node.value
+            waiting += [part for entry in node.value for part in entry]
+        elif isinstance(node, yaml.SequenceNode):
+            node.value = _whole_items(node.value) if node.flow_style else node.value
+            waiting += node.value
+
+
+def _whole_items(items: list[yaml.Node]) -> list[yaml.Node]:
+    whole: list[yaml.Node] = []
+    for item in items:
+        if whole and _is_open(whole[-1]) and _is_plain(item):
+            whole[-1] = _join(whole[-1], item)
+        else:
+            whole.append(item)
+    return whole
+
+
+def _whole_entries(entries: list[tuple[yaml.Node, yaml.Node]]) -> list[tuple[yaml.Node, yaml.Node]]:
+    whole: list[tuple[yaml.Node, yaml.Node]] = []
+    for key, value in entries:
+        if whole and _is_open(whole[-1][1]) and _is_plain(key) and _is_plain(value) and not value.value:
+            whole[-1] = (whole[-1][0], _join(whole[-1][1], key))
+        else:
+            whole.append((key, value))
+    return whole
+
+
+def _is_plain(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style is None
+
+
+def _is_open(node: yaml.Node) -> bool:
+    return _is_plain(node) and node.value.count("(") > node.value.count(")")
+
+
+def _join(first: yaml.Node, second: yaml.Node) -> yaml.Node:
+    text = f"{first.value}, {second.value}"
+    return yaml.ScalarNode(tag=first.tag, value=text, start_mark=first.start_mark, end_mark=second.end_mark)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def read(self, node: yaml.Node, mark: yaml.Mark, depth: int) -> Node:
+        location = location_of(node.start_mark if node.start_mark.name.startswith(SETTING) else mark)
+        self._nodes += 1
+        if self._nodes > MOST_NODES or depth > DEEPEST:
+            raise SpaceError(f"{location}: {_TOO_MANY}")
+        if node.tag not in _UNTAGGED:
+            raise SpaceError(f"{location}: {shortened(node.tag)}: tags are not part of a space")
+        match node:
+            case yaml.ScalarNode():
+                return Node(
+                    location=location, content=_scalar(node), text=shortened(node.value, limit=_SHOWN), tree=node
+                )
+            case yaml.SequenceNode():
+                items = tuple(self.read(item, item.start_mark, depth + 1) for item in node.value)
+                return Node(
+                    location=location, content=items, text=f"[{', '.join(item.text for item in items)}]", tree=node
+                )
+            case _:
+                return self._mapping(node, location, depth)
+
+    def _mapping(self, node: yaml.Node, location: str, depth: int) -> Node:
+        entries: dict[str, Node] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise SpaceError(f"{location_of(key.start_mark)}: a key must be a word")
+            if key.value in entries:
+                where = f"{location_of(key.start_mark)}: {shortened(repr(key.value))}"
+                raise SpaceError(f"{where} stands here twice, first at {entries[key.value].location}")
+            entries[key.value] = self.read(value, key.start_mark, depth + 1)
+        text = ", ".join(f"{shortened(key)}: {entry.text}" for key, entry in entries.items())
+        return Node(location=location, content=entries, text=f"{{{text}}}", tree=node)
+
+
+def location_of(mark: yaml.Mark) -> str:
+    """`file:line` of a mark."""
+    return _format_location(mark.name, mark.line + 1)
+
+
+def _format_location(name: str, line: int) -> str:
+    return name if name.startswith(SETTING) else f"{name}:{line}"
+
+
+def _scalar(node: yaml.ScalarNode) -> bool | int | float | str | None:
+    text: str = node.value
+    if node.style is not None:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    digits = text.replace("_", "")
+    if _INT.fullmatch(text) and len(digits) < 20 and abs(int(digits)) < _LARGEST_INT:
+        return int(digits)
+    # A longer integer would only overflow later; as a float it is a number that a rule can refuse.
+    return float(digits) if _FLOAT.fullmatch(text) else text

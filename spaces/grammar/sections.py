@@ -1,0 +1,109 @@
+"""Sections and plug-ins of a space: from the three ways to write a plug-in to the formula that gives the object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.grammar.declarations import Site
+from spaces.grammar.distributions import choose_option
+from spaces.grammar.formulas import Formula, Level, Scope, evaluate_constant, fold_constant
+from spaces.grammar.nodes import Node
+from spaces.grammar.values import match_draw, read_leaf, with_location
+from spaces.messages import shortened, unknown
+from spaces.plugins.rules import Rule
+
+Families = Mapping[str, type]
+"""The abstract classes of the plug-ins: task, model, optimizer, averaging, learning, sampler, stopping."""
+
+
+def read_mapping(node: Node, path: str) -> Mapping[str, Node]:
+    """The entries of a section; raises SpaceError for any other value."""
+    if not isinstance(node.content, Mapping):
+        raise node.error(path, f"{node.text or 'nothing'} stands here, but this must be a section of key: value lines")
+    return node.content
+
+
+def read_plugin(node: Node, family: type, site: Site) -> Formula:
+    """The formula of a plug-in, which may be a choice among plug-ins; it evaluates to the plug-in object."""
+    options = match_draw(node, ("choice",), site.path)
+    if options:
+        return _read_plugin_choice(node, options[1], family, site)
+    name, fields = _split_name(node, site.path)
+    if name not in plugins.names(family):
+        raise node.error(site.path, unknown(plugins.title(family), name, plugins.names(family)))
+    site.declarations.describe(site, name, Level.CONSTANT, len(site.declarations.draws))
+    return read_record(node, fields, plugins.load(family, name), name, site)
+
+
+def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, site: Site) -> Formula:
+    """The formula of an object of the dataclass `member`, called `name` in errors, from the nodes of its fields."""
+    rules = plugins.rules(member)
+    for key, child in fields.items():
+        if key not in rules:
+            raise child.error(f"{site.path}.{shortened(key)}", unknown(f"field of {name}", key, rules))
+    missing = sorted(plugins.required(member) - fields.keys())
+    if missing:
+        raise node.error(site.path, f"{name} needs {', '.join(missing)}")
+    formulas = {key: _read_field(child, rules[key], site.at(key)) for key, child in fields.items()}
+    return _construct(node, member, site.path, formulas)
+
+
+def _read_field(node: Node, rule: Rule, site: Site) -> Formula:
+    return read_plugin(node, rule.family, site) if rule.family else read_leaf(node, rule, site)
+
+
+def _construct(node: Node, member: type, path: str, formulas: Mapping[str, Formula]) -> Formula:
+    varying = [(key, formula.evaluate) for key, formula in formulas.items() if formula.level is not Level.CONSTANT]
+    fixed = {key: evaluate_constant(formula) for key, formula in formulas.items() if formula.level is Level.CONSTANT}
+
+    def evaluate(scope: Scope) -> Any:
+        values = {key: compute(scope) for key, compute in varying}
+        try:
+            return member(**fixed, **values)
+        except PluginError as error:
+            # A rule between fields: the drawn ones are named, because the file does not show their values.
+            drawn = ", ".join(f"{key} = {value!r}" for key, value in values.items())
+            rule = f"{error}, with {drawn}" if drawn else str(error)
+            raise node.error("" if rule.startswith(path) else path, rule) from error
+
+    level = max((formula.level for formula in formulas.values()), default=Level.CONSTANT)
+    structure = max((formula.structure for formula in formulas.values()), default=Level.CONSTANT)
+    return fold_constant(Formula(evaluate=evaluate, level=level, structure=structure))
+
+
+def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, site: Site) -> Formula:
+    first = len(site.declarations.draws)
+    heads = [_split_name(option, site.path)[0] for option in options]
+    labels = [head if heads.count(head) == 1 else option.text for head, option in zip(heads, options, strict=True)]
+    draw = with_location(node, site, lambda: site.draw("choice", labels))
+    site.declarations.describe(site, node.text, Level.TRIAL, first)
+    sites = [site.within(draw, label) for label in labels]
+    formula = choose_option(
+        draw, [read_plugin(option, family, here) for option, here in zip(options, sites, strict=True)]
+    )
+    path, evaluate = site.path, formula.evaluate
+
+    def evaluate_and_record(scope: Scope) -> Any:
+        value = evaluate(scope)
+        scope.params[path] = plugins.name_of(value)
+        return value
+
+    return Formula(evaluate=evaluate_and_record, level=formula.level, structure=formula.structure)
+
+
+def _split_name(node: Node, path: str) -> tuple[str, Mapping[str, Node]]:
+    """Name and fields of a plug-in, whichever of the three ways it is written."""
+    content = node.content
+    if isinstance(content, str):
+        return content, {}
+    if isinstance(content, Mapping):
+        if "name" in content:
+            return content["name"].text, {key: child for key, child in content.items() if key != "name"}
+        if len(content) == 1:
+            [(name, inner)] = content.items()
+            return name, {} if inner.content is None else read_mapping(inner, f"{path}.{shortened(name)}")
+    ways = "name, {name: {field: value}} or {name: name, field: value}"
+    raise node.error(path, f"{shortened(node.text)} is not a plug-in, write one as {ways}")

@@ -1,0 +1,52 @@
+"""Whole numbers out of a lane's stream, and examples that belong to one split by construction.
+
+Legend: L lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from workers.numerics.randomness import Streams, hash_rows
+
+
+class Split(Enum):
+    """Which examples: no example belongs to two of them."""
+
+    TRAINING = "training"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+SHARE = 16
+"""One example in this many belongs to the validation split, and one to the test split."""
+
+
+def fractions(streams: Streams, *shape: int) -> Tensor:
+    """[L, *shape] int64, uniform on 0 .. 2^32 - 1: numerators of fractions of 2^32, two out of each word."""
+    count = math.prod(shape)
+    halves = streams.words(-(-count // 2)).view(torch.int32).long().bitwise_and_(0xFFFFFFFF)
+    return halves[:, :count].view(streams.lanes, *shape)
+
+
+def below(fraction: Tensor, size: int | Tensor) -> Tensor:
+    """The fraction's place among `size` equal parts, 0 .. size - 1; uneven by at most size / 2^32."""
+    return (fraction * size) >> 32
+
+
+def draw_in_split(fraction: Tensor, rest: Tensor, size: int, split: Split) -> Tensor:
+    """One coordinate of an example, in 0 .. size - 1, that puts the example into `split`.
+
+    `rest` [..., n] is all else of the example, `fraction` [...] a uniform number, `size` at least 16. An example
+    belongs to a split by the distance of this coordinate from the hash of the rest, modulo `size`. So the splits are
+    disjoint, what is held out is spread evenly, nothing is drawn twice, and the coordinate alone says nothing about the
+    split.
+    """
+    share = size // SHARE
+    starts = {Split.VALIDATION: (0, share), Split.TEST: (share, share), Split.TRAINING: (2 * share, size - 2 * share)}
+    start, count = starts[split]
+    return (start + below(fraction, count) + hash_rows(rest)) % size

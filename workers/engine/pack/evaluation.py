@@ -1,0 +1,81 @@
+"""How the trials of a pack are evaluated: every variant of their parameters, on every set, with every evaluation model.
+
+Legend: L lanes, P parameters.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from spaces.records import Metric
+from workers.data.tasks import Batch
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.numerics.layout import Layout
+from workers.numerics.tracing import Traced
+from workers.training.averaging import RAW, Variant
+from workers.training.recipe import Recipe, State, average, evaluate, evaluation_keys, update_key
+
+LEAST_POSITIONS = 1 << 13
+"""Positions that are evaluated together however few a training batch has: where validation has longer inputs."""
+
+
+@final
+class Evaluation:
+    """Evaluates lanes of one structure, each with its own knobs, state and sets."""
+
+    def __init__(self, recipe: Recipe, layout: Layout, device: torch.device) -> None:
+        self._recipe = recipe
+        self._layout = layout
+        self._device = device
+        self._average = Traced(("average", update_key(recipe), str(device)), vmap(self._average_one, (0, 0, None)))
+        self._evaluations = {
+            label: Traced(("evaluate", label, key, str(device)), vmap(partial(self._evaluate_one, label)))
+            for label, key in evaluation_keys(recipe).items()
+        }
+
+    def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch]) -> list[tuple[Metric, ...]]:
+        """Metrics of each lane on its sets, by condition; under the empty one the validation set."""
+        found: list[list[Metric]] = [[] for _ in tensors.seeds]
+        for variant, flat in self.variants(tensors):
+            for (condition, whole), (label, traced) in itertools.product(sets.items(), self._evaluations.items()):
+                where = " ".join(filter(None, (condition, label, variant.condition)))
+                for metrics, means in zip(found, self._means(traced, tensors.knobs, flat, whole), strict=True):
+                    metrics += (Metric(name, variant.name, where, mean) for name, mean in means.items())
+        return [tuple(metrics) for metrics in found]
+
+    def variants(self, tensors: LaneTensors) -> Iterator[tuple[Variant, Tensor]]:
+        """Each variant and its parameters [L, P]; one after the other, since a grid of averages has a hundred."""
+        yield RAW, tensors.state.parameters
+        for index, variant in enumerate(self._recipe.averaging.variants):
+            yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
+
+    def _means(self, traced: Traced, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
+        """For each lane what is reported of a set, from each metric's mean over the set's sequences."""
+        count, length = whole["inputs"].shape[1:3]
+        # A set is evaluated in chunks that need no more memory than a training batch does, or longer inputs would take
+        # a pack of the right width out of memory. Groups of sequences that belong together stay in one chunk.
+        batch, together = self._recipe.training.batch, self._recipe.task.evaluated_together
+        size = max(together, min(batch, max(batch * self._recipe.task.context, LEAST_POSITIONS) // length))
+        size -= size % together
+        sums: dict[str, Tensor] = {}
+        for start in range(0, count, size):
+            chunk = {name: tensor[:, start : start + size].contiguous() for name, tensor in whole.items()}
+            for name, values in traced(knobs, flat, chunk).items():
+                sums[name] = sums.get(name, 0) + values.double().sum(-1)
+        columns = {name: (total / count).tolist() for name, total in sums.items()}
+        lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        return [self._recipe.task.summary(means) for means in lanes]
+
+    def _average_one(self, knobs: Batch, state: State, index: Tensor) -> Tensor:
+        return average(self._recipe.bind(knobs), state, index)
+
+    def _evaluate_one(self, label: str, knobs: Batch, flat: Tensor, batch: Batch) -> dict[str, Tensor]:
+        recipe = self._recipe.bind(knobs)
+        return evaluate(recipe, self._layout, recipe.model.evaluations()[label], flat, batch)

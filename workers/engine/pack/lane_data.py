@@ -1,0 +1,68 @@
+"""The data of the lanes of a pack, each by its own task, knobs, seed and step.
+
+Legend: L lanes, N sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from workers.data.tasks import Batch, Task
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.pack.lanes import Lane
+from workers.numerics.tracing import tree_map
+from workers.training.recipe import Recipe, evaluation_sets
+
+Rows = slice | Tensor
+"""Which of some lanes."""
+
+
+def draw_training_batch(recipe: Recipe, lanes: Sequence[Lane | None], tensors: LaneTensors) -> Batch:
+    """[L, N, ...] for the next step of these lanes; `recipe` is the one that the pack's trials share."""
+
+    def draw(task: Task, rows: Rows) -> Batch:
+        knobs = {path: values[rows] for path, values in tensors.knobs.items()}
+        learning = plugins.bind(recipe.learning, knobs, "learning")
+        task = plugins.bind(task, knobs, "task")
+        return learning.training(task, tensors.seeds[rows], recipe.training.batch, tensors.state.step[rows])
+
+    return _draw_by_task(recipe, lanes, tensors, draw)
+
+
+def draw_evaluation_sets(recipe: Recipe, lanes: Sequence[Lane | None], tensors: LaneTensors) -> dict[str, Batch]:
+    """Condition -> set [L, N, ...]; under the empty condition the validation set."""
+
+    def draw(task: Task, rows: Rows) -> dict[str, Batch]:
+        knobs = {path: values[rows] for path, values in tensors.knobs.items()}
+        task = plugins.bind(task, knobs, "task")
+        return evaluation_sets(task, tensors.seeds[rows], recipe.training.validation_batch)
+
+    return _draw_by_task(recipe, lanes, tensors, draw)
+
+
+def _draw_by_task(
+    recipe: Recipe, lanes: Sequence[Lane | None], tensors: LaneTensors, draw: Callable[[Task, Rows], Any]
+) -> Any:
+    """What `draw` gives for each lane by the lane's own task: nested tensors [L, ...].
+
+    Lanes of one structure differ in their tasks where these differ in their data alone (`Task.kin`). The lanes of each
+    task are then drawn together, and put back in the order of the lanes.
+    """
+    if not recipe.task.kin():
+        return draw(recipe.task, slice(None))
+    by_task: dict[str, tuple[Task, list[int]]] = {}
+    for row, lane in enumerate(lanes):
+        task = lane.recipe.task if lane else recipe.task
+        by_task.setdefault(plugins.name_of(task), (task, []))[1].append(row)
+    if len(by_task) == 1:
+        [(task, _)] = by_task.values()
+        return draw(task, slice(None))
+    rows = [torch.tensor(own, device=tensors.seeds.device) for _, own in by_task.values()]
+    parts = [draw(task, own) for (task, _), own in zip(by_task.values(), rows, strict=True)]
+    order = torch.cat(rows).argsort()
+    return tree_map(lambda *pieces: torch.cat(pieces)[order], *parts)

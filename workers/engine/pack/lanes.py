@@ -1,0 +1,100 @@
+"""Lanes: which trial trains at which lane index, how far it is, and when its next report is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import final
+
+from spaces.records import Trial
+from workers.engine.pack.lineage import Takeover
+from workers.numerics.layout import Layout
+from workers.training.recipe import Recipe, layout_of
+
+
+@dataclass(kw_only=True)
+class Lane:
+    """A trial in training, and how far it is."""
+
+    number: int
+    fence: int
+    """Of the start of the trial that brought it here."""
+    steps: int
+    """Optimizer steps of the whole trial."""
+    layout: Layout
+    """How the trial's parameters lie without padding."""
+    recipe: Recipe
+    """Of what trains here now: the trial, or one of its ancestors."""
+    step: int = 0
+    reported_step: int = 0
+    start_step: int = 0
+    """Its step when it was placed in the pack."""
+    takeovers: list[Takeover] = field(default_factory=list[Takeover])
+    """While an ancestor of the trial trains here: what follows it, the trial itself last."""
+
+    @classmethod
+    def of(cls, trial: Trial) -> Lane:
+        """A lane for this trial, at step 0."""
+        recipe = Recipe.of(trial.config)
+        return cls(
+            number=trial.number,
+            fence=trial.fence,
+            steps=int(recipe.training.steps),
+            layout=layout_of(recipe),
+            recipe=recipe,
+        )
+
+    def steps_until_report(self, every: int) -> int:
+        """Steps to the next validation (every `every` steps, and after the last one), or to the next takeover."""
+        if self.takeovers:
+            return self.takeovers[0].step - self.step
+        if self.report_due(every):
+            return 0  # memory ran out during its validation, which has to be repeated before it trains on
+        return min(every - self.step % every, self.steps - self.step)
+
+    def report_due(self, every: int) -> bool:
+        """Whether the trial has to be validated at the step where it is. An ancestor is not: it reported long ago."""
+        at_step = self.step % every == 0 or self.step == self.steps
+        return at_step and self.step > self.reported_step and not self.takeovers
+
+
+@final
+class Lanes:
+    """The lanes of a pack by lane index."""
+
+    def __init__(self, width: int) -> None:
+        self.slots: list[Lane | None] = [None] * width
+        """The lane at each index; None where it is free."""
+
+    @property
+    def occupied(self) -> list[tuple[int, Lane]]:
+        """Index and lane of each that trains a trial."""
+        return [(index, lane) for index, lane in enumerate(self.slots) if lane]
+
+    @property
+    def indices(self) -> dict[int, int]:
+        """Number of each trial in training -> its lane index."""
+        return {lane.number: index for index, lane in self.occupied}
+
+    @property
+    def first_free(self) -> int:
+        return self.slots.index(None)
+
+    def find(self, number: int) -> tuple[int, Lane]:
+        """Index and lane of a trial in training; raises KeyError for any other."""
+        index = self.indices[number]
+        lane = self.slots[index]
+        assert lane, "a trial in training has a lane"
+        return index, lane
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Free the lanes of these trials; numbers that are not here are ignored."""
+        indices = self.indices
+        for number in numbers:
+            if number in indices:
+                self.slots[indices[number]] = None
+
+    def resize(self, width: int) -> None:
+        """Move the lanes that are occupied to the front, in their order, and have `width` in all."""
+        kept = [lane for _, lane in self.occupied]
+        self.slots = [*kept, *[None] * (width - len(kept))]

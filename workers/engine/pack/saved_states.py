@@ -1,0 +1,49 @@
+"""Saved states: what of a pack goes into a checkpoint, and which checkpoint a trial resumes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spaces.records import Trial
+from workers.engine.checkpoints import SavedLane, SavedState, Snapshot
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.pack.lanes import Lanes
+
+ReadSnapshot = Callable[[str, str], Snapshot | None]
+"""Reads a file by its path and its SHA-256; None if it is not whole."""
+
+
+def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors) -> Snapshot | None:
+    """The states of the trials that have trained since they were placed; None if there is none.
+
+    A lane that still trains an ancestor holds a state that is not the trial's own. One that has made no step is where
+    it was when it was placed, and resuming it from there would save nothing.
+    """
+    saved = [(index, lane) for index, lane in lanes.occupied if not lane.takeovers and lane.step > lane.start_step]
+    if not saved:
+        return None
+    indices = [index for index, _ in saved]
+    return Snapshot(
+        structure=structure,
+        lanes=[SavedLane(lane.number, lane.fence, lane.step, lane.reported_step) for _, lane in saved],
+        tensors={name: stacked.cpu()[indices] for name, stacked in tensors.named_state().items()},
+    )
+
+
+def find_saved_state(
+    trial: Trial, structure: str, tensors: LaneTensors, read_snapshot: ReadSnapshot
+) -> SavedState | None:
+    """The newest state of the trial that is whole and has the shapes of a lane of this pack; None if there is none.
+
+    A file may have been written by another version, or for a structure that only looks alike. A state that does not
+    fit must never be half written into a lane, so that all shapes and types are compared first.
+    """
+    own = {name: (stacked.shape[1:], stacked.dtype) for name, stacked in tensors.named_state().items()}
+    for checkpoint in trial.checkpoints:  # the newest first
+        snapshot = read_snapshot(checkpoint.path, checkpoint.sha256)
+        if snapshot is None or snapshot.structure != structure or checkpoint.number != trial.number:
+            continue
+        saved = snapshot.state(checkpoint)
+        if saved and {name: (tensor.shape, tensor.dtype) for name, tensor in saved.tensors.items()} == own:
+            return saved
+    return None

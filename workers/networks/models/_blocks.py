@@ -1,0 +1,231 @@
+"""The parts of a transformer's layers: linear maps, norms, Canon layers, attention, MLP.
+
+Each part is a frozen description. `parameters()` says what it learns, by name and in the order of the flat vector;
+calling the part computes it from the layer's own parameters, which have the same names.
+
+Legend: N sequences, s positions, d width, h heads, c = d / h channels of a head, f channels of the MLP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from workers.networks.activations import Activation
+from workers.networks.attention import fused_causal_attention
+from workers.networks.models import Affine, Attention, drop, dropout_scale
+from workers.networks.positions import Position
+from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
+from workers.networks.scorers.softmax import Softmax
+from workers.numerics.parameters import Constant, Parameter, Parameters, Uniform, under, within
+
+CANON_KERNEL = 4
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """x W, or x W + b."""
+
+    name: str
+    inputs: int
+    outputs: int
+    bias: bool
+    matrices: int = 1
+    """How many maps lie side by side in W."""
+
+    def parameters(self) -> dict[str, Parameter]:
+        weight = {self.name: Parameter(shape=(self.inputs, self.outputs), matrices=self.matrices)}
+        return weight | zero_bias(self.name, self.outputs) if self.bias else weight
+
+    def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:
+        image = vectors @ own[self.name]
+        return image + own[f"{self.name}_bias"] if self.bias else image
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Norm:
+    """LayerNorm (Ba et al. 2016) or RMSNorm (Zhang and Sennrich 2019), spelled out for vmap and short rows."""
+
+    name: str
+    width: int
+    kind: str
+    """`layer_norm` or `rms_norm`."""
+    epsilon: float | Tensor
+    bias: bool
+    """Of LayerNorm; RMSNorm has none."""
+
+    def parameters(self) -> dict[str, Parameter]:
+        gain = {self.name: Parameter(shape=(self.width,), start=Constant(value=1), decay=False)}
+        return gain | zero_bias(self.name, self.width) if self.bias and self.kind == "layer_norm" else gain
+
+    def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:
+        if self.kind == "layer_norm":
+            vectors = vectors - vectors.mean(-1, keepdim=True)
+        scaled = divide_by_root_mean_square(vectors, self.epsilon) * own[self.name]
+        return scaled + own[f"{self.name}_bias"] if f"{self.name}_bias" in own else scaled
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Canon:
+    """A Canon layer: x plus its causal convolution, each channel with its own kernel; without one x itself.
+
+    Kernels start as those of torch.nn.Conv1d, uniform on +-1 / sqrt(kernel). Source: Allen-Zhu 2025, "Physics of
+    Language Models: Part 4.1", and its code.
+    """
+
+    name: str
+    channels: int
+    present: bool
+
+    def parameters(self) -> dict[str, Parameter]:
+        start = Uniform(bound=CANON_KERNEL**-0.5)
+        kernel = {self.name: Parameter(shape=(self.channels, CANON_KERNEL), start=start)}
+        return kernel if self.present else {}
+
+    def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:  # [N, s, channels]
+        if not self.present:
+            return vectors
+        kernel, length = own[self.name], vectors.shape[-2]
+        padded = nn.functional.pad(vectors, (0, 0, CANON_KERNEL - 1, 0))
+        taps = [padded[..., tap : tap + length, :] * kernel[:, tap] for tap in range(CANON_KERNEL)]
+        return vectors + taps[0] + taps[1] + taps[2] + taps[3]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SelfAttention:
+    """Multi-head attention of a sequence to itself, with a scorer and positions of choice."""
+
+    heads: int
+    canon_input: Canon
+    query_key_value: Linear
+    query_key_norm: bool
+    norm_epsilon: float | Tensor
+    canon_heads: Canon
+    """On queries, keys and values."""
+    position: Position
+    scorer: Scorer
+    causal: bool
+    weight_dropout: float | Tensor
+    output: Linear
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {
+            **self.canon_input.parameters(),
+            **self.query_key_value.parameters(),
+            **self.canon_heads.parameters(),
+            **({} if self.scorer.one_for_all else self.scorer_parameters()),
+            **self.output.parameters(),
+        }
+
+    def scorer_parameters(self) -> dict[str, Parameter]:
+        """What the scorer learns: in each layer, or in one place for all layers."""
+        return under("scorer", self.scorer.parameters(self.heads))
+
+    def __call__(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
+        query, key, value = self._queries_keys_values(stream, own)
+        plain = isinstance(self.scorer, Softmax) and self.position.bias(self.heads, value) is None
+        if "weights" in keep:
+            weights = self._weights(query, key, value, visible, own)
+            mixed = dropout(weights, "weights", self.weight_dropout, keep) @ value
+        elif plain and self.causal and value.device.type == "cpu":
+            # torch's fused kernel is exact and faster, but knows softmax of unbiased logits only
+            assert isinstance(self.scorer, Softmax)
+            mixed = fused_causal_attention(query / self.scorer.temperature, key, value)
+        else:
+            mixed = self._weights(query, key, value, visible, own) @ value  # [N, h, s, c]
+        return self.output(mixed.transpose(-3, -2).flatten(-2), own)  # [N, s, d]
+
+    def show(self, stream: Tensor, visible: Tensor, own: Parameters) -> Attention:
+        """What attention does with a stream [N, s, d], for diagnostics."""
+        query, key, value = self._queries_keys_values(stream, own)
+        weights = self._weights(query, key, value, visible, own)
+        query_from, key_from = self._sources(stream, own)
+        return Attention(query, key, weights, visible, query_from, key_from)
+
+    def _queries_keys_values(self, stream: Tensor, own: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+        """[N, h, s, c] each, positions rotated into queries and keys."""
+        packed = self.query_key_value(self.canon_input(stream, own), own)  # [N, s, 3 d]
+        if self.query_key_norm:
+            both, value = packed.split([packed.shape[-1] // 3 * 2, packed.shape[-1] // 3], dim=-1)
+            both = both.unflatten(-1, (2 * self.heads, -1))  # [N, s, 2 h, c]
+            packed = torch.cat([divide_by_root_mean_square(both, self.norm_epsilon).flatten(-2), value], dim=-1)
+        packed = self.canon_heads(packed, own)
+        query, key, value = (self._split_heads(part) for part in packed.chunk(3, dim=-1))
+        return self.position.rotate(query), self.position.rotate(key), value
+
+    def _weights(self, query: Tensor, key: Tensor, like: Tensor, visible: Tensor, own: Parameters) -> Tensor:
+        """[N, h, s, s]."""
+        learned, bias = within("scorer", own), self.position.bias(self.heads, like)
+        if bias is None or not isinstance(self.scorer, LogitScorer):
+            return self.scorer.weights(query, key, visible, learned)
+        return self.scorer.of_logits(scaled_logits(query, key) + bias, visible, learned)
+
+    def _sources(self, stream: Tensor, own: Parameters) -> Sequence[Affine | None]:
+        """What queries, and keys, are affine maps of."""
+        if self.query_key_norm or self.canon_heads.present:
+            return None, None
+        vectors, weight = self.canon_input(stream, own), own["query_key_value"]
+        bias = own["query_key_value_bias"] if self.query_key_value.bias else weight.new_zeros(weight.shape[-1])
+        parts = zip(weight.chunk(3, dim=-1), bias.chunk(3), strict=True)
+        query, key, _ = (
+            Affine(vectors, self._split_heads(part), biases.view(self.heads, -1)) for part, biases in parts
+        )
+        return query, key
+
+    def _split_heads(self, vectors: Tensor) -> Tensor:
+        """[N, h, s, c] from [N, s, d]."""
+        return vectors.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Mlp:
+    """A map to f channels (twice as many for a gated activation), the activation, a map back."""
+
+    canon_input: Canon
+    mlp_in: Linear
+    canon_hidden: Canon
+    activation: Activation
+    activation_per_layer: bool
+    mlp_out: Linear
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {
+            **self.canon_input.parameters(),
+            **self.mlp_in.parameters(),
+            **self.canon_hidden.parameters(),
+            **(self.activation_parameters() if self.activation_per_layer else {}),
+            **self.mlp_out.parameters(),
+        }
+
+    def activation_parameters(self) -> dict[str, Parameter]:
+        """What the activation learns: in each layer, or in one place for all layers."""
+        return under("activation", self.activation.parameters())
+
+    def __call__(self, stream: Tensor, own: Parameters) -> Tensor:
+        hidden = self.mlp_in(self.canon_input(stream, own), own)  # [N, s, f], or [N, s, 2 f]
+        hidden = self.canon_hidden(hidden, own)
+        return self.mlp_out(self.activation.apply(hidden, within("activation", own)), own)
+
+
+def zero_bias(name: str, channels: int) -> dict[str, Parameter]:
+    """The bias of a map or of a norm."""
+    return {f"{name}_bias": Parameter(shape=(channels,), start=Constant(value=0), decay=False)}
+
+
+def divide_by_root_mean_square(vectors: Tensor, epsilon: float | Tensor) -> Tensor:
+    """Vectors [..., n] divided by their root mean square."""
+    return vectors * torch.rsqrt(vectors.square().mean(-1, keepdim=True) + epsilon)
+
+
+def dropout(values: Tensor, name: str, rate: float | Tensor, keep: Mapping[str, Tensor]) -> Tensor:
+    """Inverted dropout at a site, if it is in use."""
+    return drop(values * dropout_scale(rate, values), keep[name]) if name in keep else values
