@@ -50,7 +50,7 @@ def transfer_report(
     check_output(output, force)
     from graft.report.compatibility.content import Paths, Transfer, cautions
     from graft.report.compatibility.formats import render
-    from graft.report.learned import Learned
+    from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
     from search.analysis.affinity import by_similarity
     from search.analysis.compatibility_matrix import compare

@@ -17,7 +17,7 @@ from spaces.settings import Direction
 if TYPE_CHECKING:
     import polars as pl
 
-    from graft.report.learned import Learned
+    from graft.report.nonlinearities.learned import Learned
 
 ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
 
@@ -44,8 +44,9 @@ def nonlinearities_report(
     if output.suffix not in ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
     check_output(output, force)
-    from graft.report.learned import Learned, worst_version
-    from graft.report.nonlinearities import render
+    from graft.report.nonlinearities.content import worst_version
+    from graft.report.nonlinearities.formats import render
+    from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
     from storage.frames import open_reader
 
@@ -56,20 +57,20 @@ def nonlinearities_report(
             f"no trial of study {study!r} has learned a non-linearity; those of a space with `learning: architecture` "
             "do, and those that train a spline"
         )
-    found = _chosen(found, "--task", "task", task)
-    found = _chosen(found, "--component", "component", [component] if component else None)
-    found = _chosen(found, "--trial", "number", trial)
+    found = _filter(found, "--task", "task", task)
+    found = _filter(found, "--component", "component", [component] if component else None)
+    found = _filter(found, "--trial", "number", trial)
     directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
     learned = Learned.of(row, found, directions)
     if version:
         learned = _with_version(learned, version)
     render(learned, output)
-    if told := worst_version(learned):
-        typer.echo(f"note: {told}", err=True)
+    if note := worst_version(learned):
+        typer.echo(f"note: {note}", err=True)
     typer.echo(str(output), err=True)
 
 
-def _chosen(found: pl.DataFrame, option: str, column: str, wanted: Sequence[object] | None) -> pl.DataFrame:
+def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[object] | None) -> pl.DataFrame:
     """The rows that have one of the `wanted` values in a column; None: all of them."""
     if wanted is None:
         return found
@@ -88,6 +89,6 @@ def _with_version(learned: Learned, name: str) -> Learned:
     from workers.networks.spline_variants import version
 
     members = [
-        replace(one, version=version(name, one.knots, (one.low, one.high), one.moving)) for one in learned.members
+        replace(one, version=version(name, one.knots, (one.low, one.high), one.active_range)) for one in learned.members
     ]
     return replace(learned, members=members)

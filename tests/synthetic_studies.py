@@ -161,12 +161,12 @@ def _metrics(
     easier = {"tvd": 1.0, "itp": 0.15, "itr": 1e-4, "loss": 3.0}
     shape = (len(levels), validations, len(names), len(variants))
     values = np.empty(shape)
-    for place, name in enumerate(names):
+    for row, name in enumerate(names):
         for column, variant in enumerate(variants):
             gain = 1.0 if variant == "raw" else 10 ** random.normal(-0.12, 0.12, (len(levels), 1))
             fall = levels[:, None] + (1 - levels[:, None]) * np.exp(-8 * times)
             noise = 10 ** random.normal(0, 0.05, (len(levels), validations))
-            values[:, :, place, column] = np.minimum(fall * noise * gain * easier[name], 3.0)
+            values[:, :, row, column] = np.minimum(fall * noise * gain * easier[name], 3.0)
     if "itr" in names:
         itr = values[:, :, names.index("itr")]
         values[:, :, names.index("itr")] = np.where(itr < 2e-5, 0.0, itr)

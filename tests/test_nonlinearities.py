@@ -22,9 +22,11 @@ from polars.testing import assert_frame_equal
 from sqlalchemy import insert
 
 from cli.nonlinearities import ENDINGS as OFFERED
-from graft.report.drawing import styled
-from graft.report.learned import MOST, Learned, Nonlinearity, listed, table
-from graft.report.nonlinearities import ENDINGS, figure, render
+from graft.report.drawing import figure_style
+from graft.report.nonlinearities.content import list_drawn, table
+from graft.report.nonlinearities.figure import figure
+from graft.report.nonlinearities.formats import ENDINGS, render
+from graft.report.nonlinearities.learned import MOST, Learned, Nonlinearity
 from spaces.errors import StorageError
 from spaces.records import TrialResult
 from storage.databases import find_database
@@ -164,14 +166,14 @@ def test_a_row_that_is_no_spline_is_refused_by_its_id(knots: Any, low: float, hi
 def test_a_spline_moves_between_the_knots_where_it_leaves_its_end_values(
     knots: list[float], moving: tuple[float, float]
 ) -> None:
-    assert spline(knots, 0.0, 7.0).moving == moving
+    assert spline(knots, 0.0, 7.0).active_range == moving
 
 
 def test_variation_and_slope_are_those_of_its_straight_pieces() -> None:
     one = spline([0.0, 2.0, -1.0, -1.0], -1.0, 5.0)
     assert one.variation == 5
     assert one.slope == 1.5
-    assert one.places == [-1, 1, 3, 5]
+    assert one.positions == [-1, 1, 3, 5]
 
 
 def test_the_distance_to_gelu_is_zero_for_gelu_and_grows_by_what_is_added() -> None:
@@ -196,7 +198,7 @@ def test_the_table_has_the_numbers_of_each_spline() -> None:
 
 
 def panels(learned: Learned) -> dict[str, Axes]:
-    with styled():
+    with figure_style():
         return {axes.get_title(): axes for axes in figure(learned).axes}
 
 
@@ -234,7 +236,7 @@ def test_a_panel_shows_where_its_curves_move_and_all_of_their_heights() -> None:
 
 def test_at_most_so_many_lines_share_a_panel_and_these_are_the_best() -> None:
     many = learned([float(number) for number in range(MOST + 10)], "maximize")
-    assert sorted(one.number for one in listed(many)) == list(range(10, MOST + 10))
+    assert sorted(one.number for one in list_drawn(many)) == list(range(10, MOST + 10))
     [axes] = panels(many).values()
     assert len(lines(axes)) == MOST + 1
 

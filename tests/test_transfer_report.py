@@ -21,7 +21,7 @@ from graft.report.compatibility.cells import change
 from graft.report.compatibility.content import Paths, Transfer
 from graft.report.compatibility.formats import ENDINGS, render
 from graft.report.compatibility.latex import escape
-from graft.report.drawing import styled
+from graft.report.drawing import figure_style
 from search.analysis.compatibility_matrix import BASELINE, compare
 from search.analysis.stage_two import READ, results
 from spaces.records import Trial, TrialResult
@@ -450,7 +450,7 @@ def test_latex_escapes_all_that_is_special() -> None:
 
 def drawn(transfer: Transfer) -> tuple[list[str], list[Any]]:
     """The texts in the cells of the picture, and its rectangles."""
-    with styled():
+    with figure_style():
         axes = heatmap.figure(transfer).axes[0]
     return [text.get_text() for text in axes.texts], list(axes.patches)
 

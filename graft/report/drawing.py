@@ -49,7 +49,7 @@ STYLE: dict[str, Any] = {
 """Letters are drawn as paths, since no font is sure to be there; a `$` in a name is a dollar."""
 
 
-def styled() -> AbstractContextManager[None]:
+def figure_style() -> AbstractContextManager[None]:
     """Figures made in this context look like the others."""
     return matplotlib.rc_context(cast(Any, STYLE))
 
@@ -121,7 +121,7 @@ def label_percents(axis: Axis) -> None:
 
 
 def on_doublings(amount: float) -> float:
-    """The place of a gap on an axis of doublings: 0, 1, 3, 7, 15 are equally far apart."""
+    """The position of a gap on an axis of doublings: 0, 1, 3, 7, 15 are equally far apart."""
     return math.log2(amount + 1)
 
 
@@ -129,7 +129,7 @@ def label_doublings(axis: Axis, most: float) -> None:
     """Ticks at 0, 1, 3, 7, ... of an axis of doublings that ends at `most`."""
     last = math.ceil(on_doublings(most))
     axis.set_major_locator(FixedLocator(range(last + 1)))
-    axis.set_major_formatter(FuncFormatter(lambda place, _: f"{2**place - 1:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda position, _: f"{2**position - 1:g}"))
 
 
 def to_svg(figure: Figure, name: str) -> str:
@@ -143,5 +143,5 @@ def to_svg(figure: Figure, name: str) -> str:
 
 
 def dodges(count: int) -> list[float]:
-    """Shifts that set several marks of one place beside one another."""
+    """Shifts that set several marks of one position beside one another."""
     return [0.16 * (index / (count - 1) - 0.5) if count > 1 else 0.0 for index in range(count)]

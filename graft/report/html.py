@@ -61,13 +61,13 @@ def element(block: Block) -> str:
         case Paragraph(text=text):
             return f"<p>{escape(text)}</p>"
         case Table():
-            return _folded(block) if block.folded else _table(block, f"<caption>{escape(block.caption)}</caption>")
+            return _fold(block) if block.folded else _table(block, f"<caption>{escape(block.caption)}</caption>")
         case Picture(number=number, caption=caption, svg=svg):
             name = f'<figcaption id="caption{number}"><b>Figure {number}.</b> {escape(caption)}</figcaption>'
             return f'<figure role="group" aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
 
 
-def _folded(table: Table) -> str:
+def _fold(table: Table) -> str:
     return f"<details>\n<summary>{escape(table.caption)}</summary>\n{_table(table, '')}\n</details>"
 
 
@@ -79,6 +79,6 @@ def _table(table: Table, caption: str) -> str:
 
 def _row(tag: str, attributes: str, cells: Sequence[str], labels: int) -> str:
     """One row; a label's cell has the class that sets it to the left."""
-    marks = [' class="label"' if place < labels else "" for place in range(len(cells))]
+    marks = [' class="label"' if column < labels else "" for column in range(len(cells))]
     inside = [f"<{tag}{attributes}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
     return f"<tr>{''.join(inside)}</tr>"

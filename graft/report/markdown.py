@@ -45,7 +45,7 @@ def _block(block: Block, path: Path) -> str:
 
 
 def _table(table: Table) -> str:
-    rule = ["---" if place < table.labels else "---:" for place in range(len(table.header))]
+    rule = ["---" if column < table.labels else "---:" for column in range(len(table.header))]
     rows = [_row(map(_escape, table.header)), _row(rule), *(_row(map(_escape, row)) for row in table.rows)]
     return "\n".join([f"{_escape(table.caption)}\n", *rows])
 

@@ -14,7 +14,7 @@ import polars as pl
 from search.analysis.top_k import RAW, rank, top_k_statistics
 
 METRIC = ("name", "condition")
-"""The columns that tell one metric from another; each has its variants."""
+"""The columns that identify a metric; each has its variants."""
 
 _POINTS = 30
 """Points of a distribution for each factor of e in the rank."""

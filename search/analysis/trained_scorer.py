@@ -11,7 +11,7 @@ _KEYS = ("name", "condition", "variant")
 
 
 def compare_with_trained(scores: pl.DataFrame) -> pl.DataFrame:
-    """name, condition, variant, pairs, trained, value, mean, low, high and p, a row for each metric with both.
+    """name, condition, variant, pairs, trained, value, mean, low, high and p, a row for each metric with both, sorted.
 
     `scores` has number, name, condition, variant, sign and `last`, a cost, sign * metric. Trained and value are means
     over trials of their last validations, mean is value - trained, paired by trial, low and high its 95 % t-interval, p
@@ -35,4 +35,4 @@ def compare_with_trained(scores: pl.DataFrame) -> pl.DataFrame:
     )
     low, high = Student().bounds(cells)
     found = cells.with_columns(low=pl.Series(low), high=pl.Series(high), p=pl.Series(paired_p(cells)))
-    return found.select(*_KEYS, "pairs", "trained", "value", "mean", "low", "high", "p")
+    return found.select(*_KEYS, "pairs", "trained", "value", "mean", "low", "high", "p").sort(_KEYS)

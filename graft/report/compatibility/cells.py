@@ -50,7 +50,7 @@ class Shading:
         """Enough for two digits of the largest changes."""
         return max(0, 1 - math.floor(math.log10(self.limits[unit])))
 
-    def place(self, gain: float, unit: str) -> float:
+    def position(self, gain: float, unit: str) -> float:
         """Where on the scale of colours a gain stands: 0 (worst) to 1 (best), 0.5 for no change."""
         return 0.5 + 0.5 * max(-1.0, min(1.0, gain / self.limits[unit]))
 
@@ -63,7 +63,7 @@ class Cell:
     target: str
     text: str
     """Its mean with its sign and, if it is sure, its mark."""
-    told: str
+    details: str
     """All that is known of it, in a sentence."""
     gain: float | None
     colour: str | None
@@ -78,22 +78,22 @@ class Cell:
                 source=row["source"],
                 target=row["target"],
                 text=MISSING,
-                told=f"{row['source']} → {row['target']}: no pair{_dropped(row)}",
+                details=f"{row['source']} → {row['target']}: no pair{_dropped(row)}",
                 gain=None,
                 colour=None,
                 ink=INK,
             )
         gain = mean if row["direction"] == "maximize" else -mean
-        place = shading.place(gain, unit)
+        position = shading.position(gain, unit)
         mark = MARK if row["q"] is not None and row["q"] < SURE else ""
         return cls(
             source=row["source"],
             target=row["target"],
             text=change(mean, shading.decimals(unit)) + mark,
-            told=_told(row, shading.decimals(unit) + 1),
+            details=_describe(row, shading.decimals(unit) + 1),
             gain=gain,
-            colour=to_hex(cast(Any, COLOURS(place))),
-            ink="#ffffff" if abs(place - 0.5) > 0.3 else INK,
+            colour=to_hex(cast(Any, COLOURS(position))),
+            ink="#ffffff" if abs(position - 0.5) > 0.3 else INK,
         )
 
     @property
@@ -102,7 +102,7 @@ class Cell:
         return self.source == self.target
 
 
-def _told(row: Mapping[str, Any], decimals: int) -> str:
+def _describe(row: Mapping[str, Any], decimals: int) -> str:
     parts = [f"{row['source']} → {row['target']}: {change(row['mean'], decimals)}{_SUFFIX[row['unit']]}"]
     if row["low"] is not None:
         parts.append(f"interval {change(row['low'], decimals)} to {change(row['high'], decimals)}")

@@ -1,4 +1,4 @@
-"""The report of a compatibility matrix: which architecture helps or hurts on which task, in every format."""
+"""The report of a compatibility matrix, which architecture helps or hurts on which task, in every format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from graft.report import markdown
 from graft.report.compatibility import heatmap, latex, page
 from graft.report.compatibility.content import Transfer, caption, conclusions, opening, title
 from graft.report.document import Block, Document, Heading, Picture, Table
-from graft.report.learned import HEADING, Learned, table
+from graft.report.nonlinearities.content import HEADING, table
+from graft.report.nonlinearities.learned import Learned
 
 
 def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> None:

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from graft.report.compatibility.cells import COLOURS, MARK, Cell
 from graft.report.compatibility.content import Transfer
-from graft.report.drawing import INK, SOFT, styled, to_svg
+from graft.report.drawing import INK, SOFT, figure_style, to_svg
 
 _CELL = (0.72, 0.46)
 """Inches of one cell."""
@@ -29,7 +29,7 @@ _BAR = (0.16, 2.4)
 
 def svg(transfer: Transfer) -> str:
     """The picture as an <svg> element."""
-    with _fitted():
+    with _tight_style():
         return to_svg(figure(transfer), "matrix")
 
 
@@ -38,14 +38,14 @@ def write(transfer: Transfer, path: Path) -> None:
     if path.suffix == ".svg":
         path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(transfer)}\n', encoding="utf-8")
         return
-    with _fitted():
+    with _tight_style():
         figure(transfer).savefig(path, dpi=200)
 
 
 @contextmanager
-def _fitted() -> Generator[None]:
+def _tight_style() -> Generator[None]:
     """A picture that is saved in this context is as large as what is on it; cells all have one size."""
-    with styled(), matplotlib.rc_context({"savefig.bbox": "tight"}):
+    with figure_style(), matplotlib.rc_context({"savefig.bbox": "tight"}):
         yield
 
 
@@ -72,8 +72,8 @@ def _name(axes: Axes, transfer: Transfer) -> None:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0, labelcolor=INK, top=False, labeltop=True, bottom=False, labelbottom=False)
-    axes.set_xticks([place + 0.5 for place in range(len(targets))], list(map(_short, targets)))
-    axes.set_yticks([place + 0.5 for place in range(len(sources))], list(map(_short, sources)))
+    axes.set_xticks([column + 0.5 for column in range(len(targets))], list(map(_short, targets)))
+    axes.set_yticks([row + 0.5 for row in range(len(sources))], list(map(_short, sources)))
     for label in axes.get_xticklabels():
         label.set(rotation=35, ha="left", rotation_mode="anchor")
 

@@ -15,8 +15,9 @@ from graft.report.compatibility.cells import COLOURS, MARK, Cell, change
 from graft.report.compatibility.content import Transfer, conclusions, opening, title
 from graft.report.document import Block, Paragraph, Picture, Table
 from graft.report.formatting import MISSING, number
-from graft.report.learned import HEADING, Learned, Nonlinearity, caption, listed, table
-from graft.report.nonlinearities import svg
+from graft.report.nonlinearities.content import HEADING, caption, list_drawn, table
+from graft.report.nonlinearities.figure import svg
+from graft.report.nonlinearities.learned import Learned, Nonlinearity
 
 _STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{ending}") for ending in ("css", "js"))
 
@@ -37,7 +38,7 @@ def write(transfer: Transfer, learned: Learned | None, path: Path) -> None:
         _matrix(transfer),
         _scale(transfer),
         *_details(transfer),
-        *(_learned(learned) if learned else ()),
+        *(_learned_section(learned) if learned else ()),
         *map(html.element, conclusions(transfer)),
     ]
     style, script = (file.read_text(encoding="utf-8") for file in (_STYLE, _SCRIPT))
@@ -46,7 +47,7 @@ def write(transfer: Transfer, learned: Learned | None, path: Path) -> None:
 
 def _matrix(transfer: Transfer) -> str:
     matrix = transfer.matrix
-    head = "".join(_header("col", place, name) for place, name in enumerate(matrix.targets))
+    head = "".join(_header("col", column, name) for column, name in enumerate(matrix.targets))
     rows = [
         _header("row", row, source)
         + "".join(
@@ -61,8 +62,8 @@ def _matrix(transfer: Transfer) -> str:
     )
 
 
-def _header(scope: str, place: int, name: str) -> str:
-    return f'<th scope="{scope}" data-place="{place}"><button type="button">{escape(name)}</button></th>'
+def _header(scope: str, index: int, name: str) -> str:
+    return f'<th scope="{scope}" data-place="{index}"><button type="button">{escape(name)}</button></th>'
 
 
 def _cell(cell: Cell, anchor: str) -> str:
@@ -70,7 +71,7 @@ def _cell(cell: Cell, anchor: str) -> str:
     marks = f' class="{classes}"' if classes else ""
     if cell.gain is not None:
         marks += f' data-gain="{cell.gain!r}" style="background:{cell.colour};color:{cell.ink}"'
-    return f'<td{marks}><a href="#{anchor}" title="{escape(cell.told)}">{escape(cell.text)}</a></td>'
+    return f'<td{marks}><a href="#{anchor}" title="{escape(cell.details)}">{escape(cell.text)}</a></td>'
 
 
 def _anchor(row: int, column: int) -> str:
@@ -78,7 +79,7 @@ def _anchor(row: int, column: int) -> str:
 
 
 def _scale(transfer: Transfer) -> str:
-    stops = ", ".join(to_hex(COLOURS(place / 10)) for place in range(11))  # pyright: ignore[reportArgumentType]
+    stops = ", ".join(to_hex(COLOURS(tenth / 10)) for tenth in range(11))  # pyright: ignore[reportArgumentType]
     ends = ["worse", "better"]
     if len(transfer.shading.limits) == 1:
         ((unit, limit),) = transfer.shading.limits.items()
@@ -105,16 +106,17 @@ def _details(transfer: Transfer) -> Iterable[str]:
     }
     for row, source in enumerate(matrix.sources):
         for column, target in enumerate(matrix.targets):
-            blocks: list[Block] = [Paragraph(text=transfer.cells[source, target].told)]
+            blocks: list[Block] = [Paragraph(text=transfer.cells[source, target].details)]
             if (source, target) in pairs:
                 blocks.append(_pairs_table(transfer, source, pairs[source, target]))
-            told = "\n".join(map(html.element, blocks))
+            details = "\n".join(map(html.element, blocks))
             wanted = numbers.get((source, target), []) + numbers.get((matrix.baseline, target), [])
-            yield _SECTION.format(anchor=_anchor(row, column), told=told, command=_command(transfer.study, wanted))
+            command = _command(transfer.study, wanted)
+            yield _SECTION.format(anchor=_anchor(row, column), details=details, command=command)
 
 
 _SECTION = """<section class="cell" id="{anchor}">
-{told}
+{details}
 {command}
 <p><a href="#matrix">Back to the matrix</a></p>
 </section>"""
@@ -159,25 +161,25 @@ def _command(study: str, numbers: Sequence[int]) -> str:
     return f"<p>Its trials and the baseline’s{cut}; a click selects the line:</p>\n<code>{escape(command)}</code>"
 
 
-def _learned(learned: Learned) -> Iterable[str]:
+def _learned_section(learned: Learned) -> Iterable[str]:
     """The figure and the table of the non-linearities; a trial there leads to a section, as the matrix's cells do."""
     yield f'<h2 id="learned">{escape(HEADING)}</h2>'
     yield html.element(Picture(number=1, caption=caption(learned), svg=svg(learned)))
-    yield _linked(table(learned), listed(learned))
-    yield from (_origin(learned.study, one) for one in listed(learned))
+    yield _link_trials(table(learned), list_drawn(learned))
+    yield from (_origin(learned.study, one) for one in list_drawn(learned))
 
 
-def _linked(shown: Table, found: Sequence[Nonlinearity]) -> str:
+def _link_trials(shown: Table, found: Sequence[Nonlinearity]) -> str:
     """The table as HTML; in each row the first cell that is no label, the trial's number, leads to its section."""
     before, header, *rows = html.element(shown).split("<tr>")
     linked = [
-        row.replace(f"<td>{one.number}</td>", f'<td><a href="#{_place(one)}">{one.number}</a></td>', 1)
+        row.replace(f"<td>{one.number}</td>", f'<td><a href="#{_origin_anchor(one)}">{one.number}</a></td>', 1)
         for row, one in zip(rows, found, strict=True)
     ]
     return "<tr>".join([before, header, *linked])
 
 
-def _place(one: Nonlinearity) -> str:
+def _origin_anchor(one: Nonlinearity) -> str:
     return f"architecture-{one.id}"
 
 
@@ -185,15 +187,15 @@ def _origin(study: str, one: Nonlinearity) -> str:
     """The section of one non-linearity: where it comes from, and where it was used."""
     name = shlex.quote(study)
     return _ORIGIN.format(
-        anchor=_place(one),
-        told=escape(f"Trial {one.number} learned this non-linearity ({one.component}) on {one.task}."),
+        anchor=_origin_anchor(one),
+        origin=escape(f"Trial {one.number} learned this non-linearity ({one.component}) on {one.task}."),
         show=escape(f"search show {name} {one.number}"),
         used=escape(f'search trials {name} --where "architecture_id = {one.id}"'),
     )
 
 
 _ORIGIN = """<section class="cell" id="{anchor}">
-<p>{told} A click selects the line:</p>
+<p>{origin} A click selects the line:</p>
 <code>{show}</code>
 <p>The trials that were trained with it:</p>
 <code>{used}</code>

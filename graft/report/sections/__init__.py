@@ -46,7 +46,7 @@ class Section(ABC):
 
     part: ClassVar[Part]
     order: ClassVar[int]
-    """Its place among the sections of its part, low ones first."""
+    """Its position among the sections of its part, low ones first."""
     figure_count: ClassVar[int] = 0
     """Figure numbers that it takes, whether or not it applies or draws them all: the figures of all studies have the
     same numbers. The last section with figures may draw more."""
@@ -75,5 +75,5 @@ class Section(ABC):
 
 
 def left_out(figures: str, reason: str) -> Paragraph:
-    """What stands in place of figures that cannot be drawn."""
+    """A paragraph in place of figures that cannot be drawn."""
     return Paragraph(text=f"Left out: {figures}. {reason}")

@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from graft.report.document import Block, Picture
-from graft.report.drawing import INK, styled, to_svg
+from graft.report.drawing import INK, figure_style, to_svg
 from graft.report.formatting import number, percent, percent_with_margin
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.averaging_grid import CONDITIONS, compare_powers
@@ -66,7 +66,7 @@ def _draw(powers: pl.DataFrame, number: int) -> str:
     etas = [*powers["eta"].drop_nulls().unique().sort().to_list(), None]
     cells = {(kappa, eta): change for kappa, eta, change in powers.select("kappa", "eta", "change").rows()}
     most = max([abs(change) for change in cells.values() if change is not None], default=0) or 1
-    with styled():
+    with figure_style():
         figure = Figure(figsize=(len(etas) * _CELL[0] + 1, len(kappas) * _CELL[1] + 1), layout="constrained")
         axes = figure.subplots()
         values = [[cells.get((kappa, eta)) for eta in etas] for kappa in kappas]

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from graft.report.document import Block, Picture
 from graft.report.drawing import (
     dodges,
+    figure_style,
     fit_scale,
     grid,
     key,
@@ -19,7 +20,6 @@ from graft.report.drawing import (
     legend,
     look,
     on_doublings,
-    styled,
     to_svg,
 )
 from graft.report.sections import FigureNumbers, Part, Section, left_out
@@ -90,7 +90,7 @@ class BestPerGroup(Section):
 def _draw(statistics: pl.DataFrame, medians: pl.DataFrame | None, series: Sequence[Series], number: int) -> str:
     """The figure; without medians over groups of like gap, groups stand in the order of their values."""
     portions = portions_of(statistics)
-    with styled():
+    with figure_style():
         figure, panels = grid(len(series), len(portions))
         for row, one in enumerate(series):
             values = statistics.filter(is_series(one), pl.col("portion").is_in(portions))

@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from graft.report.document import Block, Picture
-from graft.report.drawing import INK, styled, to_svg
+from graft.report.drawing import INK, figure_style, to_svg
 from graft.report.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.condition_maps import map_conditions
@@ -60,7 +60,7 @@ def _draw(cells: pl.DataFrame, number: int) -> str:
     low, high = min(values), max(values)
     small = max(len(xs), len(ys)) <= _MOST_NUMBERS
     width = max(2.2, len(xs) * (_CELL[0] if small else 0.12) + 0.8)
-    with styled():
+    with figure_style():
         size = (width * len(titles) + 0.8, max(1.8, len(ys) * (_CELL[1] if small else 0.1) + 1))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(titles), squeeze=False, sharey=True)[0]

@@ -9,7 +9,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from graft.report.document import Block, Picture
-from graft.report.drawing import grid, key, label_decades, label_percents, legend, look, styled, to_svg
+from graft.report.drawing import figure_style, grid, key, label_decades, label_percents, legend, look, to_svg
 from graft.report.sections import FigureNumbers, Part, Section, left_out
 from graft.report.series import ALL_ZERO, Series, drawn_series, is_series, series_label, variants_of
 from search.analysis.scores import distribution
@@ -37,7 +37,7 @@ class Distribution(Section):
 
 
 def _draw(shares: pl.DataFrame, series: Sequence[Series], number: int) -> str:
-    with styled():
+    with figure_style():
         figure, panels = grid(1, len(series))
         for axes, one in zip(panels[0], series, strict=True):
             cells = shares.filter(is_series(one))

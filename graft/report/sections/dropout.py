@@ -11,7 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from graft.report.document import Block, Picture
-from graft.report.drawing import SOFT, dodges, grid, key, label_doublings, legend, look, on_doublings, styled, to_svg
+from graft.report.drawing import (
+    SOFT,
+    dodges,
+    figure_style,
+    grid,
+    key,
+    label_doublings,
+    legend,
+    look,
+    on_doublings,
+    to_svg,
+)
 from graft.report.sections import FigureNumbers, Part, Section, left_out
 from graft.report.sections._set_complement import MEASURES, measure
 from graft.report.series import portion_name, portion_title, portions_of, variants_of
@@ -70,7 +81,7 @@ def _draw_by_gap(found: DropoutRates, measure: str, number: int) -> str:
     frame = found.trend.filter(pl.col("measure") == measure)
     rates = frame["dropout"].unique().sort().to_list()
     portions = {portion: most for portion, most in portions_of(found.rates).items() if portion != "all"}
-    with styled():
+    with figure_style():
         figure, panels = grid(len(rates), len(portions))
         for row, rate in enumerate(rates):
             for column, portion in enumerate(portions):
@@ -132,7 +143,7 @@ def _draw_by_portion(frame: pl.DataFrame, number: int) -> str:
     rates = frame["dropout"].unique().sort().to_list()
     counted = portions_of(frame)
     portions = list(reversed(counted))
-    with styled():
+    with figure_style():
         figure, panels = grid(1, len(rates))
         for axes, rate in zip(panels[0], rates, strict=True):
             cells = frame.filter(pl.col("dropout") == rate, pl.col("portion").is_in(portions))

@@ -1,10 +1,9 @@
-"""Learned non-linearities as small pictures side by side, one for each task, and as a report of their own."""
+"""Learned non-linearities as small pictures side by side, one for each task."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,13 +12,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from graft.files import OutputError, writing
-from graft.files import write as write_frame
-from graft.report import html
-from graft.report.document import Document, Picture
-from graft.report.drawing import SOFT, legend, styled, to_svg
+from graft.report.drawing import SOFT, figure_style, legend, to_svg
 from graft.report.formatting import number
-from graft.report.learned import Learned, Nonlinearity, Panel, caption, frame, gelu, table, title
+from graft.report.nonlinearities.learned import Learned, Nonlinearity, Panel, gelu
 from spaces.messages import shortened
 
 _PANEL = (2.7, 2.1)
@@ -34,17 +29,9 @@ _OWN, _OTHER = "#0072B2", "#D55E00"
 """Colours of a learned curve, and of a version that stands in for it."""
 
 
-def render(learned: Learned, path: Path) -> None:
-    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one."""
-    if path.suffix not in ENDINGS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(ENDINGS)}")
-    with writing(path):
-        _WRITERS[path.suffix](learned, path)
-
-
 def svg(learned: Learned) -> str:
     """The picture as an <svg> element."""
-    with styled():
+    with figure_style():
         return to_svg(figure(learned), "nonlinearities")
 
 
@@ -55,8 +42,8 @@ def figure(learned: Learned) -> Figure:
     rows = math.ceil(len(panels) / columns)
     size = (max(columns * _PANEL[0], _LEAST_WIDTH), rows * _PANEL[1] + 0.5)
     drawn = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.1))
-    for place, panel in enumerate(panels, 1):
-        _draw(drawn.add_subplot(rows, columns, place), panel)
+    for index, panel in enumerate(panels, 1):
+        _draw(drawn.add_subplot(rows, columns, index), panel)
     legend(drawn, _keys(learned))
     return drawn
 
@@ -67,8 +54,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
         width, strength = (1.8, 1.0) if one is panel.leader else (0.7, 0.4)
         for values, colour in _curves(one):
             axes.plot(*_path(one, values), color=colour, linewidth=width, alpha=strength, zorder=2 + strength)
-    places = np.linspace(low, high, _SAMPLES).tolist()
-    axes.plot(places, list(map(gelu, places)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
+    xs = np.linspace(low, high, _SAMPLES).tolist()
+    axes.plot(xs, list(map(gelu, xs)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
     axes.set(xlim=(low, high), ylim=_heights(panel))
     axes.set_title(shortened(panel.title, _MOST_LETTERS))
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -83,15 +70,15 @@ def _curves(one: Nonlinearity) -> list[tuple[Sequence[float], str]]:
 
 
 def _path(one: Nonlinearity, values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Places and heights of evenly spaced values over the spline's range, with a piece of the constants beyond."""
+    """Positions and heights of evenly spaced values over the spline's range, with a piece of the constants beyond."""
     room = one.high - one.low
     inside = np.linspace(one.low, one.high, len(values)).tolist()
     return [one.low - room, *inside, one.high + room], [values[0], *values, values[-1]]
 
 
 def _view(panel: Panel) -> tuple[float, float]:
-    """From where to where the panel goes: over all that moves."""
-    low, high = (edge(one.moving[side] for one in panel.members) for side, edge in enumerate((min, max)))
+    """From where to where the panel goes: over all active ranges."""
+    low, high = (edge(one.active_range[side] for one in panel.members) for side, edge in enumerate((min, max)))
     return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
 
 
@@ -111,33 +98,3 @@ def _keys(learned: Learned) -> list[Line2D]:
     if learned.version:
         keys.append(Line2D([], [], color=_OTHER, linewidth=1.8, label=learned.version.label))
     return keys
-
-
-def _write_picture(learned: Learned, path: Path) -> None:
-    if path.suffix == ".svg":
-        path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(learned)}\n', encoding="utf-8")
-        return
-    with styled():
-        figure(learned).savefig(path, dpi=200)
-
-
-def _write_page(learned: Learned, path: Path) -> None:
-    blocks = [Picture(number=1, caption=caption(learned), svg=svg(learned)), table(learned)]
-    html.write(Document(title=title(learned), blocks=blocks), path)
-
-
-def _write_rows(learned: Learned, path: Path) -> None:
-    with path.open("wb") as file:
-        write_frame(frame(learned), path.suffix.removeprefix("."), file)
-
-
-_WRITERS: Mapping[str, Callable[[Learned, Path], object]] = {
-    ".svg": _write_picture,
-    ".png": _write_picture,
-    ".html": _write_page,
-    ".csv": _write_rows,
-    ".parquet": _write_rows,
-    ".json": _write_rows,
-}
-ENDINGS = tuple(_WRITERS)
-"""The endings of files that non-linearities can be written to."""

@@ -1,4 +1,4 @@
-"""What a report says about the non-linearities that a study's trials learned, before it has a format."""
+"""The non-linearities that a study's trials learned, measured, and ordered by task and by objective."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from graft.report.document import Table
-from graft.report.formatting import number
 from spaces.errors import StorageError
 from spaces.settings import Direction
 from workers.networks.frozen_splines import active_range
@@ -20,19 +18,15 @@ from workers.networks.frozen_splines import active_range
 if TYPE_CHECKING:
     from workers.networks.spline_variants import Range, Version
 
-HEADING = "What the sources learned"
-"""Of the section within the report of a compatibility matrix."""
 MOST = 30
 """Non-linearities of one task and component that are drawn and listed: the best."""
 
 _SAMPLES = 1001
-_FOLDED = 24
-"""Rows of a table up to which it is open from the start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nonlinearity:
-    """A linear spline that a trial learned: `knots` at evenly spaced places from `low` to `high`, constant beyond.
+    """A linear spline that a trial learned: values at evenly spaced knots from `low` to `high`, constant beyond.
 
     Raises StorageError for a row that is no such spline.
     """
@@ -57,12 +51,12 @@ class Nonlinearity:
             )
 
     @property
-    def places(self) -> list[float]:
+    def positions(self) -> list[float]:
         """Where the knots are."""
         return np.linspace(self.low, self.high, len(self.knots)).tolist()
 
     @property
-    def moving(self) -> Range:
+    def active_range(self) -> Range:
         """From where to where it is not constant; all of its range if it is constant throughout."""
         return active_range(self.knots, self.low, self.high)
 
@@ -78,10 +72,10 @@ class Nonlinearity:
 
     @property
     def distance(self) -> float:
-        """The largest distance to GELU where it moves."""
-        there = np.linspace(*self.moving, _SAMPLES).tolist()
-        own = np.interp(there, self.places, self.knots)
-        return float(np.abs(own - [gelu(x) for x in there]).max())
+        """The largest distance to GELU where it is active."""
+        xs = np.linspace(*self.active_range, _SAMPLES).tolist()
+        own = np.interp(xs, self.positions, self.knots)
+        return float(np.abs(own - [gelu(x) for x in xs]).max())
 
 
 def gelu(x: float) -> float:
@@ -141,64 +135,3 @@ class Learned:
     def version(self) -> Version | None:
         """The version of the first, by which those of all are named; None if there are none."""
         return self.members[0].version
-
-
-def title(learned: Learned) -> str:
-    """The report's heading."""
-    return f"Non-linearities of {learned.study}"
-
-
-def caption(learned: Learned) -> str:
-    """What the figure shows."""
-    sentences = ["The non-linearities that trials learned on each task, where they move; beyond they are constant."]
-    if any(len(panel.members) > 1 for panel in learned.panels):
-        sentences.append(f"Thick: the best of a task by {learned.objective}; at most {MOST} of each are shown.")
-    sentences.append("Dashed: GELU.")
-    if learned.version:
-        sentences.append(f"In the other colour: {learned.version.label}.")
-    return " ".join(sentences)
-
-
-def listed(learned: Learned) -> list[Nonlinearity]:
-    """Those that are drawn, in the order of the panels."""
-    return [one for panel in learned.panels for one in panel.members]
-
-
-def table(learned: Learned) -> Table:
-    """One row for each of `listed`; after two labels the trial's number."""
-    rows = list(map(_row, listed(learned)))
-    header = ["Task", "Component", "Trial", learned.objective, "Knots", "Range", "Moves on", "Total variation"]
-    header += ["Largest slope", "Most off GELU", *([f"Most off {learned.version.name}"] if learned.version else [])]
-    words = "The learned splines, best first; the distance to GELU is the largest where they move"
-    return Table(caption=words, header=header, rows=rows, labels=2, folded=len(rows) > _FOLDED)
-
-
-def _row(one: Nonlinearity) -> list[str]:
-    cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
-    cells += [_range(one.low, one.high), _range(*one.moving), number(one.variation), number(one.slope)]
-    return [*cells, number(one.distance), *([number(one.version.error)] if one.version else [])]
-
-
-def _range(low: float, high: float) -> str:
-    return f"{number(low)} to {number(high)}"
-
-
-def worst_version(learned: Learned) -> str | None:
-    """How far the worst of the versions is from what was learned; None if there are none."""
-    if not learned.version:
-        return None
-    errors = [one.version.error if one.version else 0.0 for one in learned.members]
-    worst = learned.members[errors.index(max(errors))]
-    where = f"trial {worst.number}, {worst.task}, {worst.component}"
-    return f"{learned.version.label}: off by at most {number(max(errors))} ({where})"
-
-
-def frame(learned: Learned) -> pl.DataFrame:
-    """One row for each knot: number, task, component, x, y, and the version's value under its name."""
-    named = {"number": pl.Int64(), "task": pl.String(), "component": pl.String()}
-    curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *([learned.version.name] if learned.version else []))}
-    rows = [
-        (one.number, one.task, one.component, one.places, one.knots, *([one.version.at_knots] if one.version else []))
-        for one in learned.members
-    ]
-    return pl.DataFrame(rows, schema={**named, **curves}, orient="row").explode(*curves)

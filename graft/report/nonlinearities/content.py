@@ -1,0 +1,76 @@
+"""What a report says about learned non-linearities, before it has a format."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from graft.report.document import Table
+from graft.report.formatting import number
+from graft.report.nonlinearities.learned import MOST, Learned, Nonlinearity
+
+HEADING = "What the sources learned"
+"""Of the section within the report of a compatibility matrix."""
+
+_FOLDED = 24
+"""Rows of a table up to which it is open from the start."""
+
+
+def title(learned: Learned) -> str:
+    """The report's heading."""
+    return f"Non-linearities of {learned.study}"
+
+
+def caption(learned: Learned) -> str:
+    """What the figure shows."""
+    sentences = ["The non-linearities that trials learned on each task, where they move; beyond they are constant."]
+    if any(len(panel.members) > 1 for panel in learned.panels):
+        sentences.append(f"Thick: the best of a task by {learned.objective}; at most {MOST} of each are shown.")
+    sentences.append("Dashed: GELU.")
+    if learned.version:
+        sentences.append(f"In the other colour: {learned.version.label}.")
+    return " ".join(sentences)
+
+
+def list_drawn(learned: Learned) -> list[Nonlinearity]:
+    """Those that are drawn, in the order of the panels."""
+    return [one for panel in learned.panels for one in panel.members]
+
+
+def table(learned: Learned) -> Table:
+    """One row for each of `list_drawn`; after two labels the trial's number."""
+    rows = list(map(_row, list_drawn(learned)))
+    header = ["Task", "Component", "Trial", learned.objective, "Knots", "Range", "Moves on", "Total variation"]
+    header += ["Largest slope", "Most off GELU", *([f"Most off {learned.version.name}"] if learned.version else [])]
+    words = "The learned splines, best first; the distance to GELU is the largest where they move"
+    return Table(caption=words, header=header, rows=rows, labels=2, folded=len(rows) > _FOLDED)
+
+
+def _row(one: Nonlinearity) -> list[str]:
+    cells = [one.task, one.component, str(one.number), number(one.objective), number(len(one.knots))]
+    cells += [_range(one.low, one.high), _range(*one.active_range), number(one.variation), number(one.slope)]
+    return [*cells, number(one.distance), *([number(one.version.error)] if one.version else [])]
+
+
+def _range(low: float, high: float) -> str:
+    return f"{number(low)} to {number(high)}"
+
+
+def worst_version(learned: Learned) -> str | None:
+    """How far the worst of the versions is from what was learned; None if there are none."""
+    if not learned.version:
+        return None
+    errors = [one.version.error if one.version else 0.0 for one in learned.members]
+    worst = learned.members[errors.index(max(errors))]
+    where = f"trial {worst.number}, {worst.task}, {worst.component}"
+    return f"{learned.version.label}: off by at most {number(max(errors))} ({where})"
+
+
+def frame(learned: Learned) -> pl.DataFrame:
+    """One row for each knot: number, task, component, x, y, and the version's value under its name."""
+    named = {"number": pl.Int64(), "task": pl.String(), "component": pl.String()}
+    curves = {name: pl.List(pl.Float64()) for name in ("x", "y", *([learned.version.name] if learned.version else []))}
+    rows: list[tuple[object, ...]] = []
+    for one in learned.members:
+        values = [one.positions, one.knots, *([one.version.at_knots] if one.version else [])]
+        rows.append((one.number, one.task, one.component, *values))
+    return pl.DataFrame(rows, schema={**named, **curves}, orient="row").explode(*curves)

@@ -1,0 +1,53 @@
+"""The report of learned non-linearities in every format: a picture, a page, or the values at their knots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from graft.files import OutputError, writing
+from graft.files import write as write_frame
+from graft.report import html
+from graft.report.document import Document, Picture
+from graft.report.drawing import figure_style
+from graft.report.nonlinearities.content import caption, frame, table, title
+from graft.report.nonlinearities.figure import figure, svg
+from graft.report.nonlinearities.learned import Learned
+
+
+def render(learned: Learned, path: Path) -> None:
+    """Write the report to `path` in the format of its ending, one of ENDINGS; OutputError for another one."""
+    if path.suffix not in ENDINGS:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(ENDINGS)}")
+    with writing(path):
+        _WRITERS[path.suffix](learned, path)
+
+
+def _write_picture(learned: Learned, path: Path) -> None:
+    if path.suffix == ".svg":
+        path.write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{svg(learned)}\n', encoding="utf-8")
+        return
+    with figure_style():
+        figure(learned).savefig(path, dpi=200)
+
+
+def _write_page(learned: Learned, path: Path) -> None:
+    blocks = [Picture(number=1, caption=caption(learned), svg=svg(learned)), table(learned)]
+    html.write(Document(title=title(learned), blocks=blocks), path)
+
+
+def _write_rows(learned: Learned, path: Path) -> None:
+    with path.open("wb") as file:
+        write_frame(frame(learned), path.suffix.removeprefix("."), file)
+
+
+_WRITERS: Mapping[str, Callable[[Learned, Path], object]] = {
+    ".svg": _write_picture,
+    ".png": _write_picture,
+    ".html": _write_page,
+    ".csv": _write_rows,
+    ".parquet": _write_rows,
+    ".json": _write_rows,
+}
+ENDINGS = tuple(_WRITERS)
+"""The endings of files that non-linearities can be written to."""
