@@ -403,7 +403,7 @@ class Fixed:
     def find(self, one: Trial) -> int:
         return self.width
 
-    def trained(self, seconds: float) -> None:
+    def add_training_time(self, seconds: float) -> None:
         assert seconds >= 0
 
 
