@@ -567,6 +567,10 @@ def test_the_packaged_spaces_are_listed() -> None:
     assert {"set_complement", "quick/set_complement"} <= set(spaces.packaged())
 
 
+def test_a_packaged_space_is_found_as_papers_name_it() -> None:
+    assert catalogue.read_text("spaces/quick/add_mod.yaml") == catalogue.read_text("quick/add_mod")
+
+
 def test_a_file_wins_over_a_packaged_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("set_complement").write_text(BASE)

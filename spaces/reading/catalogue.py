@@ -22,6 +22,7 @@ def packaged() -> list[str]:
 def read_text(origin: str) -> str:
     """The text of the file `origin` or, if there is none, of the packaged space of that name.
 
+    `spaces/set_complement.yaml` is the packaged space `set_complement` too: papers and notes name spaces in this way.
     Raises SpaceError for a name that is neither, a directory, a file that cannot be read or that is not UTF-8.
     """
     path = Path(origin)
@@ -29,8 +30,9 @@ def read_text(origin: str) -> str:
         raise SpaceError(f"{origin}: this is a directory; name the space file in it")
     if path.exists():
         return _decode(_read_bytes(path), origin)
-    if origin in packaged():
-        return _decode((_CATALOGUE / (origin + _SUFFIX)).read_bytes(), origin)
+    name = origin.removeprefix("spaces/").removesuffix(_SUFFIX) if origin.startswith("spaces/") else origin
+    if name in packaged():
+        return _decode((_CATALOGUE / (name + _SUFFIX)).read_bytes(), origin)
     raise SpaceError(f"{origin}: no such file, and {unknown('packaged space', origin, packaged())}")
 
 
