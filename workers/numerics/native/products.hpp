@@ -14,7 +14,7 @@
 
 namespace registers {
 
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if defined(__AVX512F__) || defined(__aarch64__) || defined(GRAFT_REGISTER_BYTES)
 constexpr int TILE_ROWS = 14;
 #else
 constexpr int TILE_ROWS = 6; // 12 sums of 16 registers

@@ -9,7 +9,10 @@
 
 namespace registers {
 
-#if defined(__AVX512F__)
+// GRAFT_REGISTER_BYTES: registers of another width, which the compiler then puts together; for tests.
+#if defined(GRAFT_REGISTER_BYTES)
+constexpr std::size_t REGISTER_BYTES = GRAFT_REGISTER_BYTES;
+#elif defined(__AVX512F__)
 constexpr std::size_t REGISTER_BYTES = 64;
 #elif defined(__AVX__)
 constexpr std::size_t REGISTER_BYTES = 32;
