@@ -7,7 +7,7 @@ loss and gradient from the model's own rewrite, where it has one for this task a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, overload
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from workers.data.tasks import Batch
 from workers.networks.models import FusedGradient, Site
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced
+from workers.training.compiled_update import update_of
 from workers.training.recipe import Recipe, State, advance, apply_gradient, layout_of, update_key
 
 Knobs = dict[str, Tensor]
@@ -42,6 +43,13 @@ def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step:
     return FusedStep(recipe, device, fused) if fused else TracedStep(recipe, structure, device)
 
 
+def obstacle(recipe: Recipe, device: torch.device) -> str | None:
+    """Why trials of this structure train by the traced step on this device; None: they do by a compiled one."""
+    if not recipe.learning.is_plain:
+        return "the compiled steps learn weights alone"
+    return recipe.model.obstacle(recipe.task, recipe.dtype, device)
+
+
 class TracedStep:
     """The step of one trial, stacked over lanes and replayed as a flat list of tensor operations."""
 
@@ -62,22 +70,24 @@ class TracedStep:
 
     def _masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
         sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
-        streams = _streams(seeds, state, len(sites))
+        streams = _Streams(seeds, state, len(sites))
         return {
-            name: _mask(stream, stacked[name])
-            for stream, (name, site) in zip(streams, sites.items(), strict=True)
+            name: _mask(streams[number], stacked[name])
+            for number, (name, site) in enumerate(sites.items())
             if site.rate
         }
 
 
 class FusedStep:
-    """Loss and gradient by the model's own code, lane by lane; clipping, optimizer and average traced."""
+    """Loss and gradient by the model's own code, lane by lane; so are clipping, optimizer and average, or traced."""
 
     def __init__(self, recipe: Recipe, device: torch.device, fused: FusedGradient) -> None:
         self._recipe = recipe
         self._gradient = fused
         self._layout = layout_of(recipe, device)
-        self._update = Traced(("update", update_key(recipe), str(device)), vmap(self._one))
+        self._update = update_of(recipe, self._layout, device) or Traced(
+            ("update", update_key(recipe), str(device)), vmap(self._one)
+        )
 
     @property
     def width_seconds(self) -> float:
@@ -85,7 +95,7 @@ class FusedStep:
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
         recipe = self._recipe.bind(knobs)
-        streams = _streams(seeds, state, len(_sites(self._recipe, batch)))
+        streams = _Streams(seeds, state, len(_sites(self._recipe, batch)))
         gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters, batch, streams)
         return self._update(knobs, state, gradient, loss)
 
@@ -105,6 +115,22 @@ def _mask(streams: Streams, site: Site) -> Tensor:
     return keep_mask(streams, rates, *site.shape)
 
 
-def _streams(seeds: Tensor, state: State, sites: int) -> Sequence[Streams]:
-    """The streams of the model's dropout sites, each in its place whether or not the site is in use."""
-    return [Streams.of(seeds, Purpose.DROPOUT, state.step, site) for site in range(sites)]
+class _Streams(Sequence[Streams]):
+    """The streams of the model's dropout sites, each in its place; one of a site that is off is never made."""
+
+    def __init__(self, seeds: Tensor, state: State, sites: int) -> None:
+        self._seeds, self._step, self._sites = seeds, state.step, sites
+
+    def __len__(self) -> int:
+        return self._sites
+
+    @overload
+    def __getitem__(self, index: int) -> Streams: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Streams]: ...
+    def __getitem__(self, index: int | slice) -> Streams | Sequence[Streams]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._sites))]
+        if index >= self._sites:
+            raise IndexError(index)
+        return Streams.of(self._seeds, Purpose.DROPOUT, self._step, index)

@@ -143,16 +143,22 @@ def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tenso
     parameters, moments = recipe.learning.update(
         recipe.optimizer, layout, state.parameters, gradient, state.moments, state.step, steps
     )
-    after = state.step + 1
-    first_bad = (state.diverged_at == 0) & ~loss.isfinite()
+    after, loss_sum, diverged_at = progress(state.step, loss, state.loss_sum, state.diverged_at)
     return State(
         parameters=parameters,
         moments=moments,
         shadow=recipe.averaging.update(state.shadow, parameters, state.step),
         step=after,
-        loss_sum=state.loss_sum + loss.double(),
-        diverged_at=torch.where(first_bad, after, state.diverged_at),
+        loss_sum=loss_sum,
+        diverged_at=diverged_at,
     )
+
+
+def progress(step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Steps made, sum of losses and step of the divergence after a step whose loss had this value."""
+    after = step + 1
+    first_bad = (diverged_at == 0) & ~loss.isfinite()
+    return after, loss_sum + loss.double(), torch.where(first_bad, after, diverged_at)
 
 
 def average(recipe: Recipe, state: State, index: Tensor) -> Tensor:

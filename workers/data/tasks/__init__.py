@@ -6,6 +6,7 @@ for ONE trial, and the engine stacks them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import final
@@ -89,6 +90,17 @@ class Task(ABC):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Training loss of one trial, a scalar; `outputs` [N, ...] of the model, `batch` without its lane axis."""
 
+    @property
+    def position_loss(self) -> str | None:
+        """What the loss sums over positions, each with a weight of its own: the `cross_entropy` of a token, the
+        `squared` error of a number, or the `margin`'s log(1 + e^-m), m number times target. None: it is no such sum.
+        """
+        return None
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Targets and weights [L, N, s] of that sum, for a batch with its lane axis; most of a weight may be 0."""
+        raise NotImplementedError
+
     @abstractmethod
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Validation metrics of one trial, one value [N] per sequence, of which the mean over the set is taken."""
@@ -111,6 +123,12 @@ class Task(ABC):
     def facts(self) -> Mapping[str, Scalar]:
         """What follows from the sizes and is worth a column: recorded with the trial's params."""
         return {}
+
+
+def weights_of(wanted: Tensor, dtype: torch.dtype) -> Tensor:
+    """[L, N, s] that give the mean over the positions of a lane that are wanted [L, N, s]."""
+    counts = wanted.to(dtype)
+    return counts / counts.sum((-2, -1), keepdim=True)
 
 
 class TokenTask(Task):
@@ -141,6 +159,15 @@ class NextToken(TokenTask):
         losses = cross_entropy(cut(outputs, self.actual_tokens, IMPOSSIBLE), batch["targets"])
         context = self.actual_context
         return losses.mean() if isinstance(context, int) else mean_of(losses, context).mean()
+
+    @property
+    def position_loss(self) -> str | None:
+        return "cross_entropy" if isinstance(self.actual_context, int) else None
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        targets = batch["targets"]
+        share = 1 / math.prod(targets.shape[1:])
+        return targets, torch.full(targets.shape, share, dtype=dtype, device=targets.device)
 
 
 class VectorTask(Task):

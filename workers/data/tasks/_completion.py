@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from workers.data.tasks import Batch, TokenTask
+from workers.data.tasks import Batch, TokenTask, weights_of
 from workers.data.tasks._splits import Split
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy, unknown
@@ -95,6 +95,13 @@ class Completion(TokenTask):
         """Cross entropy of the next token, averaged over the tokens of all outputs."""
         wanted = batch["wanted"].to(outputs.dtype)
         return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
+
+    @property
+    def position_loss(self) -> str | None:
+        return "cross_entropy"
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return batch["targets"], weights_of(batch["wanted"], dtype)
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: the share of an output's tokens that are the most likely ones, given the tokens before them.

@@ -78,6 +78,14 @@ class InContext(VectorTask):
         losses = self.losses(predictions(outputs), batch["targets"].to(outputs.dtype))
         return ((losses * wanted).sum(-1) / wanted.sum(-1)).mean()
 
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Zero at the positions of y, which no prediction stands at."""
+        wanted = batch["wanted"].to(dtype)
+        weights = wanted / (wanted.sum(-1, keepdim=True) * wanted.shape[1])
+        both = torch.stack([batch["targets"].to(dtype), weights])
+        targets, weights = torch.stack([both, torch.zeros_like(both)], -1).flatten(-2)[..., :-1]
+        return targets, weights
+
 
 def sequences(x: Tensor, y: Tensor, wanted: Tensor) -> Batch:
     """`inputs` [L, N, s, 1], `targets` [L, N, n], and `wanted` [L, N, n]: at which points a prediction counts."""

@@ -74,6 +74,10 @@ class Quantifier(InContext):
         first = x[..., : self.points]
         return sets | {f"deviant={size}": self._deviant(first, place, size) for size in self.extremes}
 
+    @property
+    def position_loss(self) -> str | None:
+        return "margin"
+
     @final
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Log(1 + e^-m) of the margin m; spelled out, as torch's softplus rounds the last entries differently."""

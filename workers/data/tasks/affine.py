@@ -61,6 +61,10 @@ class Affine(InContext):
             sets[f"slope={slope} reach={reach}"] = evaluation_set(reach * grid, slope * reach * grid)
         return sets
 
+    @property
+    def position_loss(self) -> str | None:
+        return "squared"
+
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:
         return (predictions - targets).square()
 

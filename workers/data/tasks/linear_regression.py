@@ -82,6 +82,16 @@ class LinearRegression(VectorTask):
         """Mean squared error of the label that is asked."""
         return (outputs[:, -1, 0] - batch["targets"].to(outputs.dtype)).square().mean()
 
+    @property
+    def position_loss(self) -> str | None:
+        return "squared"
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        before, targets = batch["inputs"].shape[2] - 1, batch["targets"][..., None]
+        weights = torch.full_like(targets, 1 / targets.shape[1])
+        targets, weights = (torch.nn.functional.pad(last, (before, 0)).to(dtype) for last in (targets, weights))
+        return targets, weights
+
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`error`: squared, of the model; and on the same prompts the references.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.plugins.fields import knob, option
-from workers.data.tasks import Batch
+from workers.data.tasks import Batch, weights_of
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks._probes import Ask, one_masked, whole
 from workers.data.tasks._splits import below, fractions
@@ -78,6 +78,13 @@ class MaskedLanguage(LanguageTask):
         """Cross entropy, averaged over the hidden tokens of all sequences."""
         wanted = batch["wanted"].to(outputs.dtype)
         return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
+
+    @property
+    def position_loss(self) -> str | None:
+        return "cross_entropy"
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return batch["targets"], weights_of(batch["wanted"], dtype)
 
     def counted(self, batch: Batch) -> Tensor:
         return batch["wanted"]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Scalar
-from workers.data.tasks import Batch, TokenTask
+from workers.data.tasks import Batch, TokenTask, weights_of
 from workers.data.tasks._othello_board import MOVES, SQUARES
 from workers.data.tasks._othello_games import pool, training_games, validation_games
 from workers.data.tasks._splits import below, fractions
@@ -75,6 +75,13 @@ class Othello(TokenTask):
         """Cross entropy of the next move, averaged over the moves of all games."""
         wanted = (batch["targets"] != 0).to(outputs.dtype)
         return (cross_entropy(outputs, batch["targets"]) * wanted).sum() / wanted.sum()
+
+    @property
+    def position_loss(self) -> str | None:
+        return "cross_entropy"
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        return batch["targets"], weights_of(batch["targets"] != 0, dtype)
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """TVD, ITP, ITR (paper 003, eq. 16-18), averaged over the prefixes of each game after which a move is legal.

@@ -114,6 +114,10 @@ class Model(ABC):
         """A faster way to the gradient of this model on this task and device; None: torch's own."""
         return None
 
+    def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+        """Why there is no faster way to the gradient, in a few words; None: there is one."""
+        return None if self.fused(task, dtype, device) else f"the model {plugins.name_of(self)} has no compiled step"
+
 
 Kind = TypeVar("Kind", TokenTask, VectorTask, SetTask)
 

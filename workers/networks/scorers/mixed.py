@@ -43,7 +43,7 @@ class Mixed(LogitScorer):
                 )
 
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
-        first = self._split(heads)
+        first = self.split(heads)
         if first >= heads:
             raise PluginError(f"model.scorer.first_heads: {first} of {heads} heads leave none for model.scorer.second")
         return {
@@ -60,7 +60,7 @@ class Mixed(LogitScorer):
         return all(isinstance(part, LogitScorer) and part.may_pad for part in (self.first, self.second))
 
     def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        first = self._split(logits.shape[-3])
+        first = self.split(logits.shape[-3])
         assert isinstance(self.first, LogitScorer)
         assert isinstance(self.second, LogitScorer)
         one = self.first.of_logits(logits[..., :first, :, :], visible, within("first", learned))
@@ -74,5 +74,6 @@ class Mixed(LogitScorer):
             for label in {**first, **second}
         }
 
-    def _split(self, heads: int) -> int:
+    def split(self, heads: int) -> int:
+        """How many of so many heads have the first scorer."""
         return min(self.first_heads or (heads + 1) // 2, heads)

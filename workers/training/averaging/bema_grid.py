@@ -41,7 +41,8 @@ class BemaGrid(Averaging):
         return {"ema": parameters.expand(self.kappas, -1).clone(), "initial": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
-        return {**shadow, "ema": update_average(shadow["ema"], parameters, self.rho, self._kappas(parameters), step)}
+        kappas = self.powers(parameters.device)
+        return {**shadow, "ema": update_average(shadow["ema"], parameters, self.rho, kappas, step)}
 
     def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
         plain = index >= self.kappas * self.etas
@@ -51,6 +52,6 @@ class BemaGrid(Averaging):
         ema = shadow["ema"].index_select(0, kappa.view(1))[0]
         return weight * (parameters - shadow["initial"]) + ema
 
-    def _kappas(self, like: Tensor) -> Tensor:
-        """[k, 1] float64."""
-        return torch.arange(1, self.kappas + 1, device=like.device).double()[:, None] / self.kappas
+    def powers(self, device: torch.device) -> Tensor:
+        """[k, 1] float64: every kappa."""
+        return torch.arange(1, self.kappas + 1, device=device).double()[:, None] / self.kappas

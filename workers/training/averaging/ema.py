@@ -37,6 +37,10 @@ class Ema(Averaging):
 
 
 def update_average(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
-    """One update of the average; the weight (rho + n)^-kappa is computed in float64."""
-    weight = power(rho + step.double(), -kappa)
-    return ema + weight.to(ema.dtype) * (parameters - ema)
+    """One update of the average."""
+    return ema + consumed(rho, kappa, step).to(ema.dtype) * (parameters - ema)
+
+
+def consumed(rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
+    """The weight (rho + n)^-kappa of theta_{n+1}, float64."""
+    return power(rho + step.double(), -kappa)

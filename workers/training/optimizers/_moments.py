@@ -36,11 +36,11 @@ class TwoMoments(Optimizer):
         beta1, beta2, epsilon = (exact(value) for value in (self.beta1, self.beta2, self.epsilon))
         first = moments["first"] + (1 - beta1).to(kind) * (gradient - moments["first"])
         second = moments["second"] * beta2.to(kind) + (1 - beta2).to(kind) * (gradient * gradient)
-        scale = second.sqrt() / _correction(beta2, step).sqrt().to(kind) + epsilon.to(kind)
-        step_size = (rate / _correction(beta1, step)).to(kind)
+        scale = second.sqrt() / correction(beta2, step).sqrt().to(kind) + epsilon.to(kind)
+        step_size = (rate / correction(beta1, step)).to(kind)
         return parameters - step_size * (first / scale), {"first": first, "second": second}
 
 
-def _correction(beta: Tensor, step: Tensor) -> Tensor:
+def correction(beta: Tensor, step: Tensor) -> Tensor:
     """1 - beta^(step + 1), without cancellation when beta is close to 1; 1 when beta is 0."""
     return -torch.expm1((step + 1) * torch.log(beta))

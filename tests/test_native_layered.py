@@ -1,0 +1,300 @@
+"""The compiled step of the layered transformers against torch's own gradient of the same functions."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from spaces import plugins
+from tests.test_native import lanes_alone_and_together
+from tests.trials import config, trial
+from workers.data.tasks import Batch, Task
+from workers.engine.step import FusedStep, TracedStep, obstacle, step_of
+from workers.networks.gradients import FusedGradient
+from workers.networks.scorers import Scorer
+from workers.numerics import native
+from workers.numerics.randomness import Purpose, Streams, keep_mask
+from workers.training.recipe import Recipe, layout_of
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+
+CPU = torch.device("cpu")
+ADDITION = {"name": "add_mod", "modulus": 7}
+COMPLEMENT = {"name": "set_complement", "length": 6, "vocabulary": 11}
+COPYING = {"name": "copying", "length": 6}
+LANGUAGE = {"name": "language", "corpus": {"name": "stories", "words": 100_000}, "length": 23}
+OTHELLO = {"name": "othello", "length": 17}
+TEXT = {"name": "clrs_text", "algorithm": "minimum", "largest": 4, "farthest": 4}
+MASKED = {"name": "masked_language", "corpus": {"name": "stories", "words": 100_000}, "length": 19}
+AFFINE = {"name": "affine", "points": 9, "curriculum_every": 100}
+SOME = {"name": "some", "points": 12, "curriculum_start": 5}
+REGRESSION = {"name": "linear_regression", "dimension": 3, "pairs": 8}
+
+SCORERS: list[dict[str, Any]] = [
+    {"name": "softmax", "temperature": 0.4},
+    {"name": "softmax_learned", "temperature": 0.7},
+    {"name": "softmax_evaluation"},
+    {"name": "adaptive_temperature"},
+    {"name": "length_scaled_softmax", "scale": 0.8},
+    {"name": "ssa", "b": 0.7, "n": 1.2},
+    {"name": "ssa_fixed", "b": 0.7, "n": 2},
+    {"name": "norm_softmax"},
+    {"name": "sa_softmax"},
+    {"name": "average"},
+    {"name": "linear", "temperature": 2},
+    {"name": "linearised_softmax", "temperature": 2},
+    {"name": "relu"},
+    {"name": "square"},
+    {"name": "tanh"},
+    {"name": "sigmoid"},
+    {"name": "polynomial", "power": 3},
+    {"name": "polynomial", "power": 2, "keys": "all"},
+    {"name": "mixed", "first": {"name": "ssa"}, "second": {"name": "softmax_learned"}},
+]
+ACTIVATIONS: list[dict[str, Any]] = [
+    *({"name": name} for name in ("gelu", "relu", "relu_squared", "tanh", "identity")),
+    *({"name": name} for name in ("glu", "geglu", "swiglu", "reglu")),
+    {"name": "gelu", "form": "tanh"},
+    {"name": "spline"},
+    {"name": "spline", "knots": 9, "low": -1.0, "high": 2.0},
+]
+POSITIONS: list[dict[str, Any]] = [{"name": name} for name in ("learned", "rotary", "sinusoidal", "alibi", "none")]
+TASKS: dict[str, list[dict[str, Any]]] = {
+    "transformer": [ADDITION, COMPLEMENT, COPYING, LANGUAGE, OTHELLO, TEXT],
+    "encoder": [MASKED],
+    "regressor": [AFFINE, SOME, REGRESSION],
+}
+
+
+def recipe_of(task: dict[str, Any], model: dict[str, Any], batch: int = 5, dtype: str = "float64") -> Recipe:
+    one = config(steps=9, every=9, dtype=dtype)
+    one["task"], one["model"], one["training"]["batch"] = task, {"heads": 2, "width": 12, **model}, batch
+    return Recipe.of(one)
+
+
+class Case:
+    """Lanes of a recipe with random parameters, a batch and dropout's streams."""
+
+    def __init__(self, recipe: Recipe, lanes: int = 2, seed: int = 0) -> None:
+        self.recipe, self.layout = recipe, layout_of(recipe)
+        self.seeds = torch.arange(lanes) * 7919 + seed
+        self.knobs = {
+            path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()
+        }
+        noise = Streams.of(self.seeds, Purpose.INITIAL, 1).normal(self.layout.total)
+        self.parameters = (2 * self.layout.initial(self.seeds) + 0.15 * noise).to(recipe.dtype)
+        steps = torch.zeros(lanes, dtype=torch.int64)
+        streams = Streams.of(self.seeds, Purpose.TRAINING_DATA, steps)
+        self.batch = recipe.task.training(streams, recipe.training.batch, steps)
+        length = self.batch["inputs"].shape[2]
+        self.sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, length)
+        self.streams = [Streams.of(self.seeds, Purpose.DROPOUT, steps, site) for site in range(len(self.sites))]
+
+    def torchs(self) -> tuple[Tensor, Tensor]:
+        """Gradient [L, P] and loss [L] by autograd."""
+        recipe, layout = self.recipe, self.layout
+        bound = recipe.bind(self.knobs).model.dropout_sites(recipe.task, 1, 1)
+        keep = {
+            name: keep_mask(stream, torch.as_tensor(bound[name].rate), *site.shape)
+            for stream, (name, site) in zip(self.streams, self.sites.items(), strict=True)
+            if site.rate
+        }
+
+        def one(knobs: Batch, flat: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
+            own = recipe.bind(knobs)
+
+            def loss(flat: Tensor) -> Tensor:
+                return own.task.loss(own.model.outputs(layout.split(flat), batch, keep), batch)
+
+            return grad_and_value(loss)(flat)
+
+        return vmap(one)(self.knobs, self.parameters, self.batch, keep)
+
+    def compiled(self, lanes: slice = slice(None)) -> tuple[Tensor, Tensor]:
+        function = gradient_of(self.recipe)
+        bound = self.recipe.bind({path: values[lanes] for path, values in self.knobs.items()})
+        batch = {name: tensor[lanes] for name, tensor in self.batch.items()}
+        streams = [Streams(state=stream.state[lanes]) for stream in self.streams]
+        return function(bound.model, bound.task, self.parameters[lanes], batch, streams)
+
+
+def gradient_of(recipe: Recipe) -> FusedGradient:
+    function = recipe.model.fused(recipe.task, recipe.dtype, CPU)
+    assert function, obstacle(recipe, CPU)
+    return function
+
+
+def assert_torchs(recipe: Recipe, seed: int = 0) -> None:
+    case = Case(recipe, seed=seed)
+    (gradient, loss), (exact, exact_loss) = case.compiled(), case.torchs()
+    largest = exact.abs().amax(-1)
+    assert ((gradient - exact).abs().amax(-1) <= 1e-10 * largest).all()
+    torch.testing.assert_close(loss, exact_loss, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=str)
+@pytest.mark.parametrize("task", [ADDITION, COMPLEMENT], ids=lambda task: task["name"])
+def test_every_scorer(task: dict[str, Any], scorer: dict[str, Any]) -> None:
+    assert_torchs(recipe_of(task, {"name": "transformer", "scorer": scorer}))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("task", [ADDITION, COMPLEMENT], ids=lambda task: task["name"])
+def test_every_activation(task: dict[str, Any], activation: dict[str, Any]) -> None:
+    assert_torchs(recipe_of(task, {"name": "transformer", "activation": activation}))
+
+
+@pytest.mark.parametrize(("name", "task"), [(name, task) for name, tasks in TASKS.items() for task in tasks], ids=str)
+def test_every_task(name: str, task: dict[str, Any]) -> None:
+    assert_torchs(recipe_of(task, {"name": name, "position": {"name": "rotary"}}))
+
+
+@st.composite
+def models(draw: st.DrawFn) -> dict[str, Any]:
+    heads = draw(st.integers(1, 4))
+    width = heads * 2 * draw(st.integers(1, 9))
+    mlp = draw(st.sampled_from([0, 1, 3, 4]))
+    model: dict[str, Any] = {
+        "depth": draw(st.integers(1, 3)),
+        "heads": heads,
+        "width": width,
+        "mlp_multiple": mlp,
+        "scorer": draw(st.sampled_from(SCORERS[:-1] if heads == 1 else SCORERS)),
+        "activation": draw(st.sampled_from(ACTIVATIONS)),
+        "activation_per_layer": draw(st.booleans()),
+        "position": draw(st.sampled_from(POSITIONS)),
+        "pre_norm": draw(st.booleans()),
+        "norm": draw(st.sampled_from(["layer_norm", "rms_norm"])),
+        "norm_epsilon": draw(st.sampled_from([1e-5, 0.1])),
+        "query_key_norm": draw(st.booleans()),
+        "bias": draw(st.booleans()),
+        "canon": draw(st.sampled_from(["none", "A", "B", "AB"] + ([] if not mlp else ["C", "D", "ABCD"]))),
+    }
+    for site in ("embedding", "attention", "mlp", "weight"):
+        model[f"{site}_dropout"] = draw(st.sampled_from([0.0, 0.0, 0.3]))
+    return model
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
+    name = draw(st.sampled_from([*TASKS, "transformer"]))
+    model = {"name": name, **draw(models())}
+    if name != "regressor":
+        model |= {"tied": draw(st.booleans()), "logit_cap": draw(st.sampled_from([0.0, 3.0]))}
+    return draw(st.sampled_from(TASKS[name])), model
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.integers(1, 9), st.integers(0, 1000))
+def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], batch: int, seed: int) -> None:
+    assert_torchs(recipe_of(*case, batch), seed)
+
+
+@settings(max_examples=20, deadline=None)
+@given(cases(), st.integers(0, 1000))
+def test_bits_do_not_depend_on_the_number_of_lanes(case: tuple[dict[str, Any], dict[str, Any]], seed: int) -> None:
+    lanes = Case(recipe_of(*case, dtype="float32"), lanes=5, seed=seed)
+    gradient, loss = lanes.compiled()
+    for lane in range(5):
+        alone, alone_loss = lanes.compiled(slice(lane, lane + 1))
+        assert torch.equal(alone[0], gradient[lane])
+        assert torch.equal(alone_loss[0], loss[lane])
+
+
+@pytest.mark.parametrize("task", TASKS["transformer"], ids=lambda task: task["name"])
+@pytest.mark.parametrize("scorer", ["softmax", "ssa"])
+def test_float32_is_close(task: dict[str, Any], scorer: str) -> None:
+    model = {"name": "transformer", "width": 32, "scorer": {"name": scorer}}
+    exact, exact_loss = Case(recipe_of(task, model, 16)).torchs()
+    gradient, loss = Case(recipe_of(task, model, 16, "float32")).compiled()
+    assert (gradient - exact).norm() <= 1e-5 * exact.norm()
+    torch.testing.assert_close(loss.double(), exact_loss, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    "model", [{}, {"scorer": {"name": "ssa"}, "attention_dropout": 0.2, "pre_norm": False}], ids=str
+)
+def test_trials_train_alike_alone_and_together(model: dict[str, Any]) -> None:
+    one = config(steps=20, every=10, dtype="float32")
+    one["task"], one["model"] = ADDITION, {"name": "transformer", "width": 12, "heads": 2, **model}
+    in_pack, alone = lanes_alone_and_together([trial(number, one) for number in range(5)])
+    assert in_pack == alone
+
+
+def test_a_pack_trains_by_it() -> None:
+    recipe = recipe_of(COMPLEMENT, {"name": "transformer"})
+    assert obstacle(recipe, CPU) is None
+    assert isinstance(step_of(recipe, "one", CPU), FusedStep)
+
+
+def test_threads_do_not_disturb_one_another() -> None:
+    case = Case(recipe_of(LANGUAGE, {"name": "transformer", "width": 32, "attention_dropout": 0.1}, 16, "float32"), 4)
+    expected = case.compiled()
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: case.compiled(), range(16)):
+            assert torch.equal(found[0], expected[0])
+
+
+def test_numbers_below_the_smallest_normal_one_are_numbers_again_afterwards() -> None:
+    Case(recipe_of(COMPLEMENT, {"name": "transformer"}, dtype="float32")).compiled()
+    assert float(torch.tensor([1e-39]) * torch.tensor([0.5])) > 0
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize("scorer", [scorer["name"] for scorer in SCORERS])
+def test_what_is_no_number_shows_in_the_loss(scorer: str, broken: float) -> None:
+    case = Case(recipe_of(COMPLEMENT, {"name": "transformer", "scorer": {"name": scorer}}, dtype="float32"))
+    case.parameters[1] = broken
+    assert case.compiled()[1].isfinite().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("name", "task"), [(name, task) for name, tasks in TASKS.items() for task in tasks], ids=str)
+def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: dict[str, Any]) -> None:
+    case = Case(recipe_of(task, {"name": name}))
+    own: Task = case.recipe.task
+    outputs = Streams.of(case.seeds, Purpose.INITIAL, 5).normal(*case.batch["inputs"].shape[1:3], 64)
+    targets, weights = own.position_targets(case.batch, torch.float64)
+    if own.position_loss == "cross_entropy":
+        losses = -outputs.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    else:
+        numbers = outputs[..., 0]
+        squared = own.position_loss == "squared"
+        losses = (numbers - targets).square() if squared else torch.nn.functional.softplus(-numbers * targets)
+    for lane in range(2):
+        batch = {key: tensor[lane] for key, tensor in case.batch.items()}
+        torch.testing.assert_close((losses * weights)[lane].sum(), own.loss(outputs[lane], batch))
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"scorer": {"name": "entmax"}}, "the scorer entmax is not in the compiled step"),
+        ({"scorer": {"name": "mixed", "second": {"name": "sparsemax"}}}, "the scorer sparsemax is not"),
+        ({"scorer": {"name": "adaptive_temperature", "phase": "always"}}, "the scorer adaptive_temperature is not"),
+        ({"activation": {"name": "chebyshev"}}, "the activation chebyshev is not in the compiled step"),
+    ],
+    ids=str,
+)
+def test_what_is_not_covered_says_why_and_is_traced(model: dict[str, Any], reason: str) -> None:
+    recipe = recipe_of(COMPLEMENT, {"name": "transformer", **model})
+    assert reason in (obstacle(recipe, CPU) or "")
+    assert isinstance(step_of(recipe, "one", CPU), TracedStep)
+
+
+def test_every_scorer_is_covered_or_says_why() -> None:
+    for name in plugins.names(Scorer):
+        recipe = recipe_of(COMPLEMENT, {"name": "transformer", "scorer": {"name": name}})
+        assert (obstacle(recipe, CPU) is None) == (recipe.model.fused(recipe.task, recipe.dtype, CPU) is not None)
+
+
+def test_another_device_has_no_compiled_step() -> None:
+    assert obstacle(recipe_of(COMPLEMENT, {"name": "transformer"}), torch.device("cuda")) == (
+        "the compiled step runs on a CPU, not on cuda"
+    )

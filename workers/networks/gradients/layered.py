@@ -1,0 +1,471 @@
+"""Loss and gradient of the layered transformers in C++, on a CPU; layered.cpp says how it is laid out.
+
+The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
+random bytes (tests/test_native_layered.py). It covers most plug-ins; `obstacle` says what it does not.
+
+Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c channels of a head.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from spaces.plugins import name_of
+from workers.data.tasks import Batch, Task, VectorTask
+from workers.networks.activations import Activation
+from workers.networks.activations.geglu import Geglu
+from workers.networks.activations.gelu import Gelu
+from workers.networks.activations.glu import Glu
+from workers.networks.activations.identity import Identity
+from workers.networks.activations.reglu import Reglu
+from workers.networks.activations.relu import Relu
+from workers.networks.activations.relu_squared import ReluSquared
+from workers.networks.activations.spline import Spline
+from workers.networks.activations.swiglu import Swiglu
+from workers.networks.activations.tanh import Tanh
+from workers.networks.positions import Position
+from workers.networks.positions.alibi import Alibi, slopes
+from workers.networks.positions.learned import Learned
+from workers.networks.positions.none import NoPosition
+from workers.networks.positions.rotary import Rotary
+from workers.networks.positions.sinusoidal import Sinusoidal
+from workers.networks.scorers import Scorer
+from workers.networks.scorers import relu as relu_scorer
+from workers.networks.scorers import tanh as tanh_scorer
+from workers.networks.scorers.adaptive_temperature import AdaptiveTemperature
+from workers.networks.scorers.average import Average
+from workers.networks.scorers.length_scaled_softmax import LengthScaledSoftmax
+from workers.networks.scorers.linear import Linear
+from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
+from workers.networks.scorers.mixed import Mixed
+from workers.networks.scorers.norm_softmax import NormSoftmax
+from workers.networks.scorers.polynomial import Polynomial
+from workers.networks.scorers.sa_softmax import SelfAdjustingSoftmax
+from workers.networks.scorers.sigmoid import Sigmoid
+from workers.networks.scorers.softmax import Softmax
+from workers.networks.scorers.softmax_evaluation import EvaluationSoftmax
+from workers.networks.scorers.softmax_learned import LearnedSoftmax
+from workers.networks.scorers.square import Square
+from workers.networks.scorers.ssa import SignedAveraging
+from workers.networks.scorers.ssa_fixed import FixedSignedAveraging
+from workers.numerics.native import address, library
+from workers.numerics.parameters import Parameter
+from workers.numerics.randomness import Streams, drop_bytes
+
+if TYPE_CHECKING:
+    from workers.networks.gradients import FusedGradient
+    from workers.networks.models._layers import Layered
+
+Number = float | Tensor
+
+_FUNCTIONS = {torch.float32: "layered_float32", torch.float64: "layered_float64"}
+_LOSSES = ("cross_entropy", "squared", "margin")
+_ACTIVATIONS = (
+    *("identity", "relu", "relu_squared", "tanh", "gelu", "gelu_tanh"),
+    *("spline", "glu", "geglu", "swiglu", "reglu"),
+)
+_BY_TYPE: dict[type[Activation], str] = {
+    Identity: "identity",
+    Relu: "relu",
+    ReluSquared: "relu_squared",
+    Tanh: "tanh",
+    Gelu: "gelu",
+    Spline: "spline",
+    Glu: "glu",
+    Geglu: "geglu",
+    Swiglu: "swiglu",
+    Reglu: "reglu",
+}
+_SCORES = (
+    *("softmax", "signed_power", "average", "norm_softmax", "self_adjusting", "linear", "linearised"),
+    *("relu", "square", "tanh", "sigmoid", "polynomial"),
+)
+_LAYER_PLACES = (
+    *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
+    *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
+    *("activation.knots", "mlp_out", "mlp_out_bias"),
+)
+_END_PLACES = (
+    *(("embedding", "read_in"), ("read_in_bias",), ("position.table",), ("norm",), ("norm_bias",)),
+    *(("unembedding", "read_out"), ("read_out_bias",)),
+)
+_SIZES = (
+    *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
+    *("causal", "pre_norm", "centred", "query_key_norm", "canon", "activation", "knots", "knots_learned", "tied"),
+    *("capped", "loss", "dropout"),
+)
+_TENSORS = (
+    *("layers", "ends", "scorers", "learned", "parameters", "gradient", "loss_values", "inputs", "targets", "weights"),
+    *("lengths", "placed", "cosines", "sines", "slopes", "knobs", "states", "thresholds"),
+)
+
+
+class _Plan(ctypes.Structure):
+    """`Plan` of layered.cpp."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
+
+
+def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why the model's gradient on this task is not computed here; None: it is."""
+    if device.type != "cpu":
+        return f"the compiled step runs on a CPU, not on {device.type}"
+    if dtype not in _FUNCTIONS:
+        return f"the compiled step knows float32 and float64, not {dtype}"
+    if task.position_loss is None:
+        return f"the loss of {name_of(task)} is not known to the compiled step"
+    if type(model.position) not in _POSITIONS:
+        return f"positions of {name_of(model.position)} are not in the compiled step"
+    if model.mlp_multiple and type(model.activation) not in _BY_TYPE:
+        return f"the activation {name_of(model.activation)} is not in the compiled step"
+    for scorer in _parts(model.scorer):
+        if _kind(scorer) is None:
+            return f"the scorer {name_of(scorer)} is not in the compiled step"
+    if library() is None:
+        return "there is no C++ compiler"
+    return None
+
+
+def fused(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+    """The compiled gradient; None where there is an obstacle."""
+    if obstacle(model, task, dtype, device) is not None:
+        return None
+    compiled = library()
+    assert compiled, "it is no obstacle"
+    return _Gradient(compiled, model, task, dtype)
+
+
+_POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
+
+
+# -- scorers ----------------------------------------------------------------------------------------------------------
+
+
+class _Kind(NamedTuple):
+    """How the compiled step names a scorer, and the numbers it takes; those that are learned it reads itself."""
+
+    name: str
+    factor: Number = 1.0
+    b: Number = 1.0
+    n: Number = 1.0
+    by_count: bool = False
+    power: int = 1
+    all_keys: bool = False
+
+
+def _parts(scorer: Scorer) -> list[Scorer]:
+    """The scorers that a mixed one mixes."""
+    return [*_parts(scorer.first), *_parts(scorer.second)] if isinstance(scorer, Mixed) else [scorer]
+
+
+def _kind(scorer: Scorer) -> _Kind | None:
+    match scorer:
+        case Softmax():
+            return _Kind("softmax", factor=1 / scorer.temperature)
+        case EvaluationSoftmax() | LearnedSoftmax():
+            return _Kind("softmax")
+        case AdaptiveTemperature() if scorer.phase == "evaluation":
+            return _Kind("softmax")
+        case LengthScaledSoftmax():
+            return _Kind("softmax", factor=scorer.scale, by_count=True)
+        case SignedAveraging():
+            return _Kind("signed_power")
+        case FixedSignedAveraging():
+            return _Kind("signed_power", b=scorer.b, n=scorer.n)
+        case Linear():
+            return _Kind("linear", factor=1 / scorer.temperature)
+        case LinearisedSoftmax():
+            return _Kind("linearised", factor=1 / scorer.temperature)
+        case Polynomial():
+            return _Kind("polynomial", power=scorer.power, all_keys=scorer.keys == "all")
+        case _:
+            name = _PLAIN_KINDS.get(type(scorer))
+            return _Kind(name) if name else None
+
+
+_PLAIN_KINDS: dict[type[Scorer], str] = {
+    Average: "average",
+    NormSoftmax: "norm_softmax",
+    SelfAdjustingSoftmax: "self_adjusting",
+    relu_scorer.Relu: "relu",
+    Square: "square",
+    tanh_scorer.Tanh: "tanh",
+    Sigmoid: "sigmoid",
+}
+
+
+def _kinds(scorer: Scorer, heads: int) -> list[_Kind]:
+    """Of each head."""
+    if isinstance(scorer, Mixed):
+        first = scorer.split(heads)
+        return _kinds(scorer.first, first) + _kinds(scorer.second, heads - first)
+    kind = _kind(scorer)
+    assert kind, "obstacle() knows all others"
+    return [kind] * heads
+
+
+def _learned(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[tuple[str, int]]]:
+    """Of each head what its scorer learns: the parameter's name, and the head's number in it."""
+    if isinstance(scorer, Mixed):
+        first = scorer.split(heads)
+        return _learned(scorer.first, first, f"{prefix}.first") + _learned(
+            scorer.second, heads - first, f"{prefix}.second"
+        )
+    names = scorer.parameters(heads)
+    return [[(f"{prefix}.{name}", head) for name in names] for head in range(heads)]
+
+
+# -- the gradient -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What depends on knobs and lengths alone, for one set of lanes."""
+
+    seen: list[tuple[Tensor, int]]
+    """The knobs that they are made of, and their versions: a trial that takes a lane writes into them."""
+    lanes: int
+    length: int
+    knobs: Tensor  # [L, 8 + 3 h]
+    rates: Tensor  # [4, L] float64
+    placed: Tensor | None  # [L, s, d]
+    cosines: Tensor | None  # [L, s, c / 2]
+    sines: Tensor | None
+
+    def serve(self, numbers: Sequence[Number], lanes: int, length: int) -> bool:
+        """Whether they are those of these knobs."""
+        tensors = [number for number in numbers if isinstance(number, Tensor)]
+        if (lanes, length, len(tensors)) != (self.lanes, self.length, len(self.seen)):
+            return False
+        pairs = zip(tensors, self.seen, strict=True)
+        return all(new is old and new._version == version for new, (old, version) in pairs)
+
+
+class _Gradient:
+    """One structure of a model on one task; what follows from it alone is made once."""
+
+    def __init__(self, compiled: ctypes.CDLL, model: Layered, task: Task, dtype: torch.dtype) -> None:
+        self._function = getattr(compiled, _FUNCTIONS[dtype])
+        self._dtype = dtype
+        self._tables: _Tables | None = None
+        parameters = model.parameters(task)
+        places, self._total = _places(parameters)
+        self._layers = torch.tensor([_layer_places(places, layer) for layer in range(model.depth)])
+        self._ends = torch.tensor(
+            [next((places[name] for name in names if name in places), -1) for names in _END_PLACES]
+        )
+        kinds = _kinds(model.scorer, model.heads)
+        self._scorers = torch.tensor([(_SCORES.index(k.name), k.by_count, k.power, k.all_keys) for k in kinds])
+        learned = _learned(model.scorer, model.heads)
+        self._learned = torch.tensor(
+            [[_learned_places(places, layer, names) for names in learned] for layer in range(model.depth)]
+        )
+        alibi = isinstance(model.position, Alibi)
+        self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
+        rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
+        on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
+        self._sites = _sites(model, task, on)
+        self._sizes = {
+            **_structure(model, task),
+            "total": self._total,
+            "dropout": sum(1 << bit for bit, used in enumerate(on) if used),
+        }
+
+    def __call__(
+        self, model: Layered, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+    ) -> tuple[Tensor, Tensor]:
+        parameters, inputs = parameters.contiguous(), batch["inputs"].contiguous()
+        lanes, sequences, length = inputs.shape[:3]
+        assert parameters.shape[1] == self._total, "the parameters are those of the model"
+        inputs = inputs.to(self._dtype) if inputs.is_floating_point() else inputs
+        targets, weights = task.position_targets(batch, self._dtype)
+        tables = self._tables_of(model, lanes, length)
+        gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
+        lengths = batch["lengths"].contiguous() if "lengths" in batch else None
+        states, thresholds = self._drawn(streams, tables.rates, lanes)
+        plan = _Plan(**self._sizes, lanes=lanes, batch=sequences, length=length)
+        tensors = {
+            "layers": self._layers,
+            "ends": self._ends,
+            "scorers": self._scorers,
+            "learned": self._learned,
+            "parameters": parameters,
+            "gradient": gradient,
+            "loss_values": loss,
+            "inputs": inputs,
+            "targets": targets.contiguous(),
+            "weights": weights.contiguous(),
+            "lengths": lengths,
+            "placed": tables.placed,
+            "cosines": tables.cosines,
+            "sines": tables.sines,
+            "slopes": self._slopes,
+            "knobs": tables.knobs,
+            "states": states,
+            "thresholds": thresholds,
+        }
+        for name, tensor in tensors.items():
+            setattr(plan, name, address(tensor) if tensor is not None else None)
+        if self._function(ctypes.byref(plan)):
+            raise MemoryError("the compiled step")
+        return gradient, loss
+
+    def _tables_of(self, model: Layered, lanes: int, length: int) -> _Tables:
+        numbers = _numbers(model)
+        if self._tables is None or not self._tables.serve(numbers, lanes, length):
+            self._tables = _tables(model, numbers, lanes, length, self._dtype)
+        return self._tables
+
+    def _drawn(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
+        """States and thresholds [L, sites] of the dropout sites; None where all are off."""
+        if not self._sites:
+            return None, None
+        used = torch.stack([streams[site.stream].state for site in self._sites])  # [k, L]
+        own = rates[[site.family for site in self._sites]]
+        state, threshold = drop_bytes(Streams(state=used.flatten()), own.flatten())
+        count = 1 + 3 * int(self._sizes["depth"])
+        states, thresholds = used.new_zeros(lanes, count), threshold.new_zeros(lanes, count)
+        index = [site.place for site in self._sites]
+        states[:, index], thresholds[:, index] = state.view(-1, lanes).T, threshold.view(-1, lanes).T
+        return states, thresholds
+
+
+class _Site(NamedTuple):
+    """A dropout site in use."""
+
+    stream: int
+    """Its number among the model's sites."""
+    place: int
+    """Its number in layered.cpp."""
+    family: int
+    """Of its rate: embedding, attention, mlp, weights."""
+
+
+def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
+    """Those that are in use; `on`: by family."""
+    found = {"embedding": (0, 0)}
+    for family, name in enumerate(("attention", "mlp", "weights"), 1):
+        first = 1 + (family - 1) * model.depth
+        found |= {f"layers.{layer}.{name}": (first + layer, family) for layer in range(model.depth)}
+    names = model.dropout_sites(task, batch=1, length=1)
+    return [_Site(stream, *found[name]) for stream, name in enumerate(names) if on[found[name][1]]]
+
+
+def _structure(model: Layered, task: Task) -> dict[str, int]:
+    """Sizes and choices as layered.cpp has them."""
+    parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
+    spline = model.activation if has_mlp and isinstance(model.activation, Spline) else None
+    unembedding = parameters.get("unembedding") or parameters.get("read_out")
+    assert task.position_loss, "obstacle() knows all others"
+    return {
+        "width": model.width,
+        "heads": model.heads,
+        "depth": model.depth,
+        "hidden": parameters["layers.0.mlp_out"].shape[0] if has_mlp else 0,
+        "gates": model.activation.inputs if has_mlp else 1,
+        "outputs": unembedding.shape[1] if unembedding else parameters["embedding"].shape[0],
+        "features": task.features if isinstance(task, VectorTask) else 0,
+        "causal": int(model.causal),
+        "pre_norm": int(model.pre_norm),
+        "centred": int(model.norm == "layer_norm"),
+        "query_key_norm": int(model.query_key_norm),
+        "canon": sum(1 << "ABCD".index(letter) for letter in set(model.canon) & set("ABCD")),
+        "activation": _ACTIVATIONS.index(_activation(model.activation)) if has_mlp else 0,
+        "knots": spline.knots if spline else 0,
+        "knots_learned": int(not spline.frozen) if spline else 0,
+        "tied": int(unembedding is None),
+        "capped": int(bool(getattr(model, "logit_cap", 0.0))),
+        "loss": _LOSSES.index(task.position_loss),
+    }
+
+
+def _activation(activation: Activation) -> str:
+    name = _BY_TYPE[type(activation)]
+    return "gelu_tanh" if isinstance(activation, Gelu) and activation.form == "tanh" else name
+
+
+def _places(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]:
+    """Where each parameter starts in the flat vector, and how long that is."""
+    sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
+    *starts, total = itertools.accumulate(sizes, initial=0)
+    return dict(zip(parameters, starts, strict=True)), total
+
+
+def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
+    """A layer's own parameter, or that which all layers share; -1: there is none."""
+    return places.get(f"layers.{layer}.{name}", places.get(name, -1))
+
+
+def _layer_places(places: Mapping[str, int], layer: int) -> list[int]:
+    shared = {"activation.knots"}
+    own = {name: places.get(f"layers.{layer}.{name}", -1) for name in _LAYER_PLACES}
+    return [_of_layer(places, layer, name) if name in shared else place for name, place in own.items()]
+
+
+def _learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
+    """Where the two numbers lie that a head's scorer may learn."""
+    return [*(_of_layer(places, layer, name) + head for name, head in learned), -1, -1][:2]
+
+
+# -- what knobs give --------------------------------------------------------------------------------------------------
+
+
+def _numbers(model: Layered) -> list[Number]:
+    """All knobs of the model and its parts, inside the engine [L] each."""
+    return [value for _, value in plugins.knobs(model)]
+
+
+def _tables(model: Layered, numbers: Sequence[Number], lanes: int, length: int, dtype: torch.dtype) -> _Tables:
+    rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
+    spline = model.activation if isinstance(model.activation, Spline) else Spline()
+    columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
+    columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
+    for kind in _kinds(model.scorer, model.heads):
+        columns += [kind.factor, kind.b, kind.n]
+    placed, cosines, sines = _positions(model, lanes, length, dtype)
+    return _Tables(
+        seen=[(number, number._version) for number in numbers if isinstance(number, Tensor)],
+        lanes=lanes,
+        length=length,
+        knobs=torch.stack([_per_lane(number, lanes) for number in columns], -1).to(dtype),
+        rates=torch.stack([_per_lane(rate, lanes) for rate in rates]),
+        placed=placed,
+        cosines=cosines,
+        sines=sines,
+    )
+
+
+def _positions(
+    model: Layered, lanes: int, length: int, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """What is added to the stream [L, s, d], and cosines and sines [L, s, c / 2] that turn queries and keys."""
+    position, channels = model.position, model.width // model.heads
+    if isinstance(position, Sinusoidal):
+        nothing = torch.zeros(1, length, model.width, dtype=dtype)
+        return torch.cat([one.add_to(nothing, {}) for one in _of_each_lane(position, lanes)]), None, None
+    if isinstance(position, Rotary):
+        along = torch.cat([torch.ones(length, channels // 2), torch.zeros(length, channels // 2)], -1)[None, None]
+        turned = torch.cat([one.rotate(along.to(dtype))[0] for one in _of_each_lane(position, lanes)])
+        first, second = turned.split(channels // 2, dim=-1)
+        return None, first.contiguous(), second.contiguous()
+    return None, None, None
+
+
+def _of_each_lane(position: Position, lanes: int) -> list[Any]:
+    """The position with each lane's own knobs."""
+    knobs = {name: _per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
+    return [plugins.replaced(position, {name: values[lane] for name, values in knobs.items()}) for lane in range(lanes)]
+
+
+def _per_lane(knob: Number, lanes: int) -> Tensor:
+    """[L] float64, also of a switch that is off in all lanes."""
+    return torch.as_tensor(knob, dtype=torch.float64).expand(lanes)

@@ -1,0 +1,153 @@
+// Attention of one sequence and head, and its gradient: small products around the scorer's rows.
+//
+// Queries, keys and values are rows of blocks in which a head's channels lie next to one another. Where a head's channels
+// are no whole registers, products write past them into the next head's: heads are worked on in ascending order, so that
+// the next one overwrites that, and rows have room behind the last head.
+#pragma once
+#include "dropout.hpp"
+#include "memory.hpp"
+#include "products.hpp"
+#include "scores.hpp"
+
+namespace registers {
+
+// Sizes that all sequences share.
+struct Heads {
+    int heads = 0, channels = 0;
+    int stride = 0;  // of rows of queries, keys, values and what attention made
+    int length = 0;  // positions of a whole sequence
+    int row = 0;     // numbers of a row of weights
+    bool causal = true;
+};
+
+// The rows of one sequence in a block.
+struct Sequence {
+    int number = 0;               // in the batch
+    int first = 0, keys = 0;      // its rows
+    int first_query = 0, queries = 0;
+    int seen = 0;                 // positions that may be seen
+    const int *places = nullptr;  // [queries] positions of the queries, ascending
+};
+
+template <typename T> class Attention {
+  public:
+    Heads sizes;
+    Site<T> dropout; // of single weights
+
+    void lay_out(Memory &memory, const Heads &heads) {
+        sizes = heads;
+        const std::size_t channels = padded(sizes.channels, W<T>);
+        turned_ = memory.take<T>(channels * sizes.row);
+        gradient_ = memory.take<T>(std::size_t(sizes.length) * sizes.row);
+        thinned_ = memory.take<T>(std::size_t(sizes.length) * sizes.row);
+        bytes_ = memory.take<uint8_t>(std::size_t(sizes.length) * sizes.length + 16);
+    }
+
+    // `weights` [queries][row] of this sequence and head; `logits` too, unless it is null. `slope`: of ALiBi, or 0.
+    void apply(const Sequence &one, int head, const Scorer<T> &scorer, T slope, const T *query, const T *key,
+               const T *value, T *weights, T *logits, T *mixed) {
+        const int c = sizes.channels, stride = sizes.stride, row = sizes.row;
+        turn(one, head, key);
+        const int width = padded(c, W<T>) * row;
+        const T scale = T(1) / std::sqrt(T(c));
+        for (int n = 0; n < width; n += W<T>) store<T>(turned_ + n, load<T>(turned_ + n) * scale);
+        query += std::ptrdiff_t(one.first_query) * stride + head * c;
+        value += std::ptrdiff_t(one.first) * stride + head * c;
+        mixed += std::ptrdiff_t(one.first_query) * stride + head * c;
+        for (int n = 0; n < strips_of(one.queries); n++) {
+            const Strip strip(one.queries, strips_of(one.queries), n);
+            const int end = visible(one, strip.first + strip.height - 1);
+            T *own = weights + std::ptrdiff_t(strip.first) * row;
+            multiply_strip<T, Side::rows>(strip.height, own, row, query + std::ptrdiff_t(strip.first) * stride, stride,
+                                          turned_, row, PANEL<T>, c, padded(end, W<T>));
+            for (int i = strip.first; i < strip.first + strip.height; i++) {
+                T *line = weights + std::ptrdiff_t(i) * row;
+                if (slope != T(0))
+                    for (int j = 0; j < visible(one, i); j++) line[j] -= slope * T(one.places[i] - j);
+                if (logits) std::memcpy(logits + std::ptrdiff_t(i) * row, line, sizeof(T) * row);
+                weigh(scorer, line, visible(one, i), sizes.length, row);
+            }
+            const T *by = dropout.on ? thinned(one, head, weights, strip) : own;
+            multiply_strip<T, Side::rows>(strip.height, mixed + std::ptrdiff_t(strip.first) * stride, stride, by, row,
+                                          value, stride, PANEL<T>, end, padded(c, W<T>));
+        }
+    }
+
+    // The gradients by queries, keys and values, from that by `mixed`.
+    void apply_gradient(const Sequence &one, int head, Scorer<T> &scorer, const T *query, const T *key, const T *value,
+                        const T *weights, const T *logits, const T *mixed_gradient, T *query_gradient,
+                        T *key_gradient, T *value_gradient) {
+        const int c = sizes.channels, stride = sizes.stride, row = sizes.row;
+        const T scale = T(1) / std::sqrt(T(c));
+        turn(one, head, value);
+        const std::ptrdiff_t queries = std::ptrdiff_t(one.first_query) * stride + head * c;
+        const std::ptrdiff_t keys = std::ptrdiff_t(one.first) * stride + head * c;
+        const T *by = weights;
+        for (int n = 0; n < strips_of(one.queries); n++) {
+            const Strip strip(one.queries, strips_of(one.queries), n);
+            const int end = visible(one, strip.first + strip.height - 1);
+            const std::ptrdiff_t at = queries + std::ptrdiff_t(strip.first) * stride;
+            T *own = gradient_ + std::ptrdiff_t(strip.first) * row;
+            multiply_strip<T, Side::rows>(strip.height, own, row, mixed_gradient + at, stride, turned_, row, PANEL<T>, c,
+                                          padded(end, W<T>));
+            if (dropout.on) by = thinned(one, head, weights, strip) - std::ptrdiff_t(strip.first) * row;
+            for (int i = strip.first; i < strip.first + strip.height; i++) {
+                T *line = gradient_ + std::ptrdiff_t(i) * row;
+                const int seen = visible(one, i);
+                if (dropout.on) dropout.thin(line, bytes_ + std::ptrdiff_t(i) * sizes.length, seen);
+                weigh_gradient(scorer, line, weights + std::ptrdiff_t(i) * row,
+                               logits ? logits + std::ptrdiff_t(i) * row : nullptr, seen, sizes.length, row);
+                for (int j = 0; j < seen; j += W<T>) store<T>(line + j, load<T>(line + j) * scale);
+            }
+            multiply_strip<T, Side::rows>(strip.height, query_gradient + at, stride, own, row, key + keys, stride,
+                                          PANEL<T>, end, padded(c, W<T>));
+        }
+        for (int n = 0, first = 0; n < strips_of(one.keys); n++) {
+            const Strip strip(one.keys, strips_of(one.keys), n);
+            if (sizes.causal) // earlier queries do not see these keys
+                while (first < one.queries && one.places[first] < strip.first) first++;
+            const std::ptrdiff_t at = keys + std::ptrdiff_t(strip.first) * stride, from = std::ptrdiff_t(first) * row;
+            const std::ptrdiff_t asking = queries + std::ptrdiff_t(first) * stride;
+            multiply_strip<T, Side::columns>(strip.height, key_gradient + at, stride, gradient_ + from + strip.first, row,
+                                             query + asking, stride, PANEL<T>, one.queries - first, padded(c, W<T>));
+            multiply_strip<T, Side::columns>(strip.height, value_gradient + at, stride, by + from + strip.first, row,
+                                             mixed_gradient + asking, stride, PANEL<T>, one.queries - first,
+                                             padded(c, W<T>));
+        }
+    }
+
+  private:
+    T *turned_ = nullptr;   // [channels][row] keys or values of the sequence, transposed
+    T *gradient_ = nullptr; // [queries][row]
+    T *thinned_ = nullptr;  // [queries][row] weights after dropout
+    uint8_t *bytes_ = nullptr;
+
+    int visible(const Sequence &one, int query) const { return sizes.causal ? one.places[query] + 1 : one.seen; }
+
+    void turn(const Sequence &one, int head, const T *rows) {
+        transpose(turned_, sizes.row, rows + std::ptrdiff_t(one.first) * sizes.stride + head * sizes.channels,
+                  sizes.stride, one.keys, sizes.channels);
+    }
+
+    // The strip's rows of weights after dropout.
+    const T *thinned(const Sequence &one, int head, const T *weights, const Strip &strip) {
+        const std::size_t length = sizes.length;
+        for (int i = strip.first; i < strip.first + strip.height; i++) {
+            uint8_t *bytes = bytes_ + i * length;
+            const std::size_t line = (std::size_t(one.number) * sizes.heads + head) * length + one.places[i];
+            draw_row(bytes, line * length, visible(one, i));
+            T *to = thinned_ + std::ptrdiff_t(i) * sizes.row;
+            std::memcpy(to, weights + std::ptrdiff_t(i) * sizes.row, sizeof(T) * sizes.row);
+            dropout.thin(to, bytes, visible(one, i));
+        }
+        return thinned_ + std::ptrdiff_t(strip.first) * sizes.row;
+    }
+    void draw_row(uint8_t *to, std::size_t first, int count) const {
+        for (int j = 0; j < count; j++) { // rows are short and start anywhere in a word
+            const std::size_t place = first + j;
+            to[j] = uint8_t(splitmix_word(dropout.state, place / 8) >> (8 * (place % 8)));
+        }
+    }
+};
+
+} // namespace registers

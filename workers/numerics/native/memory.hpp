@@ -1,0 +1,62 @@
+// One piece of memory for all that a call needs, and how the processor treats the smallest numbers while it lasts.
+#pragma once
+#include <cstddef>
+#include <cstring>
+#include <new>
+
+#include "registers.hpp"
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+namespace registers {
+
+// Hands out pieces one after another. A layout is run twice: first without memory, to learn how much it takes.
+class Memory {
+  public:
+    Memory() = default;
+    explicit Memory(std::size_t bytes) : start_(static_cast<char *>(operator new(bytes, std::align_val_t(LINE_BYTES)))) {
+        std::memset(start_, 0, bytes); // padding of rows is never read as numbers of the model, but is computed with
+    }
+    Memory(const Memory &) = delete;
+    Memory &operator=(const Memory &) = delete;
+    ~Memory() {
+        if (start_) operator delete(start_, std::align_val_t(LINE_BYTES));
+    }
+
+    template <typename T> T *take(std::size_t count) {
+        T *piece = start_ ? reinterpret_cast<T *>(start_ + used_) : nullptr;
+        // A register may be read past a row's end, so every piece has one to spare.
+        used_ += (count * sizeof(T) + REGISTER_BYTES + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+        return piece;
+    }
+    std::size_t used() const { return used_; }
+
+  private:
+    char *start_ = nullptr;
+    std::size_t used_ = 0;
+};
+
+// While it lives, numbers below the smallest normal one are zero in this thread: each of them costs a hundred cycles, and
+// gradients of a fitted model are full of them. What the thread had before holds again afterwards.
+class FlushToZero {
+  public:
+#if defined(__SSE__)
+    FlushToZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); } // flush results, and take operands for zero
+    ~FlushToZero() { _mm_setcsr(before_); }
+
+  private:
+    unsigned before_;
+#elif defined(__aarch64__)
+    FlushToZero() {
+        asm volatile("mrs %0, fpcr" : "=r"(before_));
+        asm volatile("msr fpcr, %0" ::"r"(before_ | (uint64_t(1) << 24)));
+    }
+    ~FlushToZero() { asm volatile("msr fpcr, %0" ::"r"(before_)); }
+
+  private:
+    uint64_t before_;
+#endif
+};
+
+} // namespace registers
