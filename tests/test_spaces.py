@@ -16,6 +16,7 @@ import spaces
 from spaces import plugins
 from spaces.errors import SpaceError
 from spaces.grammar.formulas import Draw
+from spaces.reading import catalogue
 from spaces.records import Trial
 from spaces.seeds import trial_seed
 from spaces.space import Space
