@@ -77,7 +77,7 @@ def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
         objective=OBJECTIVE,
         seed=7,
         trials=PLANNED,
-        version="0.1.0",
+        version="0.2.0",
     )
     study = store.claim(study_id, policy="full", objective=OBJECTIVE)
     study.set_state("running")

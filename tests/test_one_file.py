@@ -17,6 +17,8 @@ from tests.search_spaces import PLAIN, bowl, search_once, space
 from tests.test_pack import assert_equal_to_the_bit
 from tests.trials import config, trial
 
+pytestmark = pytest.mark.long
+
 NAME = "newcomer"
 HEAD = """
 from __future__ import annotations

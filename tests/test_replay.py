@@ -309,6 +309,7 @@ def test_a_replay_that_diverges_where_the_trial_did_not_is_no_replay():
         replayed_divergence="x at step 3",
         trained_on="cpu",
         replayed_on="cpu",
+        made_by="0.2.0",
     )
     assert not comparison.reproduced
     assert comparison.verdict == "differs: stored: no divergence, replayed: x at step 3; 0 of 0 equal"

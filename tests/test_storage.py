@@ -36,7 +36,7 @@ def test_a_study_is_written_as_it_was_given(url: str):
         study = new_study(store)
     assert raw(
         url, "SELECT id, name, space, space_hash, objective, direction, seed, trials, state, version FROM studies"
-    ) == [(study, "study", "study: x", "f00", "tvd/bema", "minimize", 7, 100, "stopped", "0.1.0")]
+    ) == [(study, "study", "study: x", "f00", "tvd/bema", "minimize", 7, 100, "stopped", "0.2.0")]
 
 
 def test_a_study_name_is_taken_once(url: str):

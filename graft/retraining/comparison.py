@@ -9,11 +9,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
+from packaging.version import Version
 
 from spaces.records import Report
 
 TOLERANCE = 1e-3
-"""Relative difference that a replay on another kind of device may have; bits are promised on the same kind only."""
+"""Relative difference that a replay may have where bits are not promised: on another kind of device, or of a study that
+was made before NUMERICS_SINCE."""
+NUMERICS_SINCE = Version("0.2.0.dev0")
+"""The first version of Graft that rounds as this one does: its compiled steps add in another order than 0.1.0 did."""
 
 Key = tuple[int, str, str, str]
 """step, name, variant, condition"""
@@ -51,10 +55,12 @@ class Comparison:
     trained_on: str
     """Kind of device: `cpu`, `cuda`."""
     replayed_on: str
+    made_by: str
+    """The version of Graft that made the study."""
 
     @property
     def reproduced(self) -> bool:
-        """Whether the replay is what is stored: to the bit on the same kind of device, else within TOLERANCE."""
+        """Whether the replay is what is stored: to the bit where bits are promised, else within TOLERANCE."""
         return self.divergence == self.replayed_divergence and not self._different and not self._objective_differs
 
     @property
@@ -64,29 +70,33 @@ class Comparison:
 
     @cached_property
     def _different(self) -> Sequence[MetricPair]:
-        most = 0.0 if self._same_kind else TOLERANCE
+        most = 0.0 if self._bits_promised else TOLERANCE
         return [pair for pair in self.pairs if pair.difference > most]
 
     @property
     def _objective_differs(self) -> bool:
-        return self.objective is not None and self.objective.difference > (0.0 if self._same_kind else TOLERANCE)
+        return self.objective is not None and self.objective.difference > (0.0 if self._bits_promised else TOLERANCE)
 
     @property
-    def _same_kind(self) -> bool:
-        return self.trained_on == self.replayed_on
+    def _bits_promised(self) -> bool:
+        return self.trained_on == self.replayed_on and not self._older_numerics
+
+    @property
+    def _older_numerics(self) -> bool:
+        return Version(self.made_by) < NUMERICS_SINCE
 
     def _statements(self) -> Iterable[str]:
         good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
-        equal = "equal to the bit" if self._same_kind else f"within {TOLERANCE:g}"
+        equal = "equal to the bit" if self._bits_promised else f"within {TOLERANCE:g}"
         if self.reproduced:
             yield f"reproduced: {good} metrics {equal}"
             if self.divergence:
                 yield f"{self.divergence}, as stored"
         else:
             yield f"differs: {self._describe_first()}"
-            yield f"{good} {'equal' if self._same_kind else equal}"
-        if not self._same_kind:
-            yield from self._across_devices()
+            yield f"{good} {'equal' if self._bits_promised else equal}"
+        if not self._bits_promised:
+            yield from self._explain_tolerance()
 
     def _describe_first(self) -> str:
         pair = self._different[0] if self._different else self.objective if self._objective_differs else None
@@ -95,11 +105,14 @@ class Comparison:
             return f"{pair}: {values} (relative {pair.difference:.0e})"
         return f"stored: {self.divergence or 'no divergence'}, replayed: {self.replayed_divergence or 'no divergence'}"
 
-    def _across_devices(self) -> Iterable[str]:
+    def _explain_tolerance(self) -> Iterable[str]:
         if self.pairs:
             pair = max(self.pairs, key=lambda pair: pair.difference)
             yield f"largest relative difference {pair.difference:.1e} ({pair})"
-        yield f"trained on {self.trained_on}, replayed on {self.replayed_on}, where bits are not promised"
+        if self.trained_on != self.replayed_on:
+            yield f"trained on {self.trained_on}, replayed on {self.replayed_on}, where bits are not promised"
+        if self._older_numerics:
+            yield f"made by Graft {self.made_by}, whose steps rounded differently, so that bits are not promised"
 
 
 def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:

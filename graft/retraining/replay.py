@@ -47,6 +47,7 @@ class Replay:
             replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
             trained_on=self.restored.trained_on or where.partition(":")[0],
             replayed_on=where.partition(":")[0],
+            made_by=self.restored.made_by,
         )
 
     def _compare_objective(self, reports: Sequence[Report]) -> MetricPair | None:

@@ -29,6 +29,8 @@ class RestoredTrial:
     """As far as it was trained."""
     trained_on: str | None
     """Kind of device; None where its worker is unknown."""
+    made_by: str
+    """The version of Graft that made the study."""
 
     def device(self, requested: str | None) -> str:
         """Where to train it again: on the device requested, else on the one of this machine most like its own."""
@@ -58,7 +60,14 @@ def _restore(
     steps = row["steps"]
     if row["state"] in TERMINAL:
         steps = max([steps, *(step for step, *_ in metrics)])
-    return RestoredTrial(trial=trial, row=row, metrics=metrics, steps=steps, trained_on=kinds.get(row["worker"]))
+    return RestoredTrial(
+        trial=trial,
+        row=row,
+        metrics=metrics,
+        steps=steps,
+        trained_on=kinds.get(row["worker"]),
+        made_by=study["version"],
+    )
 
 
 def _read_lineage(reader: Reader, study: str, row: Mapping[str, Any]) -> list[StoredTrial]:
