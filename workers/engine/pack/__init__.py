@@ -20,7 +20,7 @@ from workers.engine.pack.evaluation import Evaluation
 from workers.engine.pack.lane_data import draw_evaluation_sets, draw_training_batch
 from workers.engine.pack.lane_tensors import LaneTensors, initial_parameters
 from workers.engine.pack.lanes import Lane, Lanes
-from workers.engine.pack.lineage import line_of_descent, parent_lane
+from workers.engine.pack.lineage import line_of_descent
 from workers.engine.pack.saved_states import find_saved_state, take_snapshot
 from workers.engine.step import step_of
 from workers.networks.architectures import architectures
@@ -94,7 +94,7 @@ class Pack:
                 for name, stacked in self._tensors.named_state().items():
                     stacked[index] = saved.tensors[name]
                 lane.step, lane.reported_step = saved.lane.step, saved.lane.reported_step
-            elif (parent := parent_lane(self._lanes, trial)) is not None:
+            elif (parent := self._lanes.find_parent(trial)) is not None:
                 self._tensors.set_state(index, self._tensors.state_of(parent))
                 self._take_over(index, lane, trial)
                 lane.step = lane.reported_step = trial.parent_step

@@ -98,3 +98,14 @@ class Lanes:
         """Move the lanes that are occupied to the front, in their order, and have `width` in all."""
         kept = [lane for _, lane in self.occupied]
         self.slots = [*kept, *[None] * (width - len(kept))]
+
+    def find_parent(self, trial: Trial) -> int | None:
+        """Index of the lane whose state the trial can copy; None if there is none.
+
+        A parent that has trained on since the copy was decided has another state by now, and a lane that still trains
+        an ancestor of the parent does not have the parent's state yet.
+        """
+        if trial.parent is None or trial.parent not in self.indices:
+            return None
+        index, lane = self.find(trial.parent)
+        return index if lane.step == trial.parent_step and not lane.takeovers else None

@@ -7,12 +7,9 @@ Both give the same bits, since a state depends on configurations, seeds and step
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from spaces.records import Ancestor, Trial
-
-if TYPE_CHECKING:
-    from workers.engine.pack.lanes import Lanes
 
 
 class Takeover(NamedTuple):
@@ -26,15 +23,3 @@ def line_of_descent(trial: Trial) -> list[Takeover]:
     """What has to be trained for the trial: its first ancestor from step 0, and so on; the trial itself last."""
     steps = (0, *(ancestor.until for ancestor in trial.lineage))
     return [Takeover(*one) for one in zip(steps, (*trial.lineage, trial), strict=True)]
-
-
-def parent_lane(lanes: Lanes, trial: Trial) -> int | None:
-    """Index of the lane whose state the trial can copy; None if there is none.
-
-    A parent that has trained on since the copy was decided has another state by now, and a lane that still trains an
-    ancestor of the parent does not have the parent's state yet.
-    """
-    if trial.parent is None or trial.parent not in lanes.indices:
-        return None
-    index, lane = lanes.find(trial.parent)
-    return index if lane.step == trial.parent_step and not lane.takeovers else None
