@@ -282,7 +282,7 @@ def test_a_report_of_hostile_texts_is_a_whole_page_in_which_nothing_acts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ):
     monkeypatch.setattr(test_report, "EVIL", text)
-    page = test_report.html(test_report.evil_summary(), tmp_path)
+    page = test_report.html(test_report.evil_study(), tmp_path)
     test_report.assert_inert(page)
     written = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffe\uffff]", written)
@@ -296,7 +296,7 @@ def test_figures_beside_a_markdown_report_are_xml_without_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ):
     monkeypatch.setattr(test_report, "EVIL", text)
-    test_report.render(test_report.evil_summary(), tmp_path / "page.md")
+    test_report.render(test_report.evil_study(), tmp_path / "page.md")
     assert not re.search(r"(?<!\\)<|\x1b|\x00", (tmp_path / "page.md").read_text(encoding="utf-8"))
     figures = list(tmp_path.glob("*.svg"))
     assert figures
