@@ -177,7 +177,7 @@ def test_a_missing_ray_is_told_in_one_line(tmp_path: Path):
 def test_a_dry_run_tells_packs_time_and_size_and_touches_nothing(here: Run, tmp_path: Path, space: str, trials: str):
     words = [line.split(maxsplit=1) for line in here("launch", space, "--dry-run")]
     told = {word: text for word, text in words}  # noqa: C416
-    assert [*told] == ["study", "trials", "packs", "steps", "database", "width", "rate", "time"]
+    assert [*told] == ["study", "trials", "packs", "steps", "database", "width", "step", "rate", "time"]
     assert told["trials"].startswith(trials)
     assert "structure" in told["packs"]
     assert not list(tmp_path.iterdir())

@@ -153,6 +153,8 @@ def show_estimate(estimate: Estimate, placement: Placement) -> None:
     plans = plan_packs(estimate, placement)
     for reason in dict.fromkeys(plan.reason for plan in plans):
         typer.echo(f"width       {reason}")
+    for step in dict.fromkeys(plan.step for plan in plans):
+        typer.echo(f"step        {step}")
     rates = [plan.rate for plan in plans]
     slow, fast = min(rates), max(rates)
     typer.echo(

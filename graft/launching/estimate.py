@@ -93,6 +93,8 @@ class PackPlan:
     width: int
     reason: str
     """Why they would have this width."""
+    step: str
+    """How they would train: `compiled`, or `traced` and why."""
     rate: float
     """Model-steps per second of the whole device."""
 
@@ -168,11 +170,13 @@ class _Timing:
 
     def _plan(self, trial: Trial, width: int, reason: str) -> PackPlan:
         from workers.engine.devices import default_workers
+        from workers.engine.step import describe_step
         from workers.engine.timing import model_steps_per_second
 
         workers = self.workers or default_workers(self.device)
         rate = workers * model_steps_per_second(trial, width=width, device=self.device)
-        return PackPlan(width=width, reason=f"{width:,} lanes a pack, {reason}", rate=rate)
+        step = describe_step(trial.config, self.device)
+        return PackPlan(width=width, reason=f"{width:,} lanes a pack, {reason}", step=step, rate=rate)
 
 
 def _explain_width(rates: Mapping[int, float]) -> str:

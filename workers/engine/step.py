@@ -6,8 +6,8 @@ loss and gradient from the model's own rewrite, where it has one for this task a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, overload
 
 import torch
 from torch import Tensor
@@ -48,6 +48,12 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
     if not recipe.learning.is_plain:
         return "the compiled steps learn weights alone"
     return recipe.model.obstacle(recipe.task, recipe.dtype, device)
+
+
+def describe_step(config: Mapping[str, Any], device: str) -> str:
+    """How trials of this configuration train on this device: `compiled`, or `traced` and why."""
+    reason = obstacle(Recipe.of(config).padded(), torch.device(device))
+    return f"traced: {reason}" if reason else "compiled"
 
 
 class TracedStep:
