@@ -68,6 +68,9 @@ class Launched:
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self._process.kill()
 
