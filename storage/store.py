@@ -117,8 +117,8 @@ class Store:
         """
 
         def write(connection: Connection) -> int:
-            # The fence is counted up in the transaction that takes the lock: whoever held the study before finds
-            # another fence when its connection comes back, and the workers of its time have lost their leases.
+            # The fence is counted up in the transaction that takes the lock: the process that held the study
+            # before finds another fence when its connection comes back, and its workers have lost their leases.
             self._database.withdraw_stop(connection, study_id)
             count = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
             fence = connection.execute(count.returning(studies.c.fence)).scalar_one()

@@ -45,7 +45,7 @@ so that the next crash tells whether it is the cause."""
 QUARANTINED_AFTER = 5
 """Worker crashes after which a trial is trained only when no other is, and fails if its worker crashes once more while
 that trains nothing else. A launch that crashed counts if nothing else was running; then there must be one crash more,
-as whoever killed the launch may have had other reasons."""
+because a person may have killed the launch for other reasons."""
 _NO_WORKER = "nobody"
 
 RemoveCheckpoints = Callable[[Collection[str], Collection[str]], None]
@@ -143,7 +143,7 @@ class Controller:
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """Record a worker's reports, decide, and fill its free lanes.
 
-        What the study's store raises goes through; the run is over then, and a new controller resumes from what was
+        Errors of the study's store are raised to the caller and end the run; a new controller resumes from what was
         written.
         """
         if not self._leases.admit(offer):
