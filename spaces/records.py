@@ -105,6 +105,8 @@ class Trial:
     """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
     lineage: tuple[Ancestor, ...] = ()
     """Whose state it starts from, the first of the lineage first; empty for a trial that starts from step 0."""
+    evaluation_seed: int | None = None
+    """63-bit seed of the sets that it is evaluated on, where trials share them; None: they come from its own seed."""
     architecture_trial: int | None = None
     """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
     fence: int = field(default=0, compare=False)
