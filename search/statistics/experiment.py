@@ -81,9 +81,7 @@ def score_arms(judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant
     trials = judged.trials
     own = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
     last = (
-        metrics.filter(
-            (pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") != condition)
-        )
+        metrics.filter((pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") != condition))
         .group_by("number", "condition", maintain_order=True)
         .agg(pl.col("value").last())
     )
@@ -138,10 +136,14 @@ def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
                 pl.col("value").is_finite()
             )
         )
-    return pl.concat(found) if found else pl.DataFrame(schema={"arm": pl.String, "tries": pl.Int64, "value": pl.Float64})
+    return (
+        pl.concat(found) if found else pl.DataFrame(schema={"arm": pl.String, "tries": pl.Int64, "value": pl.Float64})
+    )
 
 
-def learning_curves(judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str) -> pl.DataFrame:
+def learning_curves(
+    judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
+) -> pl.DataFrame:
     """arm, step, trials, mean, low, high, smallest, largest: the seeds of each arm at each validation.
 
     Student's 95 % intervals; a trial that has diverged by then is not in the mean, and `trials` says how many are.

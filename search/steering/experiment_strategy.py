@@ -25,7 +25,9 @@ class ExperimentStrategy(Strategy):
     def __init__(self, space: ExperimentSpace, history: Sequence[Outcome]) -> None:
         """`history` as `Sampler.begin` has it. Raises StudyError for a stopping policy that makes copies."""
         if any(policy.begin(space.search.objective).makes_copies for policy in space.search.stopping):
-            raise StudyError("search.stopping: a copy in a population has no seed of its own, so that no arm can own it")
+            raise StudyError(
+                "search.stopping: a copy in a population has no seed of its own, so that no arm can own it"
+            )
         self._space = space
         self._draws: dict[tuple[int, int], Draws] = {}
         """Arm and configuration -> its coordinates."""

@@ -137,7 +137,8 @@ def _check_search(root: Node, arms: list[Arm], top: int) -> None:
         raise node.error("search.trials", f"{search.trials} configurations, but nothing is drawn: set it to 1")
     if search.stopping and not top:
         raise node.error(
-            "search.stopping", "arms are compared at their ends: leave it out, or confirm the best by confirm: {top, seeds}"
+            "search.stopping",
+            "arms are compared at their ends: leave it out, or confirm the best by confirm: {top, seeds}",
         )
     if top > search.trials:
         raise root.content["confirm"].error("confirm.top", f"{top} must be at most search.trials, {search.trials}")
