@@ -44,8 +44,8 @@ class Arms(Section):
         "Arms: a difference is an arm minus the baseline over the seeds that both finished, with Student's paired 95 % "
         "interval. A seed that diverged loses to one that finished. P(better) is the probability that a trial of the "
         "arm is better than one of the baseline. p (t) is the paired t-test; p (signs) flips the signs of the "
-        "differences, assumes no normality, and cannot be below 2 / 2^n with n seeds. The adjusted p is Holm's over all rows of the "
-        "table: without any effect, one table in twenty has a verdict.",
+        "differences, assumes no normality, and cannot be below 2 / 2^n with n seeds. The adjusted p is Holm's over "
+        "all rows of the table: without any effect, one table in twenty has a verdict.",
     )
 
     @property
