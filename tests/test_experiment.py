@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from graft.families import families
+from search.analysis.arms.experiment import best_of_k, confirmations, judged_trials, read_arms
 from search.samplers import Strategy
-from search.statistics.experiment import best_of_k, confirmations, judged_trials, read_arms
 from search.steering.experiment_strategy import ExperimentStrategy
 from spaces import SpaceError, parse
 from spaces.errors import StudyError

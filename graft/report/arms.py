@@ -14,10 +14,10 @@ from graft.files import OutputError, writing
 from graft.report.data import StudyData
 from graft.report.document import Block, Document, Paragraph
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
-from search.statistics.experiment import READ, read_arms
+from search.analysis.arms.experiment import READ, read_arms
 from spaces.errors import StudyError
 from spaces.experiment import ARM
-from spaces.messages import unknown
+from spaces.messages import no_such
 from storage.frames import Reader
 
 _NUMBERS_PER_STUDY = 10**9
@@ -27,7 +27,7 @@ def compare(reader: Reader, studies: Sequence[str], baseline: str | None, path: 
     """Write the comparison of the studies' arms to `path`, .html or .md; the baseline is the first arm unless named.
 
     The arms of several studies are called `study: arm`. Raises StudyError for a study that is no experiment, studies
-    that cannot be compared, or an unknown baseline; OutputError for another ending.
+    that cannot be compared, or an no_such baseline; OutputError for another ending.
     """
     if path.suffix not in WRITERS:
         raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
@@ -100,6 +100,6 @@ def _check(data: StudyData) -> None:
     if not arms:
         raise StudyError(f"{name}: no trial belongs to an arm; a space with arms: or seeds: makes such studies")
     if data.baseline is not None and data.baseline not in arms:
-        raise StudyError(f"--baseline: {unknown('arm', data.baseline, arms)}")
+        raise StudyError(f"--baseline: {no_such('arm', data.baseline, arms)}")
     if data.experiment is None:
         raise StudyError(f"{name}: arm {data.baseline or arms[0]!r} has no result yet, so there is no baseline")

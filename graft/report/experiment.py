@@ -8,8 +8,8 @@ from functools import cached_property
 
 import polars as pl
 
-from search.statistics.arms import ArmComparison, Direction, compare_arms
-from search.statistics.experiment import JudgedTrials, judged_trials, learning_curves, score_arms
+from search.analysis.arms.comparison import ArmComparison, Direction, compare_arms
+from search.analysis.arms.experiment import JudgedTrials, judged_trials, learning_curves, score_arms
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -17,7 +17,7 @@ class Experiment:
     """The arms of a study that is an experiment; computed when a section first asks for it."""
 
     arms: pl.DataFrame
-    """One row for each trial (search.statistics.experiment.read_arms)."""
+    """One row for each trial (search.analysis.arms.experiment.read_arms)."""
     direction: Direction
     metric: str
     variant: str

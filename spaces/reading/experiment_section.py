@@ -11,7 +11,7 @@ import yaml
 from spaces.experiment import Arm, ExperimentSpace
 from spaces.grammar.nodes import Node
 from spaces.grammar.overrides import replace_at, to_yaml
-from spaces.messages import shortened, unknown
+from spaces.messages import no_such, shorten
 from spaces.space import DrawnSpace
 
 ReadSpace = Callable[[yaml.Node], DrawnSpace]
@@ -86,7 +86,7 @@ def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mappin
     found: dict[str, Mapping[str, Node]] = {}
     for name, arm in node.content.items():
         if not _NAME.fullmatch(name):
-            raise arm.error("arms", f"{shortened(repr(name))} must be a word of letters, digits, '.', '_', '+' and '-'")
+            raise arm.error("arms", f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '+' and '-'")
         found[name] = _read_settings(arm, f"arms.{name}")
     texts: dict[str, str] = {}
     for name, settings in found.items():
@@ -101,11 +101,11 @@ def _read_settings(arm: Node, path: str) -> Mapping[str, Node]:
     if arm.content is None:
         return {}
     if not isinstance(arm.content, Mapping):
-        raise arm.error(path, f"{shortened(arm.text)} stands here, but an arm is a section of path: value lines")
+        raise arm.error(path, f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines")
     for key, value in arm.content.items():
         section, dot, _ = key.partition(".")
         if section not in _SETTABLE:
-            raise value.error(f"{path}.{shortened(key)}", unknown("section of an arm", section, _SETTABLE))
+            raise value.error(f"{path}.{shorten(key)}", no_such("section of an arm", section, _SETTABLE))
         if section == "training" and not dot:
             raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
     return arm.content
@@ -116,7 +116,7 @@ def _read_confirm(node: Node | None) -> tuple[int, int]:
     if node is None:
         return 0, 0
     if not isinstance(node.content, Mapping) or set(node.content) != {"top", "seeds"}:
-        raise node.error("confirm", f"{shortened(node.text)} must be {{top: N, seeds: N}}")
+        raise node.error("confirm", f"{shorten(node.text)} must be {{top: N, seeds: N}}")
     top, seeds = node.content["top"], node.content["seeds"]
     return _read_count(top, "confirm.top", _MOST_SEEDS), _read_count(seeds, "confirm.seeds", _MOST_SEEDS)
 
@@ -124,7 +124,7 @@ def _read_confirm(node: Node | None) -> tuple[int, int]:
 def _read_count(node: Node, path: str, most: int) -> int:
     word = node.word.replace("_", "")
     if not re.fullmatch(r"[0-9]{1,7}", word) or not 1 <= int(word) <= most:
-        raise node.error(path, f"{shortened(repr(node.text))} must be an integer in [1, {most:,}]")
+        raise node.error(path, f"{shorten(repr(node.text))} must be an integer in [1, {most:,}]")
     return int(word)
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from graft.report.document import Block, Picture
 from graft.report.drawing import INK, PANEL, SOFT, arm_colour, figure_style, row_panels, to_svg
 from graft.report.sections import FigureNumbers, Part, Section
-from search.statistics.arms import ArmComparison
+from search.analysis.arms.comparison import ArmComparison
 
 _MOST_PANELS = 6
 _ROW = 0.32

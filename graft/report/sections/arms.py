@@ -10,8 +10,8 @@ import polars as pl
 from graft.report.document import Block, Paragraph, Table
 from graft.report.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
-from search.statistics.arms import UNDECIDED, ArmComparison
-from search.statistics.experiment import confirmations
+from search.analysis.arms.comparison import UNDECIDED, ArmComparison
+from search.analysis.arms.experiment import confirmations
 
 _CHOICES = {
     "single": "",

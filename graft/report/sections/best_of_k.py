@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from graft.report.document import Block, Picture
 from graft.report.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, row_panels, to_svg
 from graft.report.sections import FigureNumbers, Part, Section
-from search.statistics.experiment import best_of_k
+from search.analysis.arms.experiment import best_of_k
 
 
 @final
@@ -26,7 +26,7 @@ class BestOfK(Section):
 
     @cached_property
     def expected(self) -> pl.DataFrame:
-        """arm, tries, value (search.statistics.experiment.best_of_k)."""
+        """arm, tries, value (search.analysis.arms.experiment.best_of_k)."""
         experiment = self.data.require_experiment()
         return best_of_k(experiment.arms, experiment.direction)
 

@@ -1,0 +1,94 @@
+"""The command report nonlinearities: what trials of a study learned in place of GELU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from spaces.errors import StudyError
+from spaces.messages import shorten
+from spaces.settings import Direction
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from graft.report.nonlinearities.learned import Learned
+
+ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
+
+
+def nonlinearities_report(
+    study: Study,
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.svg, .png, .html, .csv, .parquet or .json.")],
+    task: Annotated[list[str] | None, typer.Option(help="Only those learned on this task; may be repeated.")] = None,
+    component: Annotated[
+        Literal["mlp", "attention"] | None, typer.Option(help="Only those of the MLPs, or of attention.")
+    ] = None,
+    trial: Annotated[list[int] | None, typer.Option(help="Only those of this trial; may be repeated.")] = None,
+    version: Annotated[
+        Literal["symmetrised", "polynomial", "chebyshev"] | None,
+        typer.Option("--with", help="Draw this version beside each: averaged with its mirror image, or a polynomial."),
+    ] = None,
+    force: Force = False,
+    storage: Storage = None,
+) -> None:
+    """Write the non-linearities that trials of a study learned: a picture, a page, or the values at their knots.
+
+    Example: search report nonlinearities stage-one -o learned.png --with polynomial
+    """
+    if output.suffix not in ENDINGS:
+        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
+    check_output(output, force)
+    from graft.report.nonlinearities.content import worst_version
+    from graft.report.nonlinearities.formats import render
+    from graft.report.nonlinearities.learned import Learned
+    from graft.stored.studies import read_target_objectives
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        row, found = reader.study(study), reader.architectures(study)
+    if found.is_empty():
+        raise StudyError(
+            f"no trial of study {study!r} has learned a non-linearity; those of a space with `learning: architecture` "
+            "do, and those that train a spline"
+        )
+    found = _filter(found, "--task", "task", task)
+    found = _filter(found, "--component", "component", [component] if component else None)
+    found = _filter(found, "--trial", "number", trial)
+    directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
+    learned = Learned.of(row, found, directions)
+    if version:
+        learned = _with_version(learned, version)
+    render(learned, output)
+    if note := worst_version(learned):
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(str(output), err=True)
+
+
+def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[object] | None) -> pl.DataFrame:
+    """The rows that have one of the `wanted` values in a column; None: all of them."""
+    if wanted is None:
+        return found
+    import polars as pl
+
+    known = found[column].unique().sort().to_list()
+    for value in wanted:
+        if value not in known:
+            choices = shorten(", ".join(map(str, known)))
+            raise OptionError(f"{option}: no non-linearity is left for {value!r}; choose among {choices}")
+    return found.filter(pl.col(column).is_in(wanted))
+
+
+def _with_version(learned: Learned, name: str) -> Learned:
+    """The same, each with the version `name` of it."""
+    from workers.networks.spline_variants import version
+
+    members = [
+        replace(one, version=version(name, one.knots, (one.low, one.high), one.active_range)) for one in learned.members
+    ]
+    return replace(learned, members=members)

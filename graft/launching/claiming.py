@@ -1,0 +1,73 @@
+"""A study written into the database, and opened for running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from graft.families import families, version
+from spaces.errors import StudyError
+from storage import open_reader, open_store
+
+if TYPE_CHECKING:
+    from search.steering.controller import Controller
+    from spaces.space import Space
+    from workers.pool import Saving
+
+
+def enrol(url: str, name: str, space: Space) -> bool:
+    """Write the study into the database; True if it is new.
+
+    Raises StudyError if the name is taken by a study of another space, or a running controller holds the database.
+    """
+    with open_store(url) as store, open_reader(url) as reader:
+        rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
+        if name not in rows:
+            search = space.search
+            store.create_study(
+                name,
+                space=space.text,
+                space_hash=space.hash,
+                objective=search.objective,
+                seed=search.seed,
+                trials=search.trials,
+                version=version(),
+            )
+            return True
+    if rows[name]["space_hash"] != space.hash:
+        raise StudyError(
+            f"study {name!r} exists with another space; give this one another name with --study, "
+            f"or go on with the old one by `search resume {name}`"
+        )
+    return False
+
+
+def find_study(url: str, name: str) -> Mapping[str, Any]:
+    """The study's row in the database; StudyError with the choices if there is no such study."""
+    with open_reader(url) as reader:
+        return reader.study(name)
+
+
+def open_controller(url: str, name: str, saving: Saving | None = None, checkpoint_url: str | None = None) -> Controller:
+    """Claim a study and give its controller, which this process must close.
+
+    `saving`: where checkpoints go; `checkpoint_url`: what is noted of that for the next launch, None: as it was. Raises
+    StudyError if there is no such study, or another process runs it.
+    """
+    from search.steering.controller import Controller
+    from spaces import parse
+    from workers.engine.checkpoints import Archive
+
+    row = find_study(url, name)
+    space = parse(row["space"], f"the space of study {name}", families())
+    archive = Archive(saving.url, saving.study) if saving else None
+    store = open_store(url)
+    try:
+        study = store.claim(row["id"], policy=space.search.history, objective=space.search.objective)
+        study.set_state("running")
+        if checkpoint_url is not None:
+            study.set_checkpoint_url(checkpoint_url)
+        return Controller.begin(space, study, remove_checkpoints=archive.tidy if archive else None)
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,57 @@
+"""Grids of averages from one training run (`averaging: bema_grid`): how good each pair of powers is.
+
+Such averages are metrics whose conditions end in their powers, `kappa=0.5 eta=0.3`; an EMA has no eta.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from search.analysis.study.top_k import RAW, mean_margin
+
+CONDITIONS = r"^(?:(?P<rest>.*) )?kappa=(?P<kappa>[\d.]+)(?: eta=(?P<eta>[\d.]+))?$"
+"""The condition of an average of the grid."""
+
+
+def compare_powers(scores: pl.DataFrame, plain: pl.DataFrame, name: str, condition: str) -> pl.DataFrame:
+    """kappa, eta, trials, value, raw, change and margin of each pair of powers, for one metric; eta null: the EMA.
+
+    `scores` are those of the grid, `plain` the others; both have number, name, condition, variant, sign and `last`, a
+    cost, sign * metric. `condition` is without powers. Value and raw are means over the trials of their last
+    validations, change is (value - raw) / |raw|, margin half its 95 % interval, which takes raw's mean as given; null
+    where fewer than five trials are counted, change where raw is zero.
+    """
+    own = (pl.col("name") == name) & (pl.col("condition") == condition)
+    raw = plain.filter(own, pl.col("variant") == RAW).select("number", raw=pl.col("sign") * pl.col("last"))
+    value, before = pl.col("value").mean(), pl.col("raw").mean()
+    off = pl.when(before != 0).then(before.abs())
+    return (
+        split_powers(scores)
+        .filter(own)
+        .select("number", "kappa", "eta", value=pl.col("sign") * pl.col("last"))
+        .join(raw, on="number")
+        .drop_nulls(["value", "raw"])
+        .with_columns(difference=pl.col("value") - pl.col("raw"))
+        .group_by("kappa", "eta")
+        .agg(
+            trials=pl.len(),
+            value=value,
+            raw=before,
+            change=(value - before) / off,
+            margin=mean_margin("difference") / off,
+        )
+        .sort("kappa", "eta", nulls_last=True)
+    )
+
+
+def split_powers(scores: pl.DataFrame) -> pl.DataFrame:
+    """Scores of a grid with kappa and eta as columns, and a condition without them."""
+    found = pl.col("found").struct
+    return (
+        scores.with_columns(found=pl.col("condition").str.extract_groups(CONDITIONS))
+        .with_columns(
+            found.field("rest").fill_null("").alias("condition"),
+            *(found.field(name).cast(pl.Float64) for name in ("kappa", "eta")),
+        )
+        .drop("found")
+    )

@@ -1,0 +1,36 @@
+"""Maps of a metric over conditions of two numbers, `length=50 sigma=3`."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from search.analysis.study.top_k import RAW
+
+_TWO_NUMBERS = r"^(?P<across>\w+)=(?P<x>[\d.]+) (?P<up>\w+)=(?P<y>[\d.]+)$"
+_FEWEST = 2
+"""Values of each number that make a map; and more pairs of them must be known than either has values."""
+
+
+def map_conditions(scores: pl.DataFrame, trials: pl.DataFrame, metric: str, by: str) -> pl.DataFrame:
+    """across, up, panel, x, y, value: the mean over trials of their last raw validations, in the order of all these.
+
+    `scores` has number, name, condition, variant, sign and `last`, a cost, sign * metric; `trials` number and params,
+    JSON. `panel` is the trials' parameter `by`, a text, and empty where they do not have it.
+    """
+    own = scores.filter((pl.col("name") == metric) & (pl.col("variant") == RAW))
+    found = pl.col("condition").str.extract_groups(_TWO_NUMBERS)
+    cells = own.with_columns(found=found).unnest("found").drop_nulls(["x", "y"])
+    panel = pl.col("params").str.json_decode(pl.Struct({by: pl.String})).struct.field(by).fill_null("")
+    keys = ["across", "up", "panel", "x", "y"]
+    means = (
+        cells.join(trials.select("number", panel=panel), on="number")
+        .with_columns(pl.col("x", "y").cast(pl.Float64), value=pl.col("sign") * pl.col("last"))
+        .group_by(keys)
+        .agg(pl.col("value").mean())
+        .sort(keys)
+    )
+    wide = pl.all_horizontal(pl.col("x", "y").n_unique().over("across", "up") >= _FEWEST)
+    crossed = pl.len().over("across", "up", "panel") > pl.max_horizontal(
+        pl.col("x").n_unique().over("across", "up"), pl.col("y").n_unique().over("across", "up")
+    )
+    return means.filter(wide, crossed)

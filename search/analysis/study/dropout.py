@@ -1,0 +1,109 @@
+"""How much dropout the best trials use: the numbers of paper 003's Figure 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from search.analysis.study.groups import count_doublings
+from search.analysis.study.top_k import FINE_PORTIONS, PORTION, best_of, mean_margin, rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutRates:
+    """Mean dropout rates of the best trials, ranked by the objective's metric within their group, once per variant.
+
+    Portions are those of `top_k.FINE_PORTIONS`. Dropout rates are the sampled parameters whose name ends in `dropout`.
+    """
+
+    rates: pl.DataFrame
+    """group_number, dropout (the parameter's path), variant, portion, counted, rate, margin (of the 95 % interval)."""
+    pooled: pl.DataFrame
+    """dropout, variant, portion, counted, rate, margin: means over groups; with fewer than two, over trials that all
+    rank against one another. `counted` is the most trials that the portion has in a group."""
+    trend: pl.DataFrame
+    """measure, extra (`fewer`: groups up to the median measure; `more`: the others), dropout, variant, portion, amount,
+    groups, rate, margin: means over groups of amount 0, 1-2, 3-6, 7-14, ... The amount has the name that it was given
+    by."""
+
+
+def average_dropout(
+    trials: pl.DataFrame, scores: pl.DataFrame, groups: pl.DataFrame, amount: str, measures: Sequence[str]
+) -> DropoutRates:
+    """The rates of the best trials of a study.
+
+    `trials` has number, group_number, params; `scores` are those of one metric. `groups` has group_number, the column
+    `amount`, over which the trend goes, and the columns `measures`, by whose medians it parts the groups.
+    """
+    found = trials["params"].str.extract_all(r'"[^"]*dropout"\s*:').explode().drop_nulls().unique()
+    paths = sorted(found.str.extract('"(.*)"').to_list())
+    decoded = pl.col("params").str.json_decode(pl.Struct(dict.fromkeys(paths, pl.Float64))).alias("rates")
+    rates = trials.select("number", decoded).unnest("rates")
+    scored = scores.with_columns(cost="best").join(rates, on="number")
+    by_group = _rates(scored.join(groups, on="group_number", how="semi"), ["group_number"], paths)
+    pooled = _rates(scored, [], paths) if groups.height < 2 else _over_groups(by_group)
+    return DropoutRates(rates=by_group, pooled=pooled, trend=_trend(by_group, groups, amount, measures))
+
+
+def _over_groups(rates: pl.DataFrame) -> pl.DataFrame:
+    means = rates.group_by("dropout", "variant", "portion").agg(
+        counted=pl.col("counted").max(), mean=pl.col("rate").mean(), margin=mean_margin("rate")
+    )
+    return means.rename({"mean": "rate"}).select(*_RATES).sort("dropout", "variant", "portion")
+
+
+def _rates(scored: pl.DataFrame, cell: Sequence[str], paths: Sequence[str]) -> pl.DataFrame:
+    """Means of the rates over the portions of each cell; a rate that some trials lack is averaged over the others."""
+    cells = [*cell, "variant"]
+    trials = rank(scored, cells)
+    found = [
+        best_of(trials, portion, one_in)
+        .group_by(*cells, "portion", "counted")
+        .agg(pl.struct(rate=pl.col(path).mean(), margin=mean_margin(path)).alias(path) for path in paths)
+        .unpivot(on=paths, index=[*cells, "portion", "counted"], variable_name="dropout", value_name="found")
+        .unnest("found")
+        .select(*cell, *_RATES)
+        for portion, one_in in FINE_PORTIONS.items()
+        if paths
+    ]
+    schema = {name: pl.Int64() for name in cell} | _RATES
+    rates = pl.concat([pl.LazyFrame(schema=schema), *found]).filter(pl.col("rate").is_not_null())
+    return rates.sort(*cell, "dropout", "variant", "portion").collect()
+
+
+_RATES: dict[str, pl.DataType | type[pl.DataType]] = {
+    "dropout": pl.String(),
+    "variant": pl.String(),
+    "portion": PORTION,
+    "counted": pl.Int64(),
+    "rate": pl.Float64(),
+    "margin": pl.Float64(),
+}
+
+
+def _trend(rates: pl.DataFrame, groups: pl.DataFrame, amount: str, measures: Sequence[str]) -> pl.DataFrame:
+    doublings = count_doublings(amount)
+    measured = groups.select("group_number", amount, *measures).unpivot(
+        on=measures, index=["group_number", amount], variable_name="measure", value_name="measured"
+    )
+    halves = measured.drop_nulls().with_columns(
+        extra=pl.when(pl.col("measured") <= pl.col("measured").median().over("measure"))
+        .then(pl.lit("fewer"))
+        .otherwise(pl.lit("more"))
+    )
+    keys = ("measure", "extra", "dropout", "variant", "portion")
+    return (
+        rates.join(halves, on="group_number", maintain_order="left")
+        .group_by(*keys, doublings.floor().alias("bin"), maintain_order=True)
+        .agg(
+            (2 ** doublings.mean() - 1).alias(amount),
+            groups=pl.len(),
+            mean=pl.col("rate").mean(),
+            margin=mean_margin("rate"),
+        )
+        .rename({"mean": "rate"})
+        .sort("bin", maintain_order=True)
+        .drop("bin")
+    )

@@ -1,0 +1,84 @@
+"""The groups of a study, trials that share their structural parameters: their sizes and their best trials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from search.analysis.study.scores import METRIC, sort_statistics
+from search.analysis.study.top_k import median_interval, top_k_statistics
+
+_SIZED = ("task", "model")
+"""The sections of a configuration whose integers are a group's sizes."""
+
+
+def list_groups(ended: pl.DataFrame) -> pl.DataFrame:
+    """group_number, trials, params (JSON, of the first trial), and the integers of the task and model by their path.
+
+    No rows unless groups have two trials on average: then a group is a trial rather than an ensemble. Of `config` only
+    that of each group's first trial that has one is read.
+    """
+    firsts = (
+        ended.lazy()
+        .sort("number")
+        .group_by("group_number")
+        .agg(trials=pl.len(), params=pl.col("params").first(), config=pl.col("config").drop_nulls().first())
+        .sort("group_number")
+        .collect()
+    )
+    if 2 * firsts.height > ended.height:
+        firsts = firsts.clear()
+    found = [_sizes(json.loads(text) if text else {}) for text in firsts["config"]]
+    sizes = pl.DataFrame(found, infer_schema_length=None)
+    groups = firsts.drop("config")
+    return groups.hstack(sizes) if sizes.width else groups
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        f"{section}.{field}": value
+        for section in _SIZED
+        for field, value in config.get(section, {}).items()
+        if type(value) is int  # not bool
+    }
+
+
+def group_statistics(scores: pl.DataFrame, groups: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
+    """group_number, name, condition and the top-k statistics of each trial's best validation within its group."""
+    own = scores.join(groups.select("group_number"), on="group_number", how="semi")
+    found = top_k_statistics(own.with_columns(cost="best"), ["group_number", *METRIC])
+    return sort_statistics(found, order, "group_number")
+
+
+def compare_within_groups(statistics: pl.DataFrame) -> pl.DataFrame:
+    """name, condition, variant, portion, groups, better, median, low, high: the changes against raw over groups."""
+    better = pl.col("sign") * (pl.col("value") - pl.col("raw")) < 0
+    return (
+        statistics.filter(pl.col("change").is_not_null())
+        .group_by(*METRIC, "variant", "portion", maintain_order=True)
+        .agg(groups=pl.len(), better=better.sum(), **median_interval("change"))
+    )
+
+
+def trend(statistics: pl.DataFrame, amount: str) -> pl.DataFrame:
+    """name, condition, variant, portion, `amount`, groups, median, low, high: values over groups of like amount.
+
+    `amount`: a column of the statistics that is 0 or more; alike are 0, 1-2, 3-6, 7-14, ..., of which a log-uniform
+    distribution draws as many each.
+    """
+    doublings = count_doublings(amount)
+    return (
+        statistics.filter(pl.col(amount).is_not_null())
+        .group_by(*METRIC, "variant", "portion", doublings.floor().alias("bin"), maintain_order=True)
+        .agg((2 ** doublings.mean() - 1).alias(amount), groups=pl.len(), **median_interval("value"))
+        .sort("bin", maintain_order=True)
+        .drop("bin")
+    )
+
+
+def count_doublings(amount: str) -> pl.Expr:
+    """log2(amount + 1): 0, 1, 3, 7 are one apart."""
+    return (pl.col(amount) + 1).log(2)

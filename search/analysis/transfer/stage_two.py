@@ -1,0 +1,105 @@
+"""The trials of a study as the results that a compatibility matrix is made from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from search.analysis.transfer.compatibility_matrix import TransferError
+from spaces.settings import Direction
+
+COLUMNS = ("group_number", "model", "scorer", "seed", "task")
+"""Columns of a trial that serve as a path."""
+READ = ("number", *COLUMNS, "objective", "params", "config")
+"""What is read of a trial."""
+
+_PATH = re.compile(r"\w+(\.\w+)*")
+_LOOKED_AT = 1000
+"""Trials that are looked at to tell what differs between them."""
+
+
+def target_of(trials: pl.DataFrame) -> str:
+    """The path that says what a trial was trained on: the name that a transfer gives its tasks, or the task's own."""
+    named = _looked_up(trials, "transfer.target")
+    return "transfer.target" if named.null_count() < len(named) else "task.name"
+
+
+def results(
+    trials: pl.DataFrame,
+    direction: Direction | Mapping[str, Direction],
+    *,
+    source: str = "architecture.source",
+    target: str | None = None,
+    seed: str = "pair",
+) -> pl.DataFrame:
+    """number, source, target, seed, value (the trial's objective, null if it has none), direction; for `compare`.
+
+    `trials` has the columns READ, as `storage.frames` gives them. A path is one of COLUMNS, a parameter, or a dotted
+    path of the configuration (a plug-in stands for its name); without `target` it is `target_of` the trials; `seed` is
+    an integer that tells which results belong together. `direction`: of all targets, or target -> direction. Trials
+    that lack one of the three are left out. Raises TransferError for a path that no trial has.
+    """
+    if trials.is_empty():
+        raise TransferError("the study has no trial yet, so there is nothing to compare")
+    targets = _at(trials, target or target_of(trials))
+    directions = pl.lit(direction) if isinstance(direction, str) else targets.replace_strict(direction, default=None)
+    found = trials.select(
+        "number",
+        source=_at(trials, source),
+        target=targets,
+        seed=_integers(_at(trials, seed), seed),
+        value="objective",
+        direction=directions,
+    )
+    return found.drop_nulls(["source", "target", "seed"])
+
+
+def _at(trials: pl.DataFrame, path: str) -> pl.Series:
+    """The value of each trial at a path, as text."""
+    found = _looked_up(trials, path) if _PATH.fullmatch(path) else None
+    if found is None or found.null_count() == len(found):
+        choices = ", ".join(_differing(trials)) or "nothing"
+        raise TransferError(f"no trial has {path!r}; what differs between trials is {choices}")
+    return found
+
+
+def _looked_up(trials: pl.DataFrame, path: str) -> pl.Series:
+    if path in COLUMNS:
+        return trials[path].cast(pl.String)
+    nested = "$" + "".join(f'["{name}"]' for name in path.split("."))
+    params, config = pl.col("params").str, pl.col("config").str
+    values = (
+        params.json_path_match(f'$["{path}"]'),
+        config.json_path_match(f'{nested}["name"]'),
+        config.json_path_match(nested),
+    )
+    return trials.select(pl.coalesce(values).alias(path)).to_series()
+
+
+def _integers(texts: pl.Series, path: str) -> pl.Series:
+    numbers = texts.cast(pl.Int64, strict=False)
+    wrong = texts.filter(numbers.is_null() & texts.is_not_null())
+    if len(wrong):
+        raise TransferError(f"{path} pairs trials and must be an integer, but one of them has {wrong[0]!r}")
+    return numbers
+
+
+def _differing(trials: pl.DataFrame) -> list[str]:
+    """The paths that have several values, in alphabetical order."""
+    known: dict[str, set[str]] = {"group_number": set(map(str, trials["group_number"].unique()))}
+    for params, config in trials.head(_LOOKED_AT).select("params", "config").iter_rows():
+        for path, value in {**dict(_leaves("", json.loads(config))), **json.loads(params)}.items():
+            known.setdefault(path, set()).add(json.dumps(value))
+    return sorted(path for path, values in known.items() if len(values) > 1)
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        yield path, value
+        return
+    for name, inner in value.items():
+        yield from _leaves(f"{path}.{name}" if path else name, inner)

@@ -1,0 +1,87 @@
+"""The rows of checkpoints: which files hold the state of a running trial; two of each, so that one may be damaged.
+
+Each function is a step of a transaction that its caller opened, and is called for trials whose fence was checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, bindparam, exists, select, update
+from sqlalchemy import delete as sql_delete
+
+from spaces.records import Checkpoint
+from storage.claims.history import Past
+from storage.databases.database import Insert
+from storage.schema import Now, checkpoints, trial_id, trials
+
+KEPT = 2
+_UPDATED = ("fence", "path", "place", "sha256", "past", "known", "created_at")
+_NEWEST_FIRST = (checkpoints.c.fence.desc(), checkpoints.c.step.desc())
+_KEPT = (
+    select(checkpoints.c.step).where(checkpoints.c.trial_id == bindparam("trial")).order_by(*_NEWEST_FIRST).limit(KEPT)
+)
+_DELETE_OLDER = sql_delete(checkpoints).where(
+    checkpoints.c.trial_id == bindparam("trial"), checkpoints.c.step.not_in(_KEPT)
+)
+_FURTHER = ~exists().where(checkpoints.c.trial_id == bindparam("trial"), checkpoints.c.step >= bindparam("at"))
+_FORGIVE = update(trials).where(trials.c.id == bindparam("trial"), trials.c.deaths > 0, _FURTHER).values(deaths=0)
+"""A trial that gets further than it ever was is not what its workers crashed of."""
+
+
+def write(
+    connection: Connection, insert: Insert, study_id: int, saved: Sequence[Checkpoint], pasts: Mapping[int, Past]
+) -> None:
+    """Write where the states of trials are, and delete older ones; `pasts`: number -> what its history must know."""
+    rows = [
+        {
+            "trial_id": trial_id(study_id, one.number),
+            "step": one.step,
+            "fence": one.fence,
+            "path": one.path,
+            "place": one.row,
+            "sha256": one.sha256,
+            "past": pasts.get(one.number, Past()).to_json(),
+            "known": one.controller_state,
+        }
+        for one in saved
+    ]
+    if not rows:
+        return
+    connection.execute(_FORGIVE, [{"trial": row["trial_id"], "at": row["step"]} for row in rows])
+    fresh = {name: insert.excluded[name] for name in _UPDATED}
+    statement = insert.values(created_at=Now())
+    connection.execute(statement.on_conflict_do_update(index_elements=["trial_id", "step"], set_=fresh), rows)
+    connection.execute(_DELETE_OLDER, [{"trial": row["trial_id"]} for row in rows])
+
+
+def read(connection: Connection, ids: Sequence[int]) -> dict[int, tuple[Checkpoint, ...]]:
+    """Id of a trial -> the checkpoints that it can resume from, the newest first; only of those that have any."""
+    c = checkpoints.c
+    number = select(trials.c.number).where(trials.c.id == c.trial_id).scalar_subquery()
+    these = select(c.trial_id, number, c.fence, c.step, c.path, c.place, c.sha256, c.known).where(c.trial_id.in_(ids))
+    found: dict[int, tuple[Checkpoint, ...]] = {}
+    for trial, *row in connection.execute(these.order_by(c.trial_id, *_NEWEST_FIRST)):
+        found[trial] = (*found.get(trial, ()), Checkpoint(*row))
+    return found
+
+
+def read_pasts(connection: Connection, ids: Sequence[int]) -> dict[int, Past]:
+    """Id of a trial -> what its history knew at its furthest checkpoint."""
+    c = checkpoints.c
+    these = select(c.trial_id, c.past).where(c.trial_id.in_(ids)).order_by(c.step)
+    return {trial: Past.from_json(past) for trial, past in connection.execute(these)}
+
+
+def read_paths(connection: Connection, study_id: int) -> frozenset[str]:
+    """The files that any trial of the study can resume from."""
+    first, last = trial_id(study_id, 0), trial_id(study_id + 1, 0)
+    these = select(checkpoints.c.path).where(checkpoints.c.trial_id >= first, checkpoints.c.trial_id < last)
+    return frozenset(connection.scalars(these.distinct()))
+
+
+def delete(connection: Connection, ids: Iterable[int]) -> None:
+    """Delete the checkpoints of trials that ended."""
+    rows = [{"trial": trial} for trial in ids]
+    if rows:
+        connection.execute(sql_delete(checkpoints).where(checkpoints.c.trial_id == bindparam("trial")), rows)

@@ -1,0 +1,304 @@
+"""A study that this process has claimed: its controller's transactions, each committed before the call returns.
+
+Two rules make them safe, and every method keeps both:
+
+- *Fences.* Whatever is written about a trial says which start of it (its fence) it comes from. A worker that was
+  silent for a minute has lost its trials, and others train them from a later start; what the old one still sends
+  carries the old fence and changes no row.
+- *Idempotence.* A server may commit and die before it answers. The session then makes the same transaction again, so
+  each must come to the same when it is made twice: inserts name their keys, updates name the state they start from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from itertools import groupby
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, final
+
+from sqlalchemy import Connection, func, select, update
+
+from spaces.errors import StudyError
+from spaces.records import (
+    TERMINAL,
+    Checkpoint,
+    Metric,
+    Outcome,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+    WorkerStatus,
+)
+from spaces.settings import Direction, History, Objective
+from storage.claims import checkpointing, leases, rows
+from storage.claims.history import Past, follow
+from storage.claims.session import Session
+from storage.databases.database import Database
+from storage.schema import Now, StudyState, checkpoints, metrics, studies, trial_id, trials, workers
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def transaction(
+    method: Callable[Concatenate[ClaimedStudy, Connection, Arguments], Answer],
+) -> Callable[Concatenate[ClaimedStudy, Arguments], Answer]:
+    """Run the method in one transaction of its own; it must leave `self` alone, as it may run more than once."""
+
+    @wraps(method)
+    def transact(self: ClaimedStudy, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        return self.session.transact(lambda connection: method(self, connection, *arguments, **named))
+
+    return transact
+
+
+class _Plan(NamedTuple):
+    """What the study's history makes of new reports."""
+
+    reports: Sequence[Report]
+    """To be written."""
+    superseded: Sequence[tuple[int, int]]
+    """(number, step)s to be deleted."""
+    pasts: Mapping[int, Past]
+    """Number -> what to remember of the trial once this is committed."""
+
+
+@final
+class ClaimedStudy:
+    """The rows of one study; what each method does is said in `search.steering.study_store.StudyStore`.
+
+    Safe to call from several threads; calls run one after another.
+    """
+
+    def __init__(
+        self, database: Database, session: Session, study_id: int, *, fence: int, policy: History, objective: Objective
+    ) -> None:
+        """`fence`: of this claim; `policy`: which reports are kept; `objective`: which of them is the best."""
+        self.id = study_id
+        self.session = session
+        self._database = database
+        self._fence = fence
+        self._policy: History = policy
+        self._objective = objective
+        self._pasts: dict[int, Past] = {}
+        """Number of a running trial -> what its next report is compared with."""
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> dict[int, int]:
+        if not started and not results:
+            return {}
+        numbers, ended = [trial.number for trial in started], [result.number for result in results]
+        resumed = [trial_id(self.id, trial.number) for trial in started if trial.checkpoints]
+
+        def write(connection: Connection) -> tuple[dict[int, int], dict[int, Past]]:
+            rows.start(connection, self._database.insert(trials), self.id, started, worker)
+            fences = rows.fences_of(connection, self.id, worker, numbers)
+            refused = sorted(set(numbers) - fences.keys())
+            if refused:
+                raise StudyError(f"trials {refused[:5]} have ended or run elsewhere; {worker} cannot start them")
+            self._end(connection, results, rows.fences(connection, self.id, ended))
+            return fences, checkpointing.read_pasts(connection, resumed) if resumed else {}
+
+        fences, pasts = self.session.transact(write)
+        self._forget_pasts([*numbers, *ended])
+        self._pasts.update((trial - trial_id(self.id, 0), past) for trial, past in pasts.items())
+        return fences
+
+    def record(
+        self, reports: Sequence[Report], results: Sequence[TrialResult] = (), saved: Sequence[Checkpoint] = ()
+    ) -> frozenset[int]:
+        numbers = sorted({one.number for one in (*reports, *results, *saved)})
+
+        def write(connection: Connection) -> tuple[frozenset[int], _Plan]:
+            fences = rows.fences(connection, self.id, numbers)
+            plan = self._plan([one for one in reports if fences.get(one.number) == (one.fence, "running")])
+            rows.report(connection, self._database, self.id, plan.reports)
+            rows.forget(connection, self.id, plan.superseded)
+            current = [one for one in saved if fences.get(one.number) == (one.fence, "running")]
+            self._write_checkpoints(connection, current, plan)
+            self._end(connection, results, fences)
+            sent = ((one.number, one.fence) for one in (*reports, *results, *saved))
+            return frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0]), plan
+
+        written, plan = self.session.transact(write)
+        self._pasts.update(plan.pasts)
+        self._forget_pasts(result.number for result in results)
+        return written
+
+    def end(self, results: Sequence[TrialResult]) -> None:
+        numbers = [result.number for result in results]
+        self.session.transact(
+            lambda connection: self._end(connection, results, rows.fences(connection, self.id, numbers))
+        )
+        self._forget_pasts(numbers)
+
+    def release(self, starts: Sequence[TrialStart]) -> list[QueuedTrial]:
+        return self._requeue(starts, crashes=0)
+
+    def rescue(self, starts: Sequence[TrialStart]) -> list[QueuedTrial]:
+        return self._requeue(starts, crashes=1)
+
+    @transaction
+    def renew_leases(self, connection: Connection, seen: Sequence[WorkerStatus], term: float) -> list[str]:
+        leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, term)
+        return leases.expire(connection, self.id, self._fence)
+
+    @transaction
+    def set_state(self, connection: Connection, state: StudyState) -> None:
+        this = update(studies).where(studies.c.id == self.id)
+        connection.execute(this.values(state=state, updated_at=Now()))
+
+    @transaction
+    def set_checkpoint_url(self, connection: Connection, url: str) -> None:
+        """Note where the study's checkpoints go, for the next launch."""
+        connection.execute(update(studies).where(studies.c.id == self.id).values(checkpoints=url))
+
+    def close(self) -> None:
+        self.session.close()
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    @transaction
+    def running(self, connection: Connection) -> list[TrialStart]:
+        running = select(trials.c.number, trials.c.fence).where(
+            trials.c.study_id == self.id, trials.c.state == "running"
+        )
+        return [TrialStart(*row) for row in connection.execute(running.order_by(trials.c.id))]
+
+    @transaction
+    def queued(self, connection: Connection) -> list[tuple[list[StoredTrial], QueuedTrial]]:
+        queued = select(trials.c.number).where(trials.c.study_id == self.id, trials.c.state == "queued")
+        numbers = list(connection.scalars(queued.order_by(trials.c.id)))
+        lineages = rows.lineages(connection, self.id, numbers)
+        return list(zip(lineages, rows.queued(connection, self.id, numbers), strict=True))
+
+    @transaction
+    def outcomes(self, connection: Connection, limit: int | None) -> list[Outcome]:
+        c = trials.c
+        ended = select(c.number, c.group_number, c.draws, c.objective, c.state).where(c.study_id == self.id)
+        newest = ended.where(c.state.in_(TERMINAL)).order_by(c.finished_at.desc(), c.number.desc()).limit(limit)
+        learned = rows.architectures_of(connection, self.id)
+        return [
+            Outcome(
+                number=number,
+                group=group,
+                draws=draws,
+                objective=objective,
+                state=state,
+                architectures=learned.get(trial_id(self.id, number), ()),
+            )
+            for number, group, draws, objective, state in reversed(connection.execute(newest).all())
+        ]
+
+    @transaction
+    def reports(self, connection: Connection, metric: str) -> list[Report]:
+        t, m = trials.c, metrics.c
+        kept = (
+            select(t.number, m.step, m.name, m.variant, m.condition, m.value)
+            .join_from(metrics, trials, m.trial_id == t.id)
+            .where(t.study_id == self.id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
+            .order_by(t.number, m.step)
+        )
+        found = connection.execute(kept)
+        return [
+            Report(number=number, step=step, metrics=tuple(Metric(*row[2:]) for row in group))
+            for (number, step), group in groupby(found, key=lambda row: (row[0], row[1]))
+        ]
+
+    @transaction
+    def copied(self, connection: Connection) -> dict[int, int]:
+        c = trials.c
+        parents = select(c.parent, func.max(c.parent_step)).where(c.study_id == self.id, c.parent.is_not(None))
+        return {number: step for number, step in connection.execute(parents.group_by(c.parent))}  # noqa: C416
+
+    @transaction
+    def created(self, connection: Connection) -> int:
+        highest = select(func.max(trials.c.number)).where(trials.c.study_id == self.id)
+        number = connection.scalar(highest)
+        return 0 if number is None else number + 1
+
+    @transaction
+    def holes(self, connection: Connection) -> list[range]:
+        number = trials.c.number
+        last = func.lag(number, 1, -1).over(order_by=number).label("last")
+        numbers = select(number, last).where(trials.c.study_id == self.id).subquery()
+        gaps = select(numbers.c.last + 1, numbers.c.number).where(numbers.c.number > numbers.c.last + 1)
+        return [range(first, stop) for first, stop in connection.execute(gaps.order_by(numbers.c.number))]
+
+    @transaction
+    def counts(self, connection: Connection) -> dict[State, int]:
+        return rows.counts(connection, self.id)
+
+    @transaction
+    def best(self, connection: Connection, direction: Direction) -> tuple[float, int] | None:
+        return rows.best(connection, self.id, direction)
+
+    @transaction
+    def checkpoint_paths(self, connection: Connection) -> frozenset[str]:
+        return checkpointing.read_paths(connection, self.id)
+
+    @transaction
+    def stop_requested(self, connection: Connection) -> bool:
+        return self._database.stop_requested(connection, self.id)
+
+    # --------------------------------------------------------------------------------------------- parts of a write
+
+    def _requeue(self, starts: Sequence[TrialStart], crashes: int) -> list[QueuedTrial]:
+        numbers = [one.number for one in starts]
+
+        def write(connection: Connection) -> list[QueuedTrial]:
+            rows.requeue(connection, self.id, starts, crashes)
+            return rows.queued(connection, self.id, numbers)
+
+        queued = self.session.transact(write)
+        self._forget_pasts(numbers)
+        return queued
+
+    def _end(
+        self, connection: Connection, results: Sequence[TrialResult], fences: Mapping[int, tuple[int, State]]
+    ) -> None:
+        """Write the results of starts that still run; `fences`: of these trials, as `rows.fences` gives them."""
+        current = [one for one in results if fences.get(one.number) == (one.fence, "running")]
+        rows.end(connection, self.id, current)
+        checkpointing.delete(connection, [trial_id(self.id, one.number) for one in current])
+
+    def _write_checkpoints(self, connection: Connection, saved: Sequence[Checkpoint], plan: _Plan) -> None:
+        """Write checkpoints, but none of a trial that was requeued and has not yet caught up with its reports.
+
+        Such a trial resumed from an older file. A checkpoint from behind its reports would make the next resume delete
+        reports that are already recorded, and would count as progress, which forgives worker crashes.
+        """
+        pasts = {one.number: plan.pasts.get(one.number) or self._past(one.number) for one in saved}
+        further = [one for one in saved if one.step >= pasts[one.number].last]
+        checkpointing.write(connection, self._database.insert(checkpoints), self.id, further, pasts)
+
+    def _plan(self, reports: Sequence[Report]) -> _Plan:
+        """What the study's history makes of new reports. One that was recorded before is not written again."""
+        if self._policy == "full":
+            return _Plan(reports, [], {})
+        pasts: dict[int, Past] = {}
+        fresh: dict[tuple[int, int], Report] = {}
+        superseded: list[tuple[int, int]] = []
+        for report in reports:
+            past = pasts.get(report.number) or self._past(report.number)
+            if report.step > past.last:
+                fresh[report.number, report.step] = report
+                pasts[report.number], steps = follow(self._policy, past, report.step, self._objective.loss_in(report))
+                superseded.extend((report.number, step) for step in steps)
+        # A report may be superseded by a later one of the same call: it is then neither written nor deleted.
+        kept = fresh.keys() - set(superseded)
+        return _Plan(
+            [report for at, report in fresh.items() if at in kept], [at for at in superseded if at not in fresh], pasts
+        )
+
+    def _past(self, number: int) -> Past:
+        return self._pasts.get(number) or Past()
+
+    def _forget_pasts(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._pasts.pop(number, None)

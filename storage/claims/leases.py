@@ -1,0 +1,65 @@
+"""The rows of workers: which are alive, and until when each has its trials, by the database's clock alone.
+
+Each function is a step of a transaction that its caller opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, bindparam, literal_column, select, update
+
+from spaces.records import WorkerStatus
+from storage.databases.database import Insert
+from storage.schema import Now, workers
+
+_MINE = (workers.c.study_id == bindparam("study"), workers.c.fence == bindparam("claim"))
+_EXPIRE = (
+    update(workers).where(*_MINE, workers.c.state == "running", workers.c.lease_until < Now()).values(state="lost")
+)
+_LOST = select(workers.c.id).where(*_MINE, workers.c.state == "lost").order_by(workers.c.id)
+_OTHERS = (
+    update(workers)
+    .where(workers.c.study_id == bindparam("study"), workers.c.fence < bindparam("claim"), workers.c.state == "running")
+    .values(state="lost")
+)
+_UPDATED = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "lease_until")
+
+
+def renew(
+    connection: Connection, insert: Insert, study_id: int, claim: int, seen: Sequence[WorkerStatus], term: float
+) -> None:
+    """Let each worker keep its trials for `term` seconds from when it was last seen; an expired lease stays so.
+
+    Were a lost worker's lease renewed, it would go on with trials that others were given meanwhile.
+    """
+    rows = [
+        {**one._asdict(), "study_id": study_id, "fence": claim, "age": -one.seconds, "left": term - one.seconds}
+        for one in seen
+    ]
+    if not rows:
+        return
+    statement = insert.values(
+        {name: bindparam(name) for name in ("study_id", "fence", "host", "device", "log", "state", "steps", "room")}
+        | {"id": bindparam("worker"), "heartbeat_at": Now(bindparam("age")), "lease_until": Now(bindparam("left"))}
+    )
+    again = statement.on_conflict_do_update(
+        index_elements=[workers.c.study_id, workers.c.id],
+        set_={name: literal_column(f"excluded.{name}") for name in _UPDATED},
+        where=(workers.c.fence == literal_column("excluded.fence")) & (workers.c.state == "running"),
+    )
+    connection.execute(again, rows)
+
+
+def expire(connection: Connection, study_id: int, claim: int) -> list[str]:
+    """Mark the workers whose leases have expired as lost; all that this controller has lost, now or earlier.
+
+    Those of earlier calls are named again, as the answer to an earlier call may have been lost.
+    """
+    connection.execute(_EXPIRE, {"study": study_id, "claim": claim})
+    return list(connection.scalars(_LOST, {"study": study_id, "claim": claim}))
+
+
+def orphan(connection: Connection, study_id: int, claim: int) -> None:
+    """Mark the workers of earlier controllers as lost: they exchange with a process that does not exist any more."""
+    connection.execute(_OTHERS, {"study": study_id, "claim": claim})

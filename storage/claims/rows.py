@@ -1,0 +1,305 @@
+"""The statements over trials and their metrics; each function is a step of a transaction that its caller opened.
+
+Every write on a trial that was started says which start of it (its fence) it comes from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, case, delete, exists, func, literal_column, select, update
+
+from spaces.records import (
+    TERMINAL,
+    Architecture,
+    QueuedTrial,
+    Report,
+    State,
+    StoredTrial,
+    Trial,
+    TrialResult,
+    TrialStart,
+)
+from spaces.settings import Direction
+from storage.claims import checkpointing
+from storage.databases.database import Database, Insert, MetricRow
+from storage.schema import Now, architectures, checkpoints, metrics, studies, trial_id, trials
+
+_IN = 10_000
+"""Values in one IN (...): below the limits of both databases."""
+
+_STEPS = (
+    update(trials)
+    .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.steps < bindparam("step"))
+    .values(steps=bindparam("step"))
+)
+_FENCES = (
+    select(trials.c.number, trials.c.fence, trials.c.state)
+    .where(trials.c.id.in_(bindparam("ids", expanding=True)))
+    .with_for_update()
+)
+_TRAINED = (
+    update(studies)
+    .where(studies.c.id == bindparam("study"))
+    .values(
+        steps=studies.c.steps
+        + select(func.coalesce(func.sum(trials.c.steps - func.coalesce(trials.c.parent_step, 0)), 0))
+        .where(trials.c.id.in_(bindparam("ids", expanding=True)), trials.c.state == "running")
+        .scalar_subquery()
+    )
+)
+_END = (
+    update(trials)
+    .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.fence == bindparam("start"))
+    .values(state=bindparam("verdict"), objective=bindparam("score"), error=bindparam("reason"), finished_at=Now())
+)
+_REQUEUE = (
+    update(trials)
+    .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.fence == bindparam("start"))
+    .values(
+        state="queued",
+        worker=None,
+        started_at=None,
+        steps=func.coalesce(
+            select(func.max(checkpoints.c.step)).where(checkpoints.c.trial_id == trials.c.id).scalar_subquery(), 0
+        ),
+        deaths=trials.c.deaths + bindparam("dead"),
+    )
+)
+_BEYOND = delete(metrics).where(
+    metrics.c.trial_id == bindparam("trial"),
+    metrics.c.step > select(trials.c.steps).where(trials.c.id == bindparam("trial")).scalar_subquery(),
+    exists().where(trials.c.id == bindparam("trial"), trials.c.state == "queued", trials.c.fence == bindparam("start")),
+)
+_FORGET = delete(metrics).where(metrics.c.trial_id == bindparam("trial"), metrics.c.step == bindparam("at"))
+
+
+def start(connection: Connection, insert: Insert, study_id: int, started: Sequence[Trial], worker: str) -> None:
+    """Insert trials as running, or move them there from queued; a trial in another state is left as it is.
+
+    A queued trial's row is replaced by what is trained now: another version may have filled in other defaults.
+    """
+    sources = [trial.architecture_trial for trial in started if trial.architecture_trial is not None]
+    learned = _architecture_ids(connection, study_id, sources) if sources else {}
+    rows = [
+        {**_trial_row(study_id, trial, worker), "architecture_id": learned.get(trial.architecture_trial)}
+        for trial in started
+    ]
+    moved = {"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1, "steps": _FURTHER}
+    statement = insert.values(created_at=Now(), started_at=Now()).on_conflict_do_update(
+        index_elements=[trials.c.id],
+        set_={**_RESOLVED, **moved},
+        where=trials.c.state == "queued",
+    )
+    connection.execute(statement, rows)
+    copies = [trial.number + 1 for trial in started if trial.lineage]
+    if copies:
+        this = update(studies).where(studies.c.id == study_id, studies.c.trials < max(copies))
+        connection.execute(this.values(trials=max(copies)))
+
+
+_RESOLVED = {
+    name: literal_column(f"excluded.{name}") for name in ("task", "model", "scorer", "seed", "params", "config")
+}
+"""What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns again for `excluded`."""
+_FIRST_STEP = literal_column("excluded.steps")
+_FURTHER = case((trials.c.steps > _FIRST_STEP, trials.c.steps), else_=_FIRST_STEP)
+"""A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""
+
+
+def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
+    """Number of a trial -> id of the architecture that it learned, the first of them."""
+    c = architectures.c
+    ids = {trial_id(study_id, number): number for number in numbers}
+    found = select(c.trial_id, func.min(c.id)).where(c.trial_id.in_(ids)).group_by(c.trial_id)
+    return {ids[trial]: architecture for trial, architecture in connection.execute(found)}
+
+
+def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
+    model = trial.config["model"]
+    return {
+        "id": trial_id(study_id, trial.number),
+        "study_id": study_id,
+        "number": trial.number,
+        "group_number": trial.group,
+        "state": "running",
+        "task": trial.config["task"]["name"],
+        "model": model["name"],
+        "scorer": model["scorer"]["name"] if "scorer" in model else None,
+        "seed": trial.seed,
+        "parent": trial.parent,
+        "parent_step": trial.parent_step if trial.lineage else None,
+        "steps": trial.parent_step,
+        "worker": worker,
+        "fence": 1,
+        "params": dict(trial.params),
+        "draws": dict(trial.draws),
+        "config": dict(trial.config),
+    }
+
+
+def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
+    """Number -> fence and state of those that exist; their rows stay locked until the transaction ends."""
+    found: dict[int, tuple[int, State]] = {}
+    for part in _parts([trial_id(study_id, number) for number in numbers]):
+        found.update((number, (fence, state)) for number, fence, state in connection.execute(_FENCES, {"ids": part}))
+    return found
+
+
+def fences_of(connection: Connection, study_id: int, worker: str, numbers: Iterable[int]) -> dict[int, int]:
+    """Number -> fence of those that run on `worker`."""
+    found: dict[int, int] = {}
+    for part in _parts([trial_id(study_id, number) for number in numbers]):
+        these = select(trials.c.number, trials.c.fence).where(trials.c.id.in_(part), trials.c.state == "running")
+        found.update((number, fence) for number, fence in connection.execute(these.where(trials.c.worker == worker)))
+    return found
+
+
+def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The ids, as many at once as an IN (...) takes."""
+    return (ids[i : i + _IN] for i in range(0, len(ids), _IN))
+
+
+def report(connection: Connection, database: Database, study_id: int, reports: Sequence[Report]) -> None:
+    """Write metrics, learned architectures and the step that each trial has reached; rows that exist already stay."""
+    if not reports:
+        return
+    rows: list[MetricRow] = [
+        (trial_id(study_id, one.number), one.step, name, variant, condition, finite(value))
+        for one in reports
+        for name, variant, condition, value in one.metrics
+    ]
+    if rows:
+        database.insert_metrics(connection, rows)
+    _insert_architectures(connection, database.insert(architectures), study_id, reports)
+    last = {one.number: one.step for one in sorted(reports, key=lambda one: one.step)}
+    connection.execute(_STEPS, [{"trial": trial_id(study_id, n), "step": step} for n, step in last.items()])
+
+
+def _insert_architectures(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
+    learned = {trial_id(study_id, one.number): one.architectures for one in reports if one.architectures}
+    if not learned:
+        return
+    these = connection.execute(select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(learned)))
+    tasks = {trial: params.get("transfer.task", task) for trial, task, params in these}  # a transfer names its own
+    rows = [
+        {"study_id": study_id, "trial_id": trial, "task": tasks[trial], **one._asdict(), "knots": list(one.knots)}
+        for trial, found in learned.items()
+        for one in found
+    ]
+    statement = insert.values(created_at=Now())
+    connection.execute(statement.on_conflict_do_nothing(index_elements=["trial_id", "component"]), rows)
+
+
+def forget(connection: Connection, study_id: int, steps: Iterable[tuple[int, int]]) -> None:
+    """Delete the metrics of (number, step)s."""
+    rows = [{"trial": trial_id(study_id, number), "at": step} for number, step in steps]
+    if rows:
+        connection.execute(_FORGET, rows)
+
+
+def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -> None:
+    """Give running trials their final state, and their steps to the study; one that ended before keeps its state."""
+    if not results:
+        return
+    assert all(result.state in TERMINAL for result in results), results
+    # The study's sum comes first: it counts trials that still run, so that ending a trial twice counts its steps once.
+    for part in _parts([trial_id(study_id, result.number) for result in results]):
+        connection.execute(_TRAINED, {"study": study_id, "ids": part})
+    rows = [
+        {
+            "trial": trial_id(study_id, result.number),
+            "start": result.fence,
+            "verdict": result.state,
+            "score": finite(result.objective),
+            "reason": storable(result.error),
+        }
+        for result in results
+    ]
+    connection.execute(_END, rows)
+
+
+def storable(text: str | None) -> str | None:
+    """The text of an error, without what PostgreSQL, or UTF-8, cannot hold."""
+    return text and text.replace("\0", " ").encode(errors="backslashreplace").decode()
+
+
+def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart], crashes: int) -> None:
+    """Put these starts back in the queue at their last checkpoints, with so many more worker crashes."""
+    rows = [{"trial": trial_id(study_id, one.number), "start": one.fence} for one in starts]
+    if rows:
+        connection.execute(_REQUEUE, [{**row, "dead": crashes} for row in rows])
+        connection.execute(_BEYOND, rows)
+
+
+def queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
+    """Those of these trials that are queued, in order of number."""
+    c, found = trials.c, list[QueuedTrial]()
+    for part in _parts(sorted(trial_id(study_id, number) for number in numbers)):
+        kept = checkpointing.read(connection, part)
+        these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued").order_by(c.id)
+        for trial, number, crashes in connection.execute(these):
+            found.append(QueuedTrial(number, crashes, kept.get(trial, ())))
+    return found
+
+
+def lineages(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
+    """The lineage of each of these trials: first the trial that started from step 0, last the trial itself."""
+    c = trials.c
+    known: dict[int, tuple[StoredTrial, int | None]] = {}
+    """Number -> the trial and its parent."""
+    wanted = set(numbers)
+    while wanted:
+        asked = list(wanted)[:_IN]
+        these = c.id.in_([trial_id(study_id, number) for number in asked])
+        found = connection.execute(
+            select(c.number, c.draws, c.parent_step, c.params, c.config, c.parent).where(these)
+        ).all()
+        for number, draws, step, params, config, parent in found:
+            known[number] = StoredTrial(number, draws, step or 0, params, config), parent
+        wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
+    return [_lineage(known, number) for number in numbers]
+
+
+def _lineage(known: Mapping[int, tuple[StoredTrial, int | None]], number: int) -> list[StoredTrial]:
+    lineage: list[StoredTrial] = []
+    trial, parent = known[number]
+    while parent is not None:
+        lineage.append(trial)
+        trial, parent = known[parent]
+    return [trial, *reversed(lineage)]
+
+
+def architectures_of(connection: Connection, study_id: int) -> dict[int, tuple[Architecture, ...]]:
+    """Id of a trial -> what it learned, in order of component."""
+    c = architectures.c
+    found = select(c.trial_id, c.component, c.low, c.high, c.knots).where(c.study_id == study_id)
+    learned: dict[int, tuple[Architecture, ...]] = {}
+    for trial, component, low, high, knots in connection.execute(found.order_by(c.trial_id, c.component)):
+        one = Architecture(component=component, low=low, high=high, knots=tuple(knots))
+        learned[trial] = (*learned.get(trial, ()), one)
+    return learned
+
+
+def best(connection: Connection, study_id: int, direction: Direction) -> tuple[float, int] | None:
+    """The best objective and its trial's number, the lowest of several; None if no trial has an objective."""
+    c = trials.c
+    order = c.objective if direction == "minimize" else c.objective.desc()
+    known = select(c.objective, c.number).where(c.study_id == study_id, c.objective.is_not(None))
+    found = connection.execute(known.order_by(order, c.id).limit(1)).first()
+    return (found.objective, found.number) if found else None
+
+
+def counts(connection: Connection, study_id: int) -> dict[State, int]:
+    """How many trials are in each state that occurs."""
+    rows = connection.execute(
+        select(trials.c.state, func.count()).where(trials.c.study_id == study_id).group_by(trials.c.state)
+    )
+    return {state: count for state, count in rows}  # noqa: C416
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None for one that SQL cannot hold."""
+    return value if value is not None and math.isfinite(value) else None

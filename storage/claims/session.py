@@ -1,0 +1,120 @@
+"""A writing connection that reconnects: a transaction is made again, whole, when the server has gone away.
+
+A commit may have been done and only its answer lost; the client cannot know. So every transaction must come to the
+same when it is made twice (`claimed_study` says how). A server that is away for longer than an hour ends the run; what
+it had committed stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar, final
+
+from sqlalchemy import Connection, select
+
+from spaces.errors import GraftError, StudyError
+from storage.databases.database import AwayError, Database
+from storage.schema import studies
+
+AWAY_SECONDS = 3600.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+
+_log = logging.getLogger("graft.storage")
+Answer = TypeVar("Answer")
+
+
+@final
+class Session:
+    """One connection at a time, and the studies locked over it. Safe to call from several threads, one at a time."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._database = database
+        self._connection = connection
+        self._turn = threading.Lock()
+        self._locked: dict[int, tuple[str, int]] = {}
+        """Study -> its name, and its fence when it was locked."""
+        self._failure: GraftError | None = None
+        """Why nothing may be written any more: another process has a study now, or the server was away for too long."""
+
+    def close(self) -> None:
+        """Give back the connection and the locks."""
+        with self._turn:
+            self._hang_up()
+            self._database.close()
+
+    def lock(self, study_id: int, act: Callable[[Connection], int]) -> int:
+        """Become the study's only controller; `act` counts its fence up, which is returned.
+
+        Raises StudyError if another process is.
+        """
+        name = self.transact(lambda connection: _name_of(connection, study_id))
+
+        def lock(connection: Connection) -> int:
+            self._database.lock_study(connection, study_id, name)
+            return act(connection)
+
+        self._locked[study_id] = name, self.transact(lock)
+        return self._locked[study_id][1]
+
+    def transact(self, act: Callable[[Connection], Answer]) -> Answer:
+        """What `act` gives, committed, or nothing of it: what was committed before stays.
+
+        While no study is locked, a server that goes away is an error at once.
+        """
+        with self._turn:
+            while True:
+                if self._failure:
+                    raise self._failure
+                try:
+                    with self._database.readable_errors(), self._connection.begin():
+                        return act(self._connection)
+                except AwayError as error:
+                    if not self._locked:
+                        raise
+                    self._reconnect(error)
+
+    def _reconnect(self, error: AwayError) -> None:
+        """Connect again, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
+        since, pause = time.monotonic(), FIRST_PAUSE
+        _log.warning("%s; training goes on, and the database is tried again for an hour", error)
+        while time.monotonic() < since + AWAY_SECONDS:
+            self._hang_up()
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            try:
+                self._connection = self._database.writer()
+                self._lock_again()
+            except AwayError:
+                continue
+            except GraftError as refused:  # final: a later call must not write either
+                self._failure = refused
+                self._hang_up()
+                raise
+            _log.warning("%s answers again, after %.1f s", self._database.name, time.monotonic() - since)
+            return
+        self._failure = AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes")
+        raise self._failure from None
+
+    def _lock_again(self) -> None:
+        """Lock the studies over the new connection.
+
+        The lock alone would not do: while this process was away, another may have taken the study, written to it and
+        ended. Its claim counted the study's fence up.
+        """
+        with self._database.readable_errors(), self._connection.begin():
+            for study_id, (name, fence) in self._locked.items():
+                self._database.lock_study(self._connection, study_id, name)
+                if self._connection.scalar(select(studies.c.fence).where(studies.c.id == study_id)) != fence:
+                    raise StudyError(f"study {name!r} was taken over by another process")
+
+    def _hang_up(self) -> None:
+        with suppress(Exception):  # what is broken cannot even be closed
+            self._connection.close()
+
+
+def _name_of(connection: Connection, study_id: int) -> str:
+    return connection.execute(select(studies.c.name).where(studies.c.id == study_id)).scalar_one()

@@ -1,0 +1,42 @@
+"""Which of the two databases a URL names."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from spaces.errors import StorageError
+from storage.databases.database import Database
+from storage.databases.postgres import Postgres
+from storage.databases.sqlite import Sqlite
+
+_FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+_NO_URL = f"the storage is not a URL; {_FORMS}"  # not shown: it may hold a password
+
+
+def find_database(url: str) -> Database:
+    """The database that a URL names; raises StorageError that gives the two forms.
+
+    sqlite:///relative.db, sqlite:////absolute.db, postgresql://user:password@host:port/database
+    """
+    parsed = _parse(url)
+    if "@" in f"{parsed.host}{parsed.database}" or (parsed.host and parsed.get_backend_name() == "sqlite"):
+        raise StorageError(f"{_NO_URL}; in a password write %40 for @, %2F for / and %3A for :")
+    if parsed.get_backend_name() == "sqlite":
+        return Sqlite(parsed)
+    if parsed.get_backend_name() == "postgresql":
+        return Postgres(parsed)
+    raise StorageError(f"storage {parsed.get_backend_name()}://... is not supported; {_FORMS}")
+
+
+def file_of(url: str) -> str | None:
+    """The file of a SQLite database, as the URL names it; None for a server, or for what is no URL."""
+    parsed = _parse(url)
+    return parsed.database if parsed.get_backend_name() == "sqlite" else None
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        raise StorageError(_NO_URL) from None

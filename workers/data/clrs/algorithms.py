@@ -1,0 +1,230 @@
+"""The algorithms of CLRS-Text that Graft has: what their examples are made of, their answers, and how both are written.
+
+Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers [L, N, m]; what a small
+example has no use for is 0 at the end of the row, so that one example is the same row beside larger ones.
+
+Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 1], `...` is L, N.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from workers.data.clrs.traces import States
+from workers.data.clrs.writing import join_items, places, thousandths, write, write_list
+from workers.data.splits import Split, below, draw_in_split
+
+THOUSAND = 1000
+Piece = TypeVar("Piece", str, Tensor)
+
+
+class Parts(NamedTuple, Generic[Piece]):
+    """What an example gives and what it asks for, as text or as tokens with blanks."""
+
+    given: Piece
+    answer: Piece
+
+
+class Trace(NamedTuple, Generic[Piece]):
+    """What is known before the first step, and after each step but the last."""
+
+    start: Piece
+    steps: Piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    """One algorithm; `asked` is the name of its answer."""
+
+    asked: str
+
+    @abstractmethod
+    def numbers(self, size: int) -> int:
+        """How many numbers an example is made of."""
+
+    @abstractmethod
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        """Examples [..., m] of a split, from uniform `fractions` [..., m] of 2^32."""
+
+    @abstractmethod
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        """Examples [..., m] in words."""
+
+    @abstractmethod
+    def longest(self, size: int) -> Parts[str]:
+        """The longest that an example of this size can be."""
+
+
+class Traced(Algorithm):
+    """An algorithm whose steps can be written out."""
+
+    @abstractmethod
+    def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
+        """The steps that examples [..., m] take."""
+
+    @abstractmethod
+    def longest_trace(self, size: int) -> Trace[str]:
+        """At least as long as the trace of any example of this size."""
+
+
+class Keyed(Traced):
+    """An algorithm over keys, uniform on 0 .. 0.999. The first key and the others decide the split."""
+
+    def numbers(self, size: int) -> int:
+        return size
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        return _keys_apart(fractions, sizes, THOUSAND, split)
+
+    def given(self, keys: Tensor, sizes: Tensor) -> Tensor:
+        """[..., w] the keys."""
+        return write(["key: ", write_list(thousandths(keys), sizes)], sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sorting(Keyed):
+    """Sorts keys; the trace shows all of them after each step."""
+
+    states: Callable[[Tensor, Tensor], States]
+    most_states: Callable[[int], int]
+    asked: str = "pred"
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        ordered = within(example, sizes, THOUSAND).sort(-1).values
+        return Parts(given=self.given(example, sizes), answer=write_list(thousandths(ordered), sizes))
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=f"key: {list_of('0.111', size)}", answer=list_of("0.111", size))
+
+    def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
+        states = self.states(example, sizes)
+        shown = write_list(thousandths(states.keys), sizes[..., None])
+        return Trace(
+            start=write_list(thousandths(example), sizes), steps=join_items(shown, _but_last(states.made), ", ")
+        )
+
+    def longest_trace(self, size: int) -> Trace[str]:
+        keys = list_of("0.111", size)
+        return Trace(start=keys, steps=", ".join([keys] * (self.most_states(size) - 1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minimum(Keyed):
+    """Where the smallest key is, the first of equals; the trace shows where the smallest so far is."""
+
+    asked: str = "min"
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        smallest = within(example, sizes, THOUSAND).argmin(-1, keepdim=True)
+        return Parts(given=self.given(example, sizes), answer=places(smallest).flatten(-2))
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=f"key: {list_of('0.111', size)}", answer=str(size - 1))
+
+    def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
+        smallest = torch.stack([example[..., : last + 1].argmin(-1) for last in range(1, example.shape[-1])], -1)
+        made = torch.arange(1, example.shape[-1], device=example.device) < sizes
+        return Trace(start=write(["0"], sizes), steps=join_items(places(smallest), _but_last(made), ", "))
+
+    def longest_trace(self, size: int) -> Trace[str]:
+        return Trace(start="0", steps=", ".join(str(last) for last in range(1, size - 1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinarySearch(Algorithm):
+    """The first of sorted keys that is not below the target; the last one if all are. The target decides the split."""
+
+    asked: str = "return"
+
+    def numbers(self, size: int) -> int:
+        return 1 + size
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        keys = within(below(fractions[..., 1:], THOUSAND), sizes, THOUSAND).sort(-1).values
+        keys = within(keys, sizes, 0)
+        target = draw_in_split(fractions[..., 0], torch.cat([sizes, keys], -1), THOUSAND, split)
+        return torch.cat([target[..., None], keys], -1)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        target, keys = example[..., :1], example[..., 1:]
+        smaller = (within(keys, sizes, THOUSAND) < target).sum(-1, keepdim=True)
+        shown = write_list(thousandths(keys), sizes)
+        return Parts(
+            given=write(["key: ", shown, ", target: ", thousandths(target).flatten(-2)], sizes),
+            answer=places(torch.minimum(smaller, sizes - 1)).flatten(-2),
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=f"key: {list_of('0.111', size)}, target: 0.111", answer=str(size - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaximumSubarray(Algorithm):
+    """First and last place of the part with the largest sum, keys uniform on -0.999 .. 0.999, by Kadane's algorithm.
+
+    Of equal sums the one that ends first, of these the longest. The first key and the others decide the split.
+    """
+
+    asked: str = "start, end"
+
+    def numbers(self, size: int) -> int:
+        return size
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        keys = _keys_apart(fractions, sizes, 2 * THOUSAND - 1, split)
+        return within(keys - (THOUSAND - 1), sizes, 0)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        start, end = _best_part(example, sizes)
+        start, end = places(start).flatten(-2), places(end).flatten(-2)
+        return Parts(
+            given=write(["key: ", write_list(thousandths(example), sizes)], sizes),
+            answer=write([start, ", ", end], sizes),
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=f"key: {list_of('-0.111', size)}", answer=f"{size - 1}, {size - 1}")
+
+
+def list_of(item: str, count: int, separator: str = " ") -> str:
+    """A list of one item over and over, as text."""
+    return f"[{separator.join([item] * count)}]"
+
+
+def within(values: Tensor, sizes: Tensor, filler: int) -> Tensor:
+    """Values [..., n] with `filler` from each example's size on."""
+    return values.masked_fill(torch.arange(values.shape[-1], device=values.device) >= sizes, filler)
+
+
+def _keys_apart(fractions: Tensor, sizes: Tensor, choices: int, split: Split) -> Tensor:
+    """[..., n] keys in 0 .. choices - 1."""
+    others = within(below(fractions, choices), sizes, 0)[..., 1:]
+    first = draw_in_split(fractions[..., 0], torch.cat([sizes, others], -1), choices, split)
+    return torch.cat([first[..., None], others], -1)
+
+
+def _but_last(made: Tensor) -> Tensor:
+    """The steps [..., T] that were made, without the last of them."""
+    count = made.cumsum(-1)
+    return made & (count < count[..., -1:])
+
+
+def _best_part(keys: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """First and last place [..., 1] of the part with the largest sum (Bentley 1984)."""
+    total = best = keys[..., :1]
+    start = first = last = torch.zeros_like(total)
+    for place in range(1, keys.shape[-1]):
+        key = keys[..., place : place + 1]
+        goes_on = total >= 0
+        total = torch.where(goes_on, total + key, key)
+        start = torch.where(goes_on, start, place)
+        better = (total > best) & (place < sizes)
+        best = torch.where(better, total, best)
+        first, last = torch.where(better, start, first), torch.where(better, place, last)
+    return first, last

@@ -1,0 +1,77 @@
+"""Text as tokens, one per character, written for all lanes and sequences at once.
+
+A piece of text is a tensor [L, N, w] of tokens with `BLANK` in the columns that a sequence leaves out: numbers differ
+in their digits, lists in how many items they have. `compacted` drops the blanks.
+
+Legend: L lanes, N sequences, w columns, n items of a list; `...` is L, N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+ALPHABET = "0123456789\n ,-.:[]_|Aabcdefghijklmnopqrstuvwxyz"
+"""The character of each token: a digit is its own token."""
+
+BLANK = -1
+
+
+def encode(text: str) -> list[int]:
+    """The tokens of a text; ValueError for a character that is not in the alphabet."""
+    return [ALPHABET.index(character) for character in text]
+
+
+def decode(tokens: Sequence[int]) -> str:
+    """The text of tokens."""
+    return "".join(ALPHABET[token] for token in tokens)
+
+
+def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
+    """[..., w] the pieces one after another; a text is the same for every sequence of `like` [..., 1]."""
+    return torch.cat([_repeat(piece, like) if isinstance(piece, str) else piece for piece in pieces], -1)
+
+
+def _repeat(text: str, like: Tensor) -> Tensor:
+    return torch.tensor(encode(text), device=like.device).expand(*like.shape[:-1], -1)
+
+
+def thousandths(values: Tensor) -> Tensor:
+    """[..., n, 6] whole numbers of thousandths in -999 .. 999, without needless zeros: `0.548`, `-0.06`, `0.0`."""
+    size = values.abs()
+    sign = torch.where(values < 0, ALPHABET.index("-"), BLANK)
+    zero, point = torch.zeros_like(values), torch.full_like(values, ALPHABET.index("."))
+    second = torch.where(size % 100 > 0, size // 10 % 10, BLANK)
+    third = torch.where(size % 10 > 0, size % 10, BLANK)
+    return torch.stack([sign, zero, point, size // 100, second, third], -1)
+
+
+def places(values: Tensor) -> Tensor:
+    """[..., n, 2] whole numbers in 0 .. 99, without a leading zero."""
+    return torch.stack([torch.where(values > 9, values // 10, BLANK), values % 10], -1)
+
+
+def join_items(items: Tensor, given: Tensor, separator: str) -> Tensor:
+    """[..., n (s + w)] the items [..., n, w] that are `given` [..., n], with a separator between each two."""
+    between = torch.tensor(encode(separator), device=items.device).expand(*given.shape, -1)
+    follows = given & (given.cumsum(-1) > 1)
+    between = between.masked_fill(~follows[..., None], BLANK)
+    return torch.cat([between, items.masked_fill(~given[..., None], BLANK)], -1).flatten(-2)
+
+
+def write_list(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
+    """A list of the first `count` [..., 1] items: `[0.548 0.715]`."""
+    given = (torch.arange(items.shape[-2], device=items.device) < count).expand(items.shape[:-1])
+    body = join_items(items, given, separator)
+    return write(["[", body, "]"], body)
+
+
+def compact(text: Tensor) -> tuple[Tensor, Tensor]:
+    """[..., w] the text without its blanks, anything after it; and its length [..., 1]."""
+    there = text != BLANK
+    place = there.cumsum(-1)
+    target = torch.where(there, place, 0)  # what is blank goes to column 0, which is cut off
+    tokens = text.new_zeros(*text.shape[:-1], text.shape[-1] + 1).scatter(-1, target, text)
+    return tokens[..., 1:], place[..., -1:]

@@ -1,0 +1,157 @@
+"""Othello on bitboards: random games, many at a time, the same to the bit in C++ and on every device.
+
+The square in row r and column c is bit 8 r + c of an int64 and, without the four squares in the centre, tokens 1 .. 60
+in ascending order; 0 is no move. Black moves first and starts on squares 28 and 35, white on 27 and 36. `own` are the
+discs of the side to move. Who cannot move passes, without a token; a game ends when neither side can move.
+
+Legend: G games, P plies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from workers.numerics.native import address, library
+from workers.numerics.randomness import Streams
+
+MOVES = 60
+"""Of the longest game: one for each square that is not taken at the start."""
+SQUARES = [square for square in range(64) if square not in (27, 28, 35, 36)]
+"""The square of each token, from token 1 on."""
+_BLACK, _WHITE = 1 << 28 | 1 << 35, 1 << 27 | 1 << 36
+_EVERYWHERE, _INNER_COLUMNS = -1, 0x7E7E7E7E7E7E7E7E
+_DIRECTIONS = [(8, _EVERYWHERE), *((shift, _INNER_COLUMNS) for shift in (1, 7, 9))]
+"""Distance of a direction's neighbours, to both sides, and where discs that a move turns over may lie."""
+_HALVES = [
+    (1, 0x5555555555555555),
+    (2, 0x3333333333333333),
+    (4, 0x0F0F0F0F0F0F0F0F),
+    (8, 0x00FF00FF00FF00FF),
+    (16, 0x0000FFFF0000FFFF),
+    (32, 0x00000000FFFFFFFF),
+]
+"""Width of half a field, and the lower half of each field."""
+
+
+class Games(NamedTuple):
+    """Random games, and the legal moves of each position before a ply; both are 0 once a game has ended."""
+
+    tokens: Tensor  # [G, P] uint8
+    legal: Tensor  # [G, P] int64: bits
+
+
+class Position(NamedTuple):
+    """Boards of any shape, int64."""
+
+    own: Tensor
+    other: Tensor
+    legal: Tensor
+
+
+def play(states: Tensor, plies: int = MOVES) -> Games:
+    """The first `plies` plies of games in which each legal move is equally likely, one game for each of `states` [G].
+
+    Ply p of a game draws word p of the stream with the game's state, whoever moves. In C++ on a CPU with a compiler.
+    """
+    compiled = library() if states.device.type == "cpu" else None
+    if compiled is None:
+        return play_by_torch(states, plies)
+    states = states.contiguous()
+    tokens = torch.empty(len(states), plies, dtype=torch.uint8)
+    legal = torch.empty(len(states), plies, dtype=torch.int64)
+    compiled.othello(ctypes.c_int64(len(states)), ctypes.c_int(plies), *map(address, (states, tokens, legal)))
+    return Games(tokens, legal)
+
+
+def play_by_torch(states: Tensor, plies: int = MOVES) -> Games:
+    """The same as `played`, in tensor operations."""
+    words = Streams(state=states).words(plies)
+    position = start(len(states), states.device)
+    token_of = torch.zeros(64, dtype=torch.uint8, device=states.device)
+    token_of[SQUARES] = torch.arange(1, MOVES + 1, dtype=torch.uint8, device=states.device)
+    tokens, legal = [], []
+    for word in words.unbind(1):
+        possible = position.legal != 0
+        square = _choose(position.legal, word)
+        tokens.append(torch.where(possible, token_of[square], 0))
+        legal.append(position.legal)
+        position = after(position, possible.long() << square)
+    return Games(torch.stack(tokens, 1), torch.stack(legal, 1))
+
+
+def start(games: int, device: torch.device) -> Position:
+    """The starting position [G], black to move."""
+    black, white = (torch.full((games,), discs, device=device) for discs in (_BLACK, _WHITE))
+    return Position(black, white, legal_moves(black, white))
+
+
+def after(position: Position, move: Tensor) -> Position:
+    """The positions after moves, one bit each; none is a pass of both sides, for games that have ended."""
+    own, other, _ = position
+    discs = find_flips(own, other, move)
+    own, other = other & ~discs, own | discs | move
+    legal = legal_moves(own, other)
+    theirs = torch.where(legal == 0, legal_moves(other, own), 0)
+    passing = theirs != 0
+    return Position(torch.where(passing, other, own), torch.where(passing, own, other), legal | theirs)
+
+
+def legal_moves(own: Tensor, other: Tensor) -> Tensor:
+    """Bits of the empty squares from which a straight line of discs of `other` leads to a disc of `own`."""
+    found = torch.zeros_like(own)
+    for distance, columns in _DIRECTIONS:
+        through = other & columns
+        for shift in (distance, -distance):
+            found |= _shift(_runs(own, through, shift), shift)
+    return found & ~(own | other)
+
+
+def find_flips(own: Tensor, other: Tensor, move: Tensor) -> Tensor:
+    """Bits of the discs of `other` that a move turns over."""
+    found = torch.zeros_like(own)
+    for distance, columns in _DIRECTIONS:
+        through = other & columns
+        for shift in (distance, -distance):
+            run = _runs(move, through, shift)
+            found |= torch.where(_shift(run, shift) & own != 0, run, 0)
+    return found
+
+
+def _runs(sources: Tensor, through: Tensor, shift: int) -> Tensor:
+    """The runs of bits of `through` that begin next to a bit of `sources`, in one direction; of up to six bits.
+
+    By doubling (Kogge and Stone 1973), as chess programs do it.
+    """
+    found = through & _shift(sources, shift)
+    found |= through & _shift(found, shift)
+    through = through & _shift(through, shift)
+    found |= through & _shift(found, 2 * shift)
+    found |= through & _shift(found, 2 * shift)
+    return found
+
+
+def _shift(boards: Tensor, shift: int) -> Tensor:
+    """Bits moved up by `shift`, or down: logically, which torch's own shift of int64 is not."""
+    return boards << shift if shift > 0 else (boards >> -shift) & ((1 << (64 + shift)) - 1)
+
+
+def _choose(legal: Tensor, word: Tensor) -> Tensor:
+    """The square of one bit of `legal`, each equally likely, by the upper half of a random word; 63 if there is none.
+
+    Uneven by at most one part in 2^32 / 60. Counts of bits in ever wider fields, then down again to the bit of a rank.
+    """
+    counts = [legal]
+    for width, mask in _HALVES:
+        counts.append((counts[-1] & mask) + ((counts[-1] >> width) & mask))
+    rank = (((word >> 32) & 0xFFFFFFFF) * counts.pop()) >> 32
+    square = torch.zeros_like(rank)
+    for (width, _), fields in zip(reversed(_HALVES), reversed(counts), strict=True):
+        lower = (fields >> square) & ((1 << width) - 1)
+        upper = rank >= lower
+        rank = torch.where(upper, rank - lower, rank)
+        square = square + upper * width
+    return square

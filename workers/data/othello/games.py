@@ -1,0 +1,97 @@
+"""Random games of Othello by split, and pools of different ones that are kept on disk.
+
+Legend: G games.
+"""
+
+from __future__ import annotations
+
+import functools
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from workers.data.cached_arrays import Stored, read, write
+from workers.data.othello.board import MOVES, Games, play
+from workers.numerics.native import cache_folder, library
+from workers.numerics.randomness import GOLDEN, Streams, hash_rows, mix
+
+OPENING = 12
+"""Moves of a game that decide on its split; there are some 2 * 10^9 such openings."""
+SHARE = 4
+"""One opening in this many is for validation."""
+_SEED = 60
+"""Of the sequence that pools are taken from. It is in their files' names: other games need another one."""
+_TOGETHER = 1 << 14
+
+
+def training_games(states: Tensor) -> Games:
+    """One random game for each of `states` [G], with an opening that is never validated."""
+    return _games(states, range(1, SHARE))
+
+
+def validation_games(states: Tensor) -> Games:
+    """One random game for each of `states` [G], with an opening that is never trained on."""
+    return _games(states, range(1))
+
+
+def _games(states: Tensor, places: range) -> Games:
+    """Games whose opening's hash has one of these places modulo `SHARE`.
+
+    Word a of a state's stream is the state of the a-th game that is tried, of which only the opening is played.
+    On the CPU, if there is a compiler, for any device: a GPU would start some 25,000 kernels for one set of games.
+    """
+    device = states.device
+    states = states.cpu() if library() else states
+    accepted, pending = torch.empty_like(states), torch.arange(len(states), device=states.device)
+    counter = torch.zeros((), dtype=torch.int64, device=states.device)
+    while len(pending):
+        counter += GOLDEN
+        tried = mix(states[pending] + counter)
+        accepted[pending] = tried
+        place = hash_rows(play(tried, OPENING).tokens.long()) % SHARE
+        pending = pending[(place < places.start) | (place >= places.stop)]
+    tokens, legal = play(accepted)
+    return Games(tokens.to(device), legal.to(device))
+
+
+@functools.cache
+def pool(games: int, device: torch.device) -> Tensor:
+    """[G, 60] uint8: `games` different training games, always the same, on the device.
+
+    60 bytes a game, mapped from the cache folder; made anew if the file there is not what was written, or if there is
+    none, and kept in memory alone if it cannot be written.
+    """
+    path = cache_folder() / f"othello-{_SEED}-{games}.games"
+    found = read(path)
+    if found is None:
+        found = Stored({}, [_different_games(games).flatten().numpy()])
+        with suppress(OSError):  # a home that cannot be written
+            write(path, found)
+    return torch.from_numpy(found.arrays[0]).view(games, MOVES).to(device)
+
+
+def _different_games(games: int) -> Tensor:
+    """The first games of one fixed sequence; in place of those that came before, the next ones of it."""
+    tokens, keys = torch.empty(games, MOVES, dtype=torch.uint8), torch.empty(games, dtype=torch.int64)
+    missing, drawn = torch.arange(games), 0
+    while len(missing):
+        for places in missing.split(_TOGETHER):
+            numbers = torch.arange(drawn + 1, drawn + len(places) + 1)
+            tokens[places] = training_games(mix(_SEED + numbers * GOLDEN)).tokens
+            keys[places] = _keys(tokens[places])
+            drawn += len(places)
+        missing = _repetitions(keys)
+    return tokens
+
+
+def _keys(tokens: Tensor) -> Tensor:
+    """[G] a hash of 64 bits for each game."""
+    weights = Streams(state=torch.tensor([_SEED])).words(MOVES)[0] | 1
+    return (tokens.long() * weights).sum(-1)
+
+
+def _repetitions(keys: Tensor) -> Tensor:
+    """Places of keys that stand further ahead, too; ascending."""
+    ordered, places = keys.sort(stable=True)
+    return places[1:][ordered[1:] == ordered[:-1]].sort().values
