@@ -87,6 +87,16 @@ class ExperimentSpace(Space):
     def needs_outcomes(self) -> bool:
         return self.confirmed > 0
 
+    def describe_size(self) -> str:
+        arms, configurations = len(self.arms), self.configurations
+        factors = [f"{arms:,} arm{'s' * (arms > 1)}", f"{self.seeds:,} seed{'s' * (self.seeds > 1)}"]
+        if configurations > 1:
+            factors.insert(1, f"{configurations:,} configurations")
+        size = f"{self.planned:,} trials: {' x '.join(factors)}"
+        if not self.confirmed:
+            return size
+        return f"{size}, the best {self.confirmed:,} of each arm confirmed from {self.fresh_seeds:,} fresh seeds"
+
     def part_of(self, number: int) -> Tried | Confirmed:
         """Which part of the experiment trial `number` is."""
         if number < self.tried:

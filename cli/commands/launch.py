@@ -141,7 +141,7 @@ def show_estimate(estimate: Estimate, placement: Placement) -> None:
     structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")
     lines = {
         "study": f"{space.name}, objective {search.objective.direction} {search.objective}",
-        "trials": f"{search.trials:,} in {estimate.groups:,} groups of {search.group:,}",
+        "trials": space.describe_size(),
         "packs": f"{structures} a group; device {placement.device}",
         "steps": f"{_range(estimate.steps)} a trial, validated every {estimate.validate_every:,}; "
         f"{estimate.model_steps:,.0f} model-steps in all",

@@ -11,13 +11,12 @@ from graft.report.document import Block, Paragraph, Table
 from graft.report.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.arms.comparison import UNDECIDED, ArmComparison
-from search.analysis.arms.experiment import confirmations
+from search.analysis.arms.experiment import Choice, JudgedTrials, confirmations
 
-_CHOICES = {
-    "single": "",
-    "best": " Each arm stands here with the best of its configurations, chosen by these very seeds, so that all scores "
-    "are flattered; `confirm:` in the space trains the chosen ones from fresh seeds.",
-    "confirmed": " Each arm stands here with the best of its configurations, trained again from fresh seeds.",
+_CHOICES: Mapping[Choice, str] = {
+    "best": "with the best of its configurations, chosen by these very seeds, so that its scores are flattered; "
+    "`confirm:` in the space trains the chosen ones from fresh seeds",
+    "confirmed": "with the best of its configurations, trained again from fresh seeds",
 }
 _SCORES = ("Condition", "Arm", "Finished", "Diverged", "Mean", "Middle half", "Least to most")
 _DIFFERENCES = (
@@ -72,12 +71,23 @@ class Arms(Section):
             differences = [_difference(row) for row in compared.iter_rows(named=True)]
             yield Table(caption=caption, header=_DIFFERENCES, rows=differences, labels=2)
         fewest = comparison.table["smallest_p"].max()
-        text = f"Over {experiment.seeds} seeds.{_CHOICES[experiment.judged.choice]}"
+        text = f"Over {experiment.seeds} seeds.{_say_how_chosen(experiment.judged)}"
         if isinstance(fewest, float) and fewest > 1 - comparison.confidence:
             text += f" So few seeds cannot have p (signs) below {number(fewest)}: the verdicts rest on normality."
         yield Paragraph(text=text)
-        if experiment.judged.choice == "confirmed":
+        if "confirmed" in experiment.judged.choices.values():
             yield _confirmation_table(confirmations(experiment.arms, experiment.direction), objective)
+
+
+def _say_how_chosen(judged: JudgedTrials) -> str:
+    """Sentences on the arms that stand for one of several configurations."""
+    sentences: list[str] = []
+    for choice, words in _CHOICES.items():
+        arms = [arm for arm, found in judged.choices.items() if found == choice]
+        if arms:
+            who = "Each arm" if len(arms) == len(judged.choices) else f"Each of {', '.join(arms)}"
+            sentences.append(f" {who} stands here {words}.")
+    return "".join(sentences)
 
 
 def _describe(row: Mapping[str, Any], comparison: ArmComparison, objective: str) -> str:

@@ -6,6 +6,7 @@ configuration, else by the best of several, whose score is flattered by the choi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,11 +27,10 @@ Choice = Literal["single", "best", "confirmed"]
 class JudgedTrials:
     """The trials that arms are judged by."""
 
-    choice: Choice
+    choices: Mapping[str, Choice]
+    """Arm -> how its configuration was found; arms in the experiment's order."""
     trials: pl.DataFrame
-    """number, arm, seed, state, objective; arms in the experiment's order."""
-    arms: tuple[str, ...]
-    """The baseline first."""
+    """number, arm, seed, state, objective, by number."""
 
 
 def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
@@ -48,26 +48,31 @@ def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
 
 def judged_trials(arms: pl.DataFrame, direction: Direction) -> JudgedTrials:
     """The trials of `read_arms` that stand for their arms."""
-    names: list[str] = arms["arm"].unique(maintain_order=True).to_list()
-    if arms["rank"].null_count() < arms.height:
-        choice, kept = "confirmed", arms.filter(pl.col("rank") == 0)
-    elif arms["configuration"].n_unique() > 1:
-        best = rank_configurations(arms, direction).filter(pl.col("rank") == 0).select("arm", "configuration")
-        choice, kept = "best", arms.join(best, on=["arm", "configuration"], how="semi", maintain_order="left")
-    else:
-        choice, kept = "single", arms
-    columns = ("number", "arm", "seed", "state", "objective")
-    return JudgedTrials(choice=choice, trials=kept.select(columns), arms=tuple(names))
+    best = rank_configurations(arms, direction).filter(pl.col("rank") == 0).select("arm", "configuration")
+    choices: dict[str, Choice] = {}
+    kept: list[pl.DataFrame] = []
+    for (arm,), own in arms.group_by("arm", maintain_order=True):
+        if own["rank"].null_count() < own.height:
+            choices[str(arm)] = "confirmed"
+            kept.append(own.filter(pl.col("rank") == 0))
+        elif own["configuration"].n_unique() > 1:
+            choices[str(arm)] = "best"
+            kept.append(own.join(best, on=["arm", "configuration"], how="semi", maintain_order="left"))
+        else:
+            choices[str(arm)] = "single"
+            kept.append(own)
+    return JudgedTrials(choices=choices, trials=pl.concat(kept).select("number", "arm", "seed", "state", "objective"))
 
 
 def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
     """arm, configuration, mean, rank: configurations of which every seed has an objective, 0 for an arm's best."""
     tried = arms.filter(pl.col("rank").is_null())
-    seeds = tried["seed"].n_unique()
+    seeds = pl.col("seed").n_unique().over("arm")
+    tried = tried.with_columns(seeds=seeds)
     means = tried.group_by("arm", "configuration", maintain_order=True).agg(
-        mean=pl.col("objective").mean(), known=pl.col("objective").count()
+        mean=pl.col("objective").mean(), known=pl.col("objective").count(), seeds=pl.col("seeds").first()
     )
-    complete = means.filter(pl.col("known") == seeds).sort("configuration")
+    complete = means.filter(pl.col("known") == pl.col("seeds")).sort("configuration")
     rank = pl.col("mean").rank("ordinal", descending=direction == "maximize").over("arm").cast(pl.Int64) - 1
     return complete.select("arm", "configuration", "mean", rank=rank).sort("arm", "rank")
 
@@ -162,5 +167,6 @@ def learning_curves(
         )
     numbers = dict.fromkeys(("mean", "low", "high", "smallest", "largest"), pl.Float64)
     frame = pl.DataFrame(rows, schema={"arm": pl.String, "step": pl.Int64, "trials": pl.Int64, **numbers})
-    order = pl.col("arm").replace_strict(list(judged.arms), range(len(judged.arms)), return_dtype=pl.Int64)
+    arms = list(judged.choices)
+    order = pl.col("arm").replace_strict(arms, range(len(arms)), return_dtype=pl.Int64)
     return frame.with_columns(pl.selectors.float().fill_nan(None)).sort(order, "step")
