@@ -333,12 +333,12 @@ def test_a_frozen_spline_has_the_same_bits_before_and_after_stage_two() -> None:
 
 def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None:
     """Recorded with the report that ends the trial; written twice it is there once."""
-    from storage import open_store
+    from storage import NewStudy, open_store
 
     space = transfer()
     with open_store(f"sqlite:///{tmp_path}/a.db") as store:
         study_id = store.create_study(
-            "s", space="", space_hash="", objective=space.search.objective, seed=0, trials=1, version="1"
+            NewStudy("s", space="", space_hash="", objective=space.search.objective, seed=0, trials=1, version="1")
         )
         study = store.claim(study_id, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)
@@ -346,7 +346,7 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
         report = Report(number=0, fence=1, step=9, metrics=(), state="finished", architectures=(LEARNED,))
         study.record([report])
         study.record([report], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])
-        [outcome] = study.outcomes(None)
+        [outcome] = study.queries.outcomes(None)
     assert outcome.architectures == (LEARNED,)
 
 

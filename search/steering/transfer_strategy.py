@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import final
+from typing import Protocol, final, runtime_checkable
 
 from search.samplers import Strategy
 from spaces.errors import GraftError
-from spaces.records import Outcome, Trial
+from spaces.records import Architecture, Outcome, Trial
+from spaces.settings import Objective
 from spaces.space import Space
-from spaces.transfer import StageOne, StageTwo, TransferSpace
+from spaces.transfer import Domain, StageOne, StageTwo
+
+
+@runtime_checkable
+class HasStages(Protocol):
+    """A space whose later trials carry what earlier ones found, as `spaces.transfer.TransferSpace`, which says more."""
+
+    @property
+    def domains(self) -> Sequence[Domain]: ...
+    @property
+    def tried(self) -> int: ...
+
+    def stage_of(self, number: int) -> StageOne | StageTwo: ...
+    def renumber(self, domain: int, trial: Trial) -> Trial: ...
+    def resolve(self, number: int, draws: Mapping[str, float]) -> Trial: ...
+    def carry(self, number: int, found: Trial | None, learned: Sequence[Architecture]) -> Trial: ...
+    def objective_of(self, number: int) -> Objective: ...
 
 
 def begin(space: Space, history: Sequence[Outcome]) -> Strategy:
     """The strategy of a study that is new or resumed; `history` as `Sampler.begin` has it."""
-    if isinstance(space, TransferSpace):
+    if isinstance(space, HasStages):
         return TransferStrategy(space, history)
     return space.search.sampler.begin(space, history)
 
@@ -31,7 +48,7 @@ class TransferStrategy(Strategy):
 
     in_order = True
 
-    def __init__(self, space: TransferSpace, history: Sequence[Outcome]) -> None:
+    def __init__(self, space: HasStages, history: Sequence[Outcome]) -> None:
         self._space = space
         self._ended: Counter[int] = Counter()
         """Domain -> trials of its search that ended."""
