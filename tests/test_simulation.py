@@ -22,7 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from search.steering.controller import QUARANTINED_AFTER, SUSPECTED_AFTER, Controller
+from search.steering.controller import Controller
+from search.steering.requeueing import QUARANTINED_AFTER, SUSPECTED_AFTER
 from spaces.records import (
     TERMINAL,
     Checkpoint,

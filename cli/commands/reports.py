@@ -9,6 +9,7 @@ import typer
 
 from cli.commands.compatibility import transfer_report
 from cli.commands.nonlinearities import nonlinearities_report
+from cli.option_groups import with_groups
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 
 _ENDINGS = (".html", ".md")
@@ -19,8 +20,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     group.command("study")(study_report)
     group.command("compare")(compare_report)
-    group.command("transfer")(transfer_report)
-    group.command("nonlinearities")(nonlinearities_report)
+    group.command("transfer")(with_groups(transfer_report))
+    group.command("nonlinearities")(with_groups(nonlinearities_report))
     app.add_typer(
         group,
         name="report",
