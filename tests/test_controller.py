@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -67,6 +67,7 @@ class Rows(StudyStore):
         self.rows: dict[int, Row] = {}
         self.log: list[tuple[str, object]] = []
         self.stopping = False
+        self.state = "running"
         self.ended: list[int] = []
         self.failures = 0
         self.now = 0.0
@@ -189,6 +190,9 @@ class Rows(StudyStore):
 
     def stop_requested(self) -> bool:
         return self.stopping
+
+    def set_state(self, state: str) -> None:
+        self.state = state
 
 
 def loss(trial: Trial, step: int) -> float:
@@ -421,6 +425,21 @@ def test_a_worker_that_comes_back_empty_has_lost_its_trials() -> None:
     assert controller.progress().counts["running"] == 2
 
 
+def test_what_a_worker_says_of_its_own_earlier_start_changes_nothing() -> None:
+    memory = Rows()
+    controller = Controller.begin(space(PLAIN, trials=1), memory)
+    [first] = controller.exchange([], Offer(worker="a", lanes=1)).start
+    [again] = controller.exchange([], Offer(worker="a", lanes=1)).start
+    assert (first.start, again.start) == ((0, 1), (0, 2))
+    before = list(memory.log)
+    late = Report(number=0, fence=1, step=30, metrics=(Metric("tvd", "raw", "", 0.5),), state="finished")
+    saved = Checkpoint(number=0, fence=1, step=30, path="p", row=0, sha256="")
+    holds = Offer(worker="a", lanes=0, structure=again.structure, holds=(again.start,), saved=(saved,))
+    assert controller.exchange([late], holds).stop == ()
+    assert (memory.log, memory.rows[0].checkpoints) == (before, ())
+    assert controller.exchange([late], replace(holds, holds=(first.start,), saved=())).stop == (0,)
+
+
 def test_the_trials_of_a_lost_worker_go_to_the_others_before_new_ones() -> None:
     here = space(PLAIN, trials=9)
     memory = Rows()
@@ -446,6 +465,30 @@ def test_a_stop_request_sends_running_trials_back_and_they_are_run_after_resumin
     memory.stopping = False
     finish(Controller.begin(here, memory), FakeWorker("a", 3))
     audit(memory, here)
+
+
+def test_a_trial_that_was_started_again_is_pruned_by_its_new_fence() -> None:
+    memory = Rows()
+    controller = Controller.begin(space(PLAIN, trials=1, stopping="{patience: {metric: tvd, steps: 10}}"), memory)
+    controller.exchange([], Offer(worker="a", lanes=1))
+    [again] = controller.exchange([], Offer(worker="a", lanes=1)).start
+    full = Offer(worker="a", lanes=0, structure=again.structure, holds=(again.start,))
+    metrics = (Metric("tvd", "raw", "", 0.5),)
+    for step in (10, 20):
+        said = controller.exchange([Report(number=0, fence=2, step=step, metrics=metrics)], full)
+    assert (said.stop, memory.rows[0].state) == ((0,), "pruned")
+
+
+def test_a_study_is_finished_only_when_all_of_its_trials_have_ended() -> None:
+    here, memory = space(PLAIN, trials=3), Rows()
+    controller = Controller.begin(here, memory)
+    controller.exchange([], Offer(worker="a", lanes=2))
+    controller.close()
+    assert memory.state == "stopped"
+    resumed = Controller.begin(here, memory)
+    finish(resumed, FakeWorker("a", 2))
+    resumed.close()
+    assert memory.state == "finished"
 
 
 def test_done_is_said_only_when_no_other_worker_holds_a_trial() -> None:
@@ -507,6 +550,14 @@ def test_trials_that_went_back_wait_for_new_ones_of_their_structure() -> None:
     assert [trial.structure for trial in queue.take(None, 10)] == ["1"] * 10
 
 
+def test_a_requeued_trial_is_handed_out_before_one_that_was_asked_ahead() -> None:
+    queue = TrialQueue(Mixed(2, look_ahead=8), [range(100)])
+    [first] = queue.take("0", 1)
+    assert [trial.number for trial in queue.take("1", 2)] == [1, 3], "trial 2 is kept until its structure's turn"
+    queue.requeue([first])
+    assert [trial.number for trial in queue.take("0", 2)] == [0, 2]
+
+
 def test_an_empty_device_gets_the_structure_with_most_trials_waiting() -> None:
     here = space(CONDITIONAL, trials=64, group=64)
     controller = Controller.begin(here, Rows())
@@ -524,8 +575,10 @@ def test_what_the_memory_refuses_can_be_sent_again() -> None:
     while not worker.done:
         reports, offer = worker.train(list(worker.lanes)), worker.offer()
         memory.failures = 1
+        steps = controller.progress().steps
         with pytest.raises(OSError, match="does not answer"):
             controller.exchange(reports, offer)
+        assert controller.progress().steps == steps, "nothing is believed before it is written"
         worker.obey(controller.exchange(reports, offer))
         if not worker.lanes:
             break
@@ -533,8 +586,9 @@ def test_what_the_memory_refuses_can_be_sent_again() -> None:
     audit(memory, here)
 
 
-def test_progress_counts_trials_reports_and_steps() -> None:
-    here = space(PLAIN, trials=20)
+@pytest.mark.parametrize(("direction", "best_of"), [("minimize", min), ("maximize", max)])
+def test_progress_counts_trials_reports_and_steps(direction: Direction, best_of: Callable[..., Row]) -> None:
+    here = space(PLAIN, trials=20, objective=f"{{{direction}: tvd/raw}}")
     memory = Rows()
     controller = Controller.begin(here, memory)
     finish(controller, FakeWorker("a", 4))
@@ -545,7 +599,7 @@ def test_progress_counts_trials_reports_and_steps() -> None:
     }
     assert progress.reports == sum(len(row.reports) for row in memory.rows.values())
     assert progress.steps == sum(row.reports[-1].step for row in memory.rows.values())
-    best = min((row for row in memory.rows.values() if row.objective is not None), key=lambda row: row.objective)
+    best = best_of((row for row in memory.rows.values() if row.objective is not None), key=lambda row: row.objective)
     assert (progress.best, progress.best_number) == (best.objective, best.trial.number)
     resumed = Controller.begin(here, memory).progress()
     assert (resumed.best, resumed.counts) == (progress.best, progress.counts)

@@ -88,15 +88,51 @@ def test_a_machine_that_leaves_and_a_lease_that_runs_out_are_no_trials_doing():
     controller = Controller.begin(space(PLAIN, trials=4), memory, lambda: clock[0])
     controller.exchange([], offer("gone", 2))
     controller.handle_departure("gone")
-    controller.exchange([], offer("silent", 2))
+    held = controller.exchange([], offer("silent", 2)).start
     for _ in range(8):
         clock[0] += 10
         memory.now = clock[0]
         controller.sweep()
     assert {row.crashes for row in memory.rows.values()} == {0}
-    assert controller.exchange([], offer("silent", 2)).lease_lost
+    late = Report(number=held[0].number, fence=held[0].fence, step=30, metrics=(), state="finished")
+    full = offer("silent", 0, holds=held, structure=held[0].structure)
+    assert controller.exchange([late], full) == Directives(lease_lost=True)
     assert not controller.renew("silent")
     assert controller.progress().counts["queued"] == 2
+
+
+def test_a_crash_of_a_pack_convicts_none_of_its_trials():
+    memory = Rows()
+    controller = Controller.begin(space(PLAIN, trials=2), memory)
+    assert len(controller.exchange([], offer("w", 2)).start) == 2
+    for row in memory.rows.values():
+        row.crashes = QUARANTINED_AFTER
+    controller.handle_crash("w")
+    assert {row.state for row in memory.rows.values()} == {"queued"}
+
+
+def test_only_a_checkpoint_that_is_further_than_the_last_clears_a_trial_of_suspicion():
+    controller = Controller.begin(space(PLAIN, trials=4), Rows())
+    for attempt in range(SUSPECTED_AFTER):
+        [trial] = controller.exchange([], offer(f"w{attempt}", 1)).start
+        if attempt == 0:
+            controller.exchange([], saving(trial, "w0", 0, step=10))
+        controller.handle_crash(f"w{attempt}")
+    [alone] = controller.exchange([], offer("w", 4)).start
+    assert controller.exchange([], saving(alone, "w", 3, step=10)).start == ()
+    assert len(controller.exchange([], saving(alone, "w", 3, step=20)).start) == 3
+
+
+def saving(trial: Trial, worker: str, lanes: int, step: int) -> Offer:
+    """The offer of a worker that trains this trial alone, and has written a checkpoint of it."""
+    saved = Checkpoint(number=trial.number, fence=trial.fence, step=step, path="p", row=0, sha256="")
+    return replace(offer(worker, lanes, holds=[trial], structure=trial.structure), saved=(saved,))
+
+
+def test_a_lease_is_written_before_its_worker_is_given_a_trial():
+    memory = Rows()
+    assert Controller.begin(space(PLAIN, trials=1), memory).exchange([], offer("new", 1)).start
+    assert "new" in memory.lease_until
 
 
 @pytest.mark.parametrize("first", ["sweep", "a new worker"])

@@ -308,6 +308,16 @@ def test_a_copy_and_the_end_of_the_trial_it_replaces_are_written_as_one() -> Non
     assert memory.rows[said.stop[0]].state == "pruned"
 
 
+def test_a_sampler_learns_from_the_trials_that_it_drew_and_from_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, memory = space(PLAIN, trials=4, stopping=POLICY), Rows()
+    strategy, told = here.search.sampler.begin(here, []), list[Outcome]()
+    monkeypatch.setattr(strategy, "tell", told.extend)
+    monitors = [policy.begin(here.search.objective) for policy in here.search.stopping]
+    finish(Controller(here, strategy, monitors, memory), PopulationWorker("a", 4))
+    assert len(memory.rows) > 4
+    assert sorted(outcome.number for outcome in told) == [0, 1, 2, 3]
+
+
 def test_an_open_copy_is_made_again_along_its_line_after_a_crash() -> None:
     here = space(PLAIN, trials=4, stopping=POLICY)
     memory = Rows()
