@@ -44,7 +44,7 @@ def test_a_recording_gives_for_other_tensors_what_the_function_gives(function: o
 
 
 def test_what_takes_a_number_out_of_a_tensor_is_not_recorded() -> None:
-    with pytest.raises(TypeError, match="_local_scalar_dense.* takes a number out of a tensor"):
+    with pytest.raises(TypeError, match=r"_local_scalar_dense.* takes a number out of a tensor"):
         Traced("number", lambda values: values * float(values.sum()))(torch.ones(3))
 
 
