@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url
 
 from graft.families import families
-from graft.running import enrol
+from graft.launching.claiming import enrol
 from spaces import load
 from tests.databases import DATABASES, raw
 from tests.faults.auditor import CHECKS, Finding, Rule, Verdict, audit, gather
