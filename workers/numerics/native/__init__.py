@@ -18,7 +18,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -70,7 +70,7 @@ def _compiled(compiler: list[str]) -> Path:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Generator[None]:
     """Processes that start together compile once; a file system without locks lets each of them."""
     handle = os.open(folder, os.O_RDONLY)
     try:
