@@ -19,6 +19,7 @@ ROWS = (
     "SELECT number, state, fence, worker, steps, objective, deaths, error FROM trials ORDER BY number",
     "SELECT trial_id, step, name, value FROM metrics ORDER BY 1, 2, 3",
     "SELECT trial_id, step, fence, path FROM checkpoints ORDER BY 1, 2",
+    "SELECT id, steps FROM studies",
 )
 
 
@@ -43,7 +44,7 @@ WRITES = {
     "metrics": Write(lambda study, fence: study.record([make_report(0, 20, fence=fence)]), "steps = 20"),
     "checkpoint": Write(
         lambda study, fence: study.record([], [], [saved(fence)]),
-        "EXISTS (SELECT 1 FROM checkpoints WHERE trial_id = trials.id)",
+        "EXISTS (SELECT 1 FROM checkpoints WHERE trial_id = trials.id AND step = 10)",
     ),
     "finish": Write(lambda study, fence: study.record([], [ending("finished", fence)]), "state = 'finished'"),
     "diverge": Write(lambda study, fence: study.record([], [ending("diverged", fence)]), "state = 'diverged'"),
@@ -68,6 +69,7 @@ def test_who_held_a_trial_before_changes_no_row_and_who_holds_it_changes_one(url
         assert study.start([make_trial(0), make_trial(1)], "old") == {0: 1, 1: 1}
         study.release(held(0))
         assert study.start([make_trial(0)], "old") == {0: 2}, "a name is no fence"
+        study.record([make_report(0, 5, fence=2)], [], [saved(2)._replace(step=5)])
         before = seen(url)
         write.act(study, 1)
         if write is WRITES["make room"]:  # the new trial is written, the verdict is not
@@ -173,6 +175,7 @@ def test_a_trial_goes_on_from_its_newest_checkpoints_with_the_reports_up_to_ther
         assert raw(url, "SELECT DISTINCT step FROM metrics ORDER BY step") == [(10,), (20,), (30,), (40,)]
         [(_, again)] = study.queries.queued()
         assert again == waiting
+        assert study.queries.checkpoint_paths() == {"/p30", "/p40"}
         study.start([replace(make_trial(0), checkpoints=waiting.checkpoints)], "w")
         assert raw(url, "SELECT steps, fence FROM trials") == [(40, 2)]
         assert study.record([make_report(0, 50, tvd=1 / 50, fence=2)]) == {0}
@@ -221,6 +224,8 @@ def test_a_trial_that_fell_back_behind_its_checkpoint_keeps_its_reports_and_its_
         assert raw(url, "SELECT step FROM checkpoints") == [(100,)]
         assert raw(url, "SELECT DISTINCT step FROM metrics ORDER BY step") == [(s,) for s in (20, 40, 60, 80, 100)]
         assert raw(url, "SELECT deaths FROM trials") == [(2,)]
+        study.record([], [], [saved(3)._replace(step=100)])
+        assert raw(url, "SELECT deaths FROM trials") == [(2,)], "it is only where it was before"
         study.record([], [], [saved(3)._replace(step=120)])
         assert raw(url, "SELECT deaths FROM trials") == [(0,)]
 

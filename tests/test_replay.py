@@ -8,7 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -300,16 +300,30 @@ def test_numbers_that_are_not_finite_are_equal_to_null():
     ]
 
 
+REPLAYED = Comparison(
+    objective=None,
+    number=0,
+    pairs=[],
+    divergence=None,
+    replayed_divergence=None,
+    trained_on="cpu",
+    replayed_on="cpu",
+    made_by="0.2.0",
+)
+
+
+def test_bits_are_promised_on_one_kind_of_device_and_a_tolerance_elsewhere():
+    near, far = (MetricPair(3, "tvd", "raw", "", 0.5, 0.5 - change, 2 * change) for change in (1e-7, 0.01))
+    elsewhere, older = replace(REPLAYED, replayed_on="cuda"), replace(REPLAYED, made_by="0.1.0")
+    assert REPLAYED.reproduced
+    for comparison, reproduced in ((REPLAYED, False), (elsewhere, True), (older, True)):
+        assert replace(comparison, pairs=[near]).reproduced == reproduced
+        assert replace(comparison, objective=near).reproduced == reproduced
+        assert not replace(comparison, pairs=[far]).reproduced
+        assert not replace(comparison, objective=far).reproduced
+
+
 def test_a_replay_that_diverges_where_the_trial_did_not_is_no_replay():
-    comparison = Comparison(
-        objective=None,
-        number=0,
-        pairs=[],
-        divergence=None,
-        replayed_divergence="x at step 3",
-        trained_on="cpu",
-        replayed_on="cpu",
-        made_by="0.2.0",
-    )
+    comparison = replace(REPLAYED, replayed_divergence="x at step 3")
     assert not comparison.reproduced
     assert comparison.verdict == "differs: stored: no divergence, replayed: x at step 3; 0 of 0 equal"

@@ -327,6 +327,10 @@ def test_studies_do_not_touch_one_another(url: str):
         assert study.queries.counts() == {"queued": 1}
         assert other.queries.counts() == {"running": 1}
         assert other.queries.outcomes(None) == []
+        assert (study.queries.running(), other.queries.running()) == ([], held(0))
+        study.start([make_trial(0)], "w")
+        other.end([finished(0)])
+        assert (study.queries.counts(), other.queries.counts()) == ({"running": 1}, {"finished": 1})
     assert raw(url, "SELECT count(*) FROM metrics") == [(2,)]
 
 

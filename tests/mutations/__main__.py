@@ -121,7 +121,7 @@ def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool) -> int | None
 
 def _first_failure(copy: Path) -> str:
     """The first test that failed in the last run."""
-    found = re.search(r"^(?:FAILED|ERROR) tests/(.*)", (copy.parent / "output").read_text(), re.MULTILINE)
+    found = re.search(r"^(?:FAILED|ERROR) tests/(.*?)(?: - .*)?$", (copy.parent / "output").read_text(), re.MULTILINE)
     return found[1] if found else f"the limit of {SECONDS:.0f} s"
 
 
