@@ -61,8 +61,8 @@ def transfer_report(
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
         architectures = reader.architectures(study)
-    column = target or target_of(trials)
-    wanted = read_target_objectives(row) if column == "transfer.target" else {}
+        column = target or target_of(trials)
+        wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
     found = results(trials, directions or row["direction"], source=source, target=column, seed=pair)
     matrix = compare(found, baseline, Bootstrap() if interval == "bootstrap" else Student())

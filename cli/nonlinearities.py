@@ -52,6 +52,7 @@ def nonlinearities_report(
 
     with open_reader(storage_url(storage)) as reader:
         row, found = reader.study(study), reader.architectures(study)
+        objectives = read_target_objectives(reader, row)
     if found.is_empty():
         raise StudyError(
             f"no trial of study {study!r} has learned a non-linearity; those of a space with `learning: architecture` "
@@ -60,7 +61,7 @@ def nonlinearities_report(
     found = _filter(found, "--task", "task", task)
     found = _filter(found, "--component", "component", [component] if component else None)
     found = _filter(found, "--trial", "number", trial)
-    directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
+    directions: dict[str, Direction] = {name: one.direction for name, one in objectives.items()}
     learned = Learned.of(row, found, directions)
     if version:
         learned = _with_version(learned, version)

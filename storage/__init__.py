@@ -6,6 +6,7 @@ store.py                 the writing end: a database's studies, and the claim of
 claimed_study.py         a controller's transactions on its study, made of the statements in rows.py,
                          checkpointing.py and leases.py; session.py makes them again when a server was away
 frames.py                reading: typed Polars frames
+sources.py               the files of a study's plug-ins from outside
 history.py               which reports stay
 checking.py, copying.py  whether a database is whole; copies of it
 """

@@ -6,6 +6,7 @@ metrics        one row per number of a report, primary key (trial_id, step, name
 architectures  frozen spline non-linearities found by stage one
 checkpoints    where the state of a running trial is stored, the two newest of each
 workers        each worker: when it was last seen, until when its lease runs, and how full its lanes were
+sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
 
 A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
@@ -35,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0005"
+VERSION = "0006"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -172,6 +173,19 @@ workers = Table(
     Column("steps", BigInteger, nullable=False, server_default=text("0")),
     Column("room", BigInteger, nullable=False, server_default=text("0")),
     Column("log", Text, nullable=False, server_default=text("''")),  # where what it says of itself can be read
+)
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("bundle", Integer, primary_key=True),  # files of one number import one another
+    Column("module", Text, primary_key=True),  # the dotted name by which they do
+    Column("path", Text, nullable=False),  # where it was read
+    Column("is_package", Boolean(create_constraint=False), nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("plugins", JSON, nullable=False),  # those that it defines: family, name, line, origin
 )
 
 

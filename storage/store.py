@@ -15,8 +15,9 @@ from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.messages import shortened
+from spaces.plugins.bundles import Bundle
 from spaces.settings import History, Objective
-from storage import leases, migrations
+from storage import leases, migrations, sources
 from storage.claimed_study import ClaimedStudy
 from storage.database import Database
 from storage.databases import find_database
@@ -82,11 +83,13 @@ class Store:
         seed: int,
         trials: int,
         version: str,
+        bundles: Sequence[Bundle] = (),
     ) -> int:
         """Write a new study, in state `stopped`, and return its id.
 
-        `space` is the YAML text, `trials` the planned number, `version` Graft's. StudyError if the name is taken, or
-        is no word that can stand in a command line, a file's name and a page.
+        `space` is the YAML text, `trials` the planned number, `version` Graft's, `bundles` the plug-ins from outside
+        that it runs, which are stored with it. StudyError if the name is taken, or is no word
+        that can stand in a command line, a file's name and a page.
         """
         if not _NAME.fullmatch(name):
             raise StudyError(f"{shortened(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
@@ -104,8 +107,14 @@ class Store:
         }
         times = {"created_at": Now(), "updated_at": Now()}
         statement = insert(studies).values(**row, **times).returning(studies.c.id)
+
+        def write(connection: Connection) -> int:
+            study_id = connection.execute(statement).scalar_one()
+            sources.write(connection, study_id, bundles)
+            return study_id
+
         try:
-            return self._session.transact(lambda connection: connection.execute(statement).scalar_one())
+            return self._session.transact(write)
         except IntegrityError:
             raise StudyError(f"study {name!r} exists already; resume it, or choose another name") from None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Storage, database_name, storage_url
+from cli.options import Plugins, Storage, database_name, say_changes, storage_url
 from spaces.errors import StudyError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def launch(
     overrides: OverrideOptions,
     storage: Storage = None,
     run: RunOptions,
+    plugins: Plugins = None,
     warm_start: Annotated[
         str | None,
         typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
@@ -48,22 +49,25 @@ def launch(
     """
     from graft.launching.estimate import estimate_study
     from graft.launching.run import RunRequest, read_space
+    from graft.plugins.collecting import plugins_of_space
     from graft.running import enrol
+    from spaces.plugins.active import using
 
     placement = run.resolve_placement()
-    loaded = read_space(space, overrides.by_path())
-    name = study or loaded.name
-    if dry_run:
-        show_estimate(estimate_study(loaded), placement)
-        return
-    url = storage_url(storage)
-    if warm_start is not None:
-        from graft.launching.warm_start import warm_start as start_from_earlier
+    with using(plugins_of_space(space, plugins or (), overrides.by_path())):
+        loaded = read_space(space, overrides.by_path())
+        name = study or loaded.name
+        if dry_run:
+            show_estimate(estimate_study(loaded), placement)
+            return
+        url = storage_url(storage)
+        if warm_start is not None:
+            from graft.launching.warm_start import warm_start as start_from_earlier
 
-        warm = start_from_earlier(url, name, loaded, warm_start)
-        typer.echo(f"warm start: {warm.finding}", err=True)
-        loaded = warm.space
-    word = "new" if enrol(url, name, loaded) else "goes on"
+            warm = start_from_earlier(url, name, loaded, warm_start)
+            typer.echo(f"warm start: {warm.finding}", err=True)
+            loaded = warm.space
+        word = "new" if enrol(url, name, loaded) else "goes on"
     request = RunRequest(database=url, study=name, placement=placement, checkpoints=run.checkpointing())
     _run(request, word)
 
@@ -105,10 +109,12 @@ def _run(request: RunRequest, word: str) -> None:
     from cli.live import Live, closing_line
     from graft.launching.interruption import Interruption
     from graft.launching.run import run_study
+    from graft.plugins.stored import plugins_of_study
     from graft.running import find_study
 
     name = request.study
     study = find_study(request.database, name)
+    say_changes(name, plugins_of_study(request.database, name))
     finished = study["state"] == "finished"
     word = "finished, nothing is left of its" if finished else f"{word},"
     typer.echo(f"study {name} in {database_name(request.database)}: {word} {study['trials']:,} trials", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cli.options import Force, OptionError, RetrainingDevice, Storage, Study, check_format, storage_url
+from cli.options import Force, OptionError, RetrainingDevice, Storage, Study, check_format, say_changes, storage_url
 from cli.tables import show_text
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def weights(
     restored = restore_trained(storage_url(storage), study, number, device)
     known_form = cast("WeightsFormat", form)  # checked by the option
     check_weights(restored, variant, known_form)
+    say_changes(study, restored.outside)
     with training_bar(number, restored.steps) as watch:
         count = write_weights(restored, output, variant=variant, form=known_form, device=device, watch=watch)
     show_text(f"{output}: {count:,} parameters of trial {number} after step {restored.steps:,}, {variant}")
@@ -75,6 +76,7 @@ def refit(
     from graft.retraining.weights import refit_scorer, restore_trained
 
     restored = restore_trained(storage_url(storage), study, number, device)
+    say_changes(study, restored.outside)
     with training_bar(number, restored.steps) as watch:
         fields = refit_scorer(restored, condition, device, watch)
     show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in fields.items()) + "}")

@@ -9,6 +9,7 @@ from graft.retraining.comparison import Comparison, Key, MetricPair, compare, re
 from graft.retraining.restored import RestoredTrial, restore_trials
 from search.objectives import objective_after
 from spaces.errors import StudyError
+from spaces.plugins.active import using
 from spaces.records import Report
 from spaces.settings import Objective
 from storage.frames import Reader
@@ -38,7 +39,8 @@ class Replay:
         from workers.engine.replay import retrain
 
         where = self.restored.device(device)
-        reports = retrain(self.restored.trial, steps=self.steps, device=where, watch=watch)
+        with using(self.restored.outside):
+            reports = retrain(self.restored.trial, steps=self.steps, device=where, watch=watch)
         return Comparison(
             number=self.number,
             pairs=compare(self.metrics, reports),

@@ -33,9 +33,13 @@ def read_plugin(node: Node, family: type, site: Site) -> Formula:
         return _read_plugin_choice(node, options[1], family, site)
     name, fields = _split_name(node, site.path)
     if name not in plugins.names(family):
-        raise node.error(site.path, unknown(plugins.title(family), name, plugins.names(family)))
+        raise node.error(site.path, plugins.unknown_member(family, name))
     site.declarations.describe(site, name, Level.CONSTANT, len(site.declarations.draws))
-    return read_record(node, fields, plugins.load(family, name), name, site)
+    try:
+        member = plugins.load(family, name)
+    except PluginError as error:  # a file from outside that cannot be imported
+        raise node.error(site.path, str(error)) from error
+    return read_record(node, fields, member, name, site)
 
 
 def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, site: Site) -> Formula:
