@@ -253,7 +253,7 @@ class OtherRandom(Sampler):
 ''',
     "Stopping": '''
 from search.stopping import Monitor, Stopping
-from search.stopping._measures import metric
+from search.measures import metric
 
 class NothingStops(Monitor):
     def observe(self, reports, groups):

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, OptionError, Plugins, Storage, Study, storage_url
+from cli.options import Force, Format, OptionError, Plugins, Storage, Study, storage_url
 from cli.tables import show, show_text
 
 if TYPE_CHECKING:
     from graft.families import FieldDescription
 
 
+BROKEN = 1
+"""Exit status when a plug-in breaks a promise of its family."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command `list` and the group `plugin` to the program."""
     app.command("list")(list_plugins)
     group = typer.Typer(no_args_is_help=True)
+    group.command("new")(new)
+    group.command("check")(check)
     group.command("show")(show_sources)
-    app.add_typer(group, name="plugin", help="Plug-ins of your own: show what a study has stored of them.")
+    app.add_typer(group, name="plugin", help="Plug-ins of your own: begin one, check it, show what a study stored.")
 
 
 def list_plugins(
@@ -61,6 +68,42 @@ def _lines(fields: Iterable[FieldDescription]) -> Iterator[str]:
         before = name
         if field:
             yield f"    {field:<18} {rule}, {default if default == 'required' else f'default {default}'}"
+
+
+def new(
+    family: Annotated[str, typer.Argument(help="task, model, scorer, activation, position, optimizer, sampler, ...")],
+    file: Annotated[Path, typer.Argument(help="Where to; the file's name is the plug-in's.")],
+    force: Force = False,
+) -> None:
+    """Write a short working plug-in of a family to a new file.
+
+    Example: search plugin new scorer mine.py
+    """
+    from graft.plugins.writing import write_template
+
+    use = write_template(family, file, force=force)
+    typer.echo(f"{file}: a {family}; a space names it by `plugins: [./{file.name}]` and {use}", err=True)
+
+
+def check(
+    files: Annotated[list[str], typer.Argument(metavar="FILE|MODULE...", help="./mine.py, a folder, package.module.")],
+) -> None:
+    """Run the contract of its family on each plug-in and say in words what is broken. Exit status 1 if anything is.
+
+    Example: search plugin check mine.py
+    """
+    from graft.plugins.collecting import plugins_asked_for
+    from graft.testing.reporting import check_plugins
+    from spaces.plugins.active import using
+
+    broken = 0
+    with using(plugins_asked_for(files)) as outside:
+        for report in check_plugins(outside):
+            show_text(report.text)
+            broken += report.is_broken
+    show_text(f"{broken} broken" if broken else "all kept")
+    if broken:
+        raise typer.Exit(BROKEN)
 
 
 def show_sources(
