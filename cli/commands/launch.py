@@ -47,10 +47,10 @@ def launch(
 
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
+    from graft.launching.claiming import enrol
     from graft.launching.estimate import estimate_study
     from graft.launching.run import RunRequest, read_space
     from graft.plugins.collecting import plugins_of_space
-    from graft.running import enrol
     from spaces.plugins.active import using
 
     placement = run.resolve_placement()
@@ -107,10 +107,10 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
 def _run(request: RunRequest, word: str) -> None:
     """Run a study on a terminal; says `word` on it first, and how it ended."""
     from cli.live import Live, closing_line
+    from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
     from graft.launching.run import run_study
     from graft.plugins.stored import plugins_of_study
-    from graft.running import find_study
 
     name = request.study
     study = find_study(request.database, name)

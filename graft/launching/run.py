@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from graft.families import families
 from graft.launching.checkpoints import Checkpoints
+from graft.launching.claiming import find_study, open_controller
 from graft.launching.placement import Placement
 from graft.plugins.stored import plugins_of_study
-from graft.running import find_study, open_controller
 from spaces import load
 from spaces.errors import StudyError
 from spaces.plugins.active import current, using

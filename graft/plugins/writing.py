@@ -9,7 +9,7 @@ from pathlib import Path
 from graft.families import FAMILIES, packaged_names
 from graft.files import OutputError, writing
 from spaces.errors import PluginError
-from spaces.messages import shortened, unknown
+from spaces.messages import no_such, shorten
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _IN_A_SPACE = {
@@ -38,10 +38,10 @@ def write_template(family: str, path: Path, *, force: bool = False) -> str:
     taken or no name, a file that exists (unless `force`), a folder that does not.
     """
     if family not in FAMILIES:
-        raise PluginError(unknown("family", family, FAMILIES))
+        raise PluginError(no_such("family", family, FAMILIES))
     name = path.stem
     if path.suffix != ".py" or not _NAME.fullmatch(name):
-        raise PluginError(f"{shortened(str(path))}: the file's name is the plug-in's: letters, digits and _, then .py")
+        raise PluginError(f"{shorten(str(path))}: the file's name is the plug-in's: letters, digits and _, then .py")
     if name in packaged_names(family):
         raise PluginError(f"{path}: Graft has a {family} {name!r}; choose another name")
     if path.exists() and not force:

@@ -112,7 +112,7 @@ def _reports(pack: Pack, waiting: list[Trial]) -> dict[tuple[int, int], Report]:
     while pack.running:
         for report in pack.train(1000):
             seen[report.number, report.step] = report
-        pack.place([waiting.pop(0) for _ in range(min(pack.free, len(waiting)))])
+        pack.fill([waiting.pop(0) for _ in range(min(pack.free, len(waiting)))])
     return seen
 
 
@@ -120,11 +120,11 @@ def check_packed_is_alone(family: str, configuration: Configuration) -> None:
     """A trial with it gives the same numbers in a pack, refilled, as it does alone: to the bit."""
     trials = [trial_with(family, configuration, number) for number in range(_LANES + 1)]
     pack = Pack(trials[0], width=_LANES)
-    pack.place(trials[:_LANES])
+    pack.fill(trials[:_LANES])
     together = _reports(pack, trials[_LANES:])
     for trial in trials:
         alone = Pack(trial, width=1)
-        alone.place([trial])
+        alone.fill([trial])
         for (number, step), report in _reports(alone, []).items():
             packed = together.get((number, step))
             assert packed is not None, f"trial {number} reports at step {step} alone, but not in a pack"
@@ -143,7 +143,7 @@ def check_nothing_diverges(family: str, configuration: Configuration) -> None:
     """Twelve steps at the usual learning rate make no NaN."""
     trial = trial_with(family, configuration, steps=12)
     pack = Pack(trial, width=2)
-    pack.place([trial])
+    pack.fill([trial])
     for report in _reports(pack, []).values():
         assert report.state != "diverged", f"the trial diverged at step {report.step}: {report.error}"
 

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from spaces.errors import PluginError
-from spaces.messages import unknown
+from spaces.messages import no_such
 from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
 from spaces.plugins.importing import import_member
@@ -109,7 +109,7 @@ def load(family: type[Family], name: str) -> type[Family]:
 
 def unknown_member(family: type, name: str) -> str:
     """The error of a name that is no member's: the choices, and what is wrong with packages that might have it."""
-    problem = unknown(title(family), name, names(family))
+    problem = no_such(title(family), name, names(family))
     return "; ".join([problem, *active.current().faults])
 
 
@@ -248,15 +248,15 @@ def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
             yield here, getattr(plugin, field)
 
 
-def padded(plugin: Family) -> Family:
+def pad_sizes(plugin: Family) -> Family:
     """The same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
     fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
-    parts = {field: padded(part) for field, (rule, part) in fields.items() if rule.family}
+    parts = {field: pad_sizes(part) for field, (rule, part) in fields.items() if rule.family}
     sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
-    return replaced(plugin, {**parts, **sizes})
+    return replace(plugin, {**parts, **sizes})
 
 
-def replaced(plugin: Family, values: Mapping[str, Any]) -> Family:
+def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
     """The same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
     changed = copy.copy(plugin)
     for field, value in values.items():

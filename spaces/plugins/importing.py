@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from spaces.errors import GraftError, PluginError
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.plugins.bundles import PREFIX, Bundle, Member, Source
 
 _known: dict[str, Bundle] = {}
@@ -48,7 +48,7 @@ def explain(error: BaseException) -> PluginError | None:
 
 
 def _describe(error: BaseException) -> str:
-    what = shortened(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, limit=300)
+    what = shorten(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, limit=300)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
     where = _innermost(error)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spaces.errors import PluginError
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
 
 MOST_FILES = 200
@@ -81,22 +81,22 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
         if path.is_dir():
             return path, _plugin_files(path, origin)
         if not path.is_file():
-            raise PluginError(f"plug-in {shortened(repr(origin))}: there is no file {path}")
+            raise PluginError(f"plug-in {shorten(repr(origin))}: there is no file {path}")
         if path.suffix != ".py" or not _NAME.fullmatch(path.stem):
             raise PluginError(
-                f"plug-in {shortened(repr(origin))}: the file's name is the plug-in's: letters, digits and _, then .py"
+                f"plug-in {shorten(repr(origin))}: the file's name is the plug-in's: letters, digits and _, then .py"
             )
         return path.parent, [path.stem]
     if not _DOTTED.fullmatch(entry):
         raise PluginError(
-            f"plug-in {shortened(repr(origin))}: write a file (./mine.py), a folder (./mine) or a module (package.mine)"
+            f"plug-in {shorten(repr(origin))}: write a file (./mine.py), a folder (./mine) or a module (package.mine)"
         )
     if entry.partition(".")[0] in _OURS:
-        raise PluginError(f"plug-in {shortened(repr(origin))}: what Graft packages needs not be asked for")
+        raise PluginError(f"plug-in {shorten(repr(origin))}: what Graft packages needs not be asked for")
     root = _root_of(entry, folder)
     found = _find(root, entry) if root else None
     if root is None or found is None:
-        raise PluginError(f"plug-in {shortened(repr(origin))}: there is no such module here, and none is installed")
+        raise PluginError(f"plug-in {shorten(repr(origin))}: there is no such module here, and none is installed")
     if found.name != "__init__.py":
         return root, [entry]
     return root, [f"{entry}.{name}" for name in _plugin_files(found.parent, origin)]
@@ -105,7 +105,7 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
 def _plugin_files(folder: Path, origin: str) -> list[str]:
     names = sorted(path.stem for path in folder.glob("*.py") if _NAME.fullmatch(path.stem))
     if not names:
-        raise PluginError(f"plug-in {shortened(repr(origin))}: {folder} has no file that could be a plug-in")
+        raise PluginError(f"plug-in {shorten(repr(origin))}: {folder} has no file that could be a plug-in")
     return names
 
 
@@ -184,7 +184,7 @@ class _Reader:
         if not members:
             known = ", ".join(self._families.values())
             raise PluginError(
-                f"plug-in {shortened(repr(origin))}: no class in it derives from a family's class ({known})"
+                f"plug-in {shorten(repr(origin))}: no class in it derives from a family's class ({known})"
             )
         for module in dict.fromkeys(member.module for member in members):
             self._add(module)

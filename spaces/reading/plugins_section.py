@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spaces.grammar.nodes import SETTING, Node, compose, read
 from spaces.grammar.overrides import override
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.reading import catalogue
 from spaces.reading.transfer_section import inline_spaces, is_transfer
 
@@ -62,5 +62,5 @@ def _words(node: Node) -> Iterator[Node]:
         return
     for one in node.content if isinstance(node.content, tuple) else (node,):
         if not isinstance(one.content, str) or not one.word:
-            raise one.error(SECTION, f"{shortened(one.text) or 'nothing'} must be a file (./mine.py) or a module")
+            raise one.error(SECTION, f"{shorten(one.text) or 'nothing'} must be a file (./mine.py) or a module")
         yield one

@@ -9,6 +9,7 @@ from torch import Tensor
 from spaces.plugins.fields import knob
 from workers.networks.activations import Activation
 from workers.numerics.parameters import Parameters
+from workers.numerics.tensors import logistic
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,4 +19,4 @@ class Example(Activation):
     slope: float = knob(1.5, low=0, open_low=True)
 
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:
-        return values * (self.slope * values).sigmoid().to(values.dtype)
+        return values * logistic(self.slope * values).to(values.dtype)
