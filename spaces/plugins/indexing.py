@@ -250,7 +250,9 @@ class _Reader:
     def _file(self, module: str, *, beyond: bool = False) -> Path | None:
         """The file of a module of this bundle; `beyond`: of any one that Python would find."""
         top = module.partition(".")[0]
-        own = None if top in _OURS or top in sys.stdlib_module_names else _find(self._root, module)
+        if top in sys.stdlib_module_names:
+            return None
+        own = None if top in _OURS else _find(self._root, module)
         if own:
             return own
         root = _root_of(module, self._root)
