@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,6 +71,16 @@ Plugins = Annotated[
         help="Plug-ins of yours beside those that the space asks for: ./mine.py, a folder, package.module; repeatable.",
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainingOptions:
+    """Where a stored trial is found, and on what it is trained again."""
+
+    storage: Storage = None
+    device: RetrainingDevice = None
+
+
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 
 

@@ -9,7 +9,7 @@ from graft.families import families, version
 from graft.plugins.stored import plugins_of_study
 from spaces.errors import StudyError
 from spaces.plugins import active
-from storage import open_reader, open_store
+from storage import NewStudy, open_reader, open_store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
@@ -27,14 +27,16 @@ def enrol(url: str, name: str, space: Space) -> bool:
         if name not in rows:
             search = space.search
             store.create_study(
-                name,
-                space=space.text,
-                space_hash=space.hash,
-                objective=search.objective,
-                seed=search.seed,
-                trials=search.trials,
-                version=version(),
-                bundles=active.current().asked_for,
+                NewStudy(
+                    name,
+                    space=space.text,
+                    space_hash=space.hash,
+                    objective=search.objective,
+                    seed=search.seed,
+                    trials=search.trials,
+                    version=version(),
+                    bundles=active.current().asked_for,
+                )
             )
             return True
     if rows[name]["space_hash"] != space.hash:
