@@ -57,7 +57,7 @@ def check_blocks(configuration: Configuration) -> None:
         section: Section = plugins.load(family, configuration["name"])(data=_study(trials))
         assert section.part in Part, f"part is {section.part!r}"
         assert isinstance(section.order, int | float), "order is a number"
-        if not section.applies:
+        if not (section.fits and section.applies):
             continue
         blocks = list(section.blocks(FigureNumbers(own=7, sections=dict.fromkeys(names, 1))))
         assert blocks, f"it applies to a study of {trials} trials, but has nothing to show"

@@ -82,6 +82,7 @@ def _config(family: str, configuration: Configuration, steps: int) -> dict[str, 
         parts["model"] = own
         parts["task"] = _task_for(own)
     if family == "learning":
+        parts["model"]["mlp_dropout"] = 0.0  # some ways of learning know none
         parts["model"]["activation"] = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
     return parts
 
