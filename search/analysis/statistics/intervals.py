@@ -97,16 +97,3 @@ def paired_p(cells: pl.DataFrame) -> Numbers:
     some: Any = 2 * stdtr(cells["pairs"].to_numpy() - 1, -statistic.fill_null(np.nan).to_numpy())
     nothing = (cells["deviation"] == 0) & (cells["mean"] == 0)
     return np.where(nothing.fill_null(False).to_numpy(), 1.0, some)
-
-
-def adjust(p: pl.Expr) -> pl.Expr:
-    """The p values adjusted for their number: of those below 5 %, 5 % are false at most on average.
-
-    Nulls do not count. Source: Benjamini and Hochberg 1995, "Controlling the false discovery rate".
-    """
-    scaled = p * p.count() / p.rank("max")
-    return (
-        scaled.sort_by(p, descending=True, nulls_last=True)
-        .cum_min()
-        .gather(p.rank("ordinal", descending=True).cast(pl.Int64) - 1)
-    )
