@@ -87,6 +87,16 @@ class Bootstrap(Interval):
         return (1 - self.confidence) / 2, (1 + self.confidence) / 2
 
 
+def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
+    """Half the width of the interval of a mean of `count` numbers, in standard errors; NaN for fewer than two."""
+
+    def quantile(counts: pl.Series) -> pl.Series:
+        found: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)
+        return pl.Series(found, dtype=pl.Float64)
+
+    return count.map_batches(quantile, return_dtype=pl.Float64, is_elementwise=True)
+
+
 def paired_p(cells: pl.DataFrame) -> Numbers:
     """Two-sided p of the paired t-test, one per row; `cells` as for Interval. NaN for fewer than two pairs.
 
