@@ -82,11 +82,12 @@ class Store:
         seed: int,
         trials: int,
         version: str,
+        numerics: int,
     ) -> int:
         """Write a new study, in state `stopped`, and return its id.
 
-        `space` is the YAML text, `trials` the planned number, `version` Graft's. StudyError if the name is taken, or
-        is no word that can stand in a command line, a file's name and a page.
+        `space` is the YAML text, `trials` the planned number, `version` Graft's, `numerics` that of its numerics.
+        StudyError if the name is taken, or is no word that can stand in a command line, a file's name and a page.
         """
         if not _NAME.fullmatch(name):
             raise StudyError(f"{shortened(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
@@ -99,6 +100,7 @@ class Store:
             "seed": seed,
             "trials": trials,
             "version": version,
+            "numerics": numerics,
             "state": "stopped",
             "stop_requested": False,
         }
