@@ -56,7 +56,7 @@ def seconds_of(name: str, width: int, seconds: float) -> float:
         Trial(number=n, group=0, seed=n, draws={}, params={}, config=config, structure=name) for n in range(LANES)
     ]
     pack = Pack(trials[0], width=LANES)
-    pack.place(trials)
+    pack.fill(trials)
     return fastest(lambda: pack.train(1), seconds)
 
 

@@ -39,7 +39,7 @@ def milliseconds(act: Callable[[], object], repeats: int) -> float:
 def placed(trials: list[Trial], archive: Archive) -> Pack:
     """A new pack of the trials."""
     pack = Pack(trials[0], width=len(trials), archive=archive)
-    pack.place(trials)
+    pack.fill(trials)
     return pack
 
 

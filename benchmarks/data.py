@@ -72,7 +72,7 @@ def batch_of(trials: list[Trial], device: str) -> Callable[[], object]:
 def step_of(trials: list[Trial], device: str) -> Callable[[], object]:
     """Makes one step of a pack of these trials, its data included."""
     pack = Pack(trials[0], width=len(trials), device=device)
-    pack.place(trials)
+    pack.fill(trials)
     return pack._advance  # pyright: ignore[reportPrivateUsage] # a step without the validation that may follow it
 
 

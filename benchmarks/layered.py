@@ -175,7 +175,7 @@ def row(name: str, case: Case, lanes: int, seconds: float) -> str:
     """One line of the table."""
     recipe, trials = Recipe.of(case.config()), [trial(number, case.config()) for number in range(lanes)]
     pack = Pack(trials[0], width=lanes)
-    pack.place(trials)
+    pack.fill(trials)
     seeds, steps = torch.arange(lanes), torch.zeros(lanes, dtype=torch.int64)
     batch = recipe.task.training(Streams.of(seeds, Purpose.TRAINING_DATA, steps), case.batch, steps)
     knobs = {path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}

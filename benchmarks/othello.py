@@ -23,8 +23,8 @@ import pyspiel
 import torch
 
 from benchmarks.machine import processor
-from workers.data.tasks._othello_board import played, played_by_torch
-from workers.data.tasks._othello_games import pool
+from workers.data.othello.board import play, play_by_torch
+from workers.data.othello.games import pool
 from workers.engine.process import prepare
 from workers.numerics.native import library
 from workers.numerics.randomness import Streams
@@ -46,9 +46,9 @@ def main() -> None:
     prepare()
     states = Streams(state=torch.tensor([1])).words(1 << 14)[0]
     one_by_one = {"numpy": numpy_game, "python": python_game, "open_spiel": open_spiel_game}
-    ways: dict[str, tuple[Callable[[], object], int]] = {"torch": (lambda: played_by_torch(states), len(states))}
+    ways: dict[str, tuple[Callable[[], object], int]] = {"torch": (lambda: play_by_torch(states), len(states))}
     if library():
-        ways = {"compiled": (lambda: played(states), len(states)), **ways}
+        ways = {"compiled": (lambda: play(states), len(states)), **ways}
     ways |= {name: (game, 1) for name, game in one_by_one.items()}
     rates = {name: rate(make, games, arguments.seconds) for name, (make, games) in ways.items()}
     best = max(rates.values())

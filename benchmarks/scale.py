@@ -30,7 +30,7 @@ from pathlib import Path
 
 import spaces
 from graft.families import families
-from graft.running import enrol, open_controller
+from graft.launching.claiming import enrol, open_controller
 from search.steering.controller import Controller
 from spaces.records import TERMINAL, Directives, Metric, Offer, Report, Trial
 from spaces.seeds import GAMMA, mix64

@@ -90,7 +90,7 @@ def recording_seconds(trials: Sequence[Trial], device: str) -> float:
     clock, total = clock_of(device), 0.0
     for one in trials:
         pack = Pack(one, width=2, device=device)
-        pack.place([one])
+        pack.fill([one])
         times = [clock()]
         for _ in range(2):
             pack.train(1)
@@ -110,7 +110,7 @@ def search_seconds(trials: Sequence[Trial], device: str) -> float:
         pack = Pack(queue[0], width=min(len(queue), default_width(device)), device=device)
         while pack.running or queue:
             fitting = min(pack.free, len(queue))
-            pack.place(queue[:fitting])
+            pack.fill(queue[:fitting])
             del queue[:fitting]
             pack.train(10**9)
     return clock() - start

@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 import polars as pl
 
-from search.analysis.affinity import best_sources, by_similarity, generality, similarity
-from search.analysis.compatibility_matrix import BASELINE, compare
+from search.analysis.transfer.affinity import best_sources, by_similarity, generality, similarity
+from search.analysis.transfer.compatibility_matrix import BASELINE, compare
 
 TASKS = ("memorize", "add_mod", "add", "add_reversed", "mano", "haystack", "copy", "parentheses")
 

@@ -8,8 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from cli import reports
-from cli.commands import database, launch, plugins, queries, replay, space, weights
+from cli.commands import database, launch, plugins, queries, replay, reports, space, weights
 from spaces.errors import GraftError
 
 app = typer.Typer(

@@ -9,7 +9,7 @@ def check_device(device: str) -> None:
     """Raise StudyError unless torch can use the device here."""
     from workers.engine import devices
 
-    if not devices.known(device):
+    if not devices.is_usable(device):
         raise StudyError(f"--device: {device!r} is not on this machine; use cpu, or cuda where there is a GPU")
 
 
@@ -18,4 +18,4 @@ def similar_device(kind: str | None) -> str:
     from workers.engine import devices
 
     wanted = kind or devices.default_device()
-    return wanted if devices.known(wanted) else "cpu"
+    return wanted if devices.is_usable(wanted) else "cpu"

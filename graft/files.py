@@ -58,12 +58,12 @@ def one_line(text: str) -> str:
 
 def _write_markdown(frame: pl.DataFrame, file: IO[bytes]) -> None:
     rules = ["---:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]
-    rows = [[_escaped(cell(value)) for value in row] for row in (frame.columns, *frame.iter_rows())]
+    rows = [[_escape(cell(value)) for value in row] for row in (frame.columns, *frame.iter_rows())]
     lines = [f"| {' | '.join(row)} |" for row in (rows[0], rules, *rows[1:])]
     file.write(("\n".join(lines) + "\n").encode())
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return re.sub(r"([\\|<*_`\[])", r"\\\1", text)
 
 

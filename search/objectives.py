@@ -7,7 +7,7 @@ from math import isfinite
 from typing import final
 
 from spaces.errors import StudyError
-from spaces.messages import unknown
+from spaces.messages import no_such
 from spaces.records import Report
 from spaces.settings import Objective
 
@@ -55,4 +55,4 @@ class ObjectiveCheck:
 
 def _no_such(objective: Objective, found: Sequence[tuple[str, str, str]]) -> str:
     names = ["/".join(part for part in parts if part) for parts in found]
-    return unknown("metric that a validation reports", str(objective), names)
+    return no_such("metric that a validation reports", str(objective), names)

@@ -6,15 +6,15 @@ import difflib
 from collections.abc import Iterable
 
 
-def unknown(what: str, word: str, choices: Iterable[str]) -> str:
+def no_such(what: str, word: str, choices: Iterable[str]) -> str:
     """`'modle' is no section, did you mean 'model'? choose one of group, model`."""
     known = list(choices)
     near = difflib.get_close_matches(word, known, n=1)
     hint = f", did you mean {near[0]!r}?" if near else ";"
-    return f"{shortened(repr(word))} is no {what}{hint} choose one of {', '.join(known) or 'none'}"
+    return f"{shorten(repr(word))} is no {what}{hint} choose one of {', '.join(known) or 'none'}"
 
 
-def shortened(text: str, limit: int = 100) -> str:
+def shorten(text: str, limit: int = 100) -> str:
     """`text` on one line, cut to `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."

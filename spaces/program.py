@@ -10,7 +10,7 @@ from typing import Any
 from spaces.errors import SpaceError
 from spaces.grammar.formulas import CoordinateOf, Formula, Level, Scope, scope_without_draws
 from spaces.messages import number
-from spaces.plugins import build, canonical_json, config_of, facts, padded, rules, structure_of
+from spaces.plugins import build, canonical_json, config_of, facts, pad_sizes, rules, structure_of
 from spaces.settings import Training
 
 _CACHED_GROUPS = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
@@ -142,4 +142,4 @@ def _structure_of(section: object, pad: bool) -> dict[str, Any]:
     if isinstance(section, Training):
         shared = {field: getattr(section, field) for field, rule in rules(Training).items() if rule.structural}
         return {**shared, "pad_shapes": pad}
-    return structure_of(padded(section) if pad else section)
+    return structure_of(pad_sizes(section) if pad else section)

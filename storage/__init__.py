@@ -1,16 +1,14 @@
 """What a study leaves behind: written by one controller (`open_store`), read by anyone (`open_reader`).
 
-databases.py             the database that a URL names: sqlite.py or postgres.py, behind database.py
+databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
 store.py                 the writing end: a database's studies, and the claim of one
-claimed_study.py         a controller's transactions on its study, made of the statements in rows.py,
-                         checkpointing.py and leases.py; session.py makes them again when a server was away
+claims/                  what the controller of a claimed study writes
 frames.py                reading: typed Polars frames
-history.py               which reports stay
 checking.py, copying.py  whether a database is whole; copies of it
 """
 
-from storage.claimed_study import ClaimedStudy
+from storage.claims.claimed_study import ClaimedStudy
 from storage.databases import file_of
 from storage.frames import Reader, open_reader
 from storage.store import Store, bring_up, open_store, request_stop

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from storage.databases import find_database
+from storage.databases.sqlite import Sqlite
 from storage.frames import Reader, open_reader
 from storage.schema import NUMBERS_PER_STUDY
-from storage.sqlite import Sqlite
 
 _FINITE = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 _ENDED = "('finished', 'pruned', 'diverged', 'failed')"

@@ -23,10 +23,10 @@ from sqlalchemy.exc import IntegrityError
 from spaces.errors import StorageError, StudyError
 from spaces.plugins import canonical_json
 from storage import migrations
-from storage.database import Database
 from storage.databases import find_database
+from storage.databases.database import Database
+from storage.databases.sqlite import Sqlite
 from storage.schema import architectures, checkpoints, metrics, studies, trial_id, trials, workers
-from storage.sqlite import Sqlite
 
 Row = dict[str, Any]
 """Column -> value, without the ids that differ from database to database: trials go by their numbers, architectures by

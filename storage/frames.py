@@ -14,9 +14,10 @@ from sqlalchemy import Boolean, Connection, DateTime, Double, Integer, Table
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import State
-from storage import migrations, rows
-from storage.database import Database, Rows
+from storage import migrations
+from storage.claims import rows
 from storage.databases import find_database
+from storage.databases.database import Database, Rows
 from storage.schema import NUMBERS_PER_STUDY, studies, trial_id, trials, workers
 
 Schema = Mapping[str, pl.DataType]

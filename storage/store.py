@@ -14,15 +14,16 @@ from sqlalchemy import Connection, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.settings import History, Objective
-from storage import leases, migrations
-from storage.claimed_study import ClaimedStudy
-from storage.database import Database
+from storage import migrations
+from storage.claims import leases
+from storage.claims.claimed_study import ClaimedStudy
+from storage.claims.session import Session
 from storage.databases import find_database
+from storage.databases.database import Database
 from storage.frames import open_reader
 from storage.schema import Now, studies
-from storage.session import Session
 
 
 def open_store(url: str) -> Store:
@@ -90,7 +91,7 @@ class Store:
         StudyError if the name is taken, or is no word that can stand in a command line, a file's name and a page.
         """
         if not _NAME.fullmatch(name):
-            raise StudyError(f"{shortened(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
+            raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
         row = {
             "name": name,
             "space": space,

@@ -21,9 +21,9 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Metric, Report
 from tests.trials import FIRST_STEP, config, trial
+from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks import Batch, Task
 from workers.data.tasks._completion import Completion
-from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.data.tasks.haystack import Haystack
 from workers.engine.pack import Pack
 from workers.numerics.randomness import Purpose, Streams
@@ -416,9 +416,9 @@ def finished(pack: Pack) -> dict[int, Report]:
 def test_a_trial_reports_the_same_numbers_alone_and_packed(name: str) -> None:
     trials = [trial(number, small(name)) for number in range(5)]
     together = Pack(trials[0], width=5)
-    together.place(trials)
+    together.fill(trials)
     alone = Pack(trials[3], width=1)
-    alone.place(trials[3:4])
+    alone.fill(trials[3:4])
     reports = finished(together)
     assert reports[3] == finished(alone)[3]
     conditions = [metric.condition for metric in reports[3].metrics if metric[:2] == ("accuracy", "raw")]
@@ -429,7 +429,7 @@ def test_a_fixed_set_is_judged_whole() -> None:
     """The mean is over the 471 pairs, although a validation is said to have 40 sequences and a batch 16."""
     one = trial(0, small("add_mod"))
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     pack.train(3)
     [accuracy, *_] = pack.evaluate([0])[0]
     recipe = Recipe.of(one.config)
@@ -445,7 +445,7 @@ def test_a_small_transformer_learns_a_small_table_by_heart() -> None:
     settings["training"] |= {"steps": 300, "validate_every": 300, "batch": 32}
     one = trial(0, settings)
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     [report] = pack.train(300)
     assert report.metrics[0] == Metric("accuracy", "raw", "", 1.0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graft.families import families
-from graft.running import enrol
+from graft.launching.claiming import enrol
 from spaces import load
 from tests.databases import raw
 from tests.faults.auditor import CHECKS, Finding, Rule, Verdict, audit, gather

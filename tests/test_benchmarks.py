@@ -34,7 +34,7 @@ from benchmarks.peers.problem import Batch
 from benchmarks.peers.ray_peer import trained
 from benchmarks.peers.set_complement import Minimal
 from graft.families import families
-from graft.running import enrol
+from graft.launching.claiming import enrol
 from spaces.records import Directives, Trial
 from spaces.space import Space
 from storage import open_reader

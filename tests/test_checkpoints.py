@@ -70,7 +70,7 @@ def trained(pack: Pack, trials: dict[int, Trial], most: int, reports: Reports, w
 
 def uninterrupted(one: Trial) -> tuple[Reports, Weights]:
     pack, reports, weights = Pack(one, width=1), Reports(), Weights()
-    pack.place([one])
+    pack.fill([one])
     while pack.running:
         trained(pack, {one.number: one}, 1000, reports, weights)
     return reports, weights
@@ -92,7 +92,7 @@ def assert_resumed_is_uninterrupted(trials: list[Trial], archive: Archive, seed:
         if not order:
             break
         pack = Pack(order[0], width=len(order) + numbers.randrange(2), archive=archive)
-        pack.place(order)
+        pack.fill(order)
         for lane in filter(None, pack.lanes):
             assert lane.step == (saved[lane.number].step if lane.number in saved else 0)
             restored += lane.step > 0
@@ -189,7 +189,7 @@ def test_a_trial_killed_at_twenty_random_steps_ends_as_if_it_had_never_been(arch
     for kill in (*kills, 60):
         one = on_from(one, saved)
         pack = Pack(one, width=2, archive=archive)
-        pack.place([one])
+        pack.fill([one])
         while pack.running and (lane := pack.lanes[0]) and lane.step < kill:
             trained(pack, {5: one}, kill - lane.step, reports, weights)
         if snapshot := pack.snapshot():
@@ -211,9 +211,9 @@ def line() -> tuple[list[Trial], Trial]:
 def test_a_copy_goes_on_without_its_ancestors(archive: Archive) -> None:
     trials, child = line()
     pack, reports, weights = Pack(trials[0], width=3), Reports(), Weights()
-    pack.place(trials)
+    pack.fill(trials)
     pack.train(100)
-    pack.place([child])
+    pack.fill([child])
     pack.train(4)
     snapshot = pack.snapshot()
     assert snapshot
@@ -221,7 +221,7 @@ def test_a_copy_goes_on_without_its_ancestors(archive: Archive) -> None:
     saved = {one.number: one for one in archive.write("worker", snapshot)}
     again = on_from(child, saved)
     pack = Pack(again, width=4, archive=archive)
-    pack.place([trials[1], again])
+    pack.fill([trials[1], again])
     while pack.running:
         trained(pack, {1: trials[1], 8: again}, 1000, reports, weights)
     assert pack.take_counts()[0] == 30 + 16
@@ -233,7 +233,7 @@ def test_a_copy_goes_on_without_its_ancestors(archive: Archive) -> None:
 def test_a_lane_is_saved_once_it_trains_its_own_trial_and_has_gone_further(archive: Archive) -> None:
     _, child = line()
     pack = Pack(child, width=2, archive=archive)
-    pack.place([child])
+    pack.fill([child])
     assert pack.snapshot() is None, "no step made"
     pack.train(5)
     assert pack.snapshot() is None, "an ancestor's steps"
@@ -243,7 +243,7 @@ def test_a_lane_is_saved_once_it_trains_its_own_trial_and_has_gone_further(archi
     assert snapshot.lanes == [SavedLane(8, 0, 10, 10)]
     again = on_from(child, {one.number: one for one in archive.write("worker", snapshot)})
     pack = Pack(again, width=2, archive=archive)
-    pack.place([again])
+    pack.fill([again])
     assert pack.snapshot() is None, "where it went on from"
     pack.train(1)
     assert pack.snapshot()
@@ -252,7 +252,7 @@ def test_a_lane_is_saved_once_it_trains_its_own_trial_and_has_gone_further(archi
 def test_a_checkpoint_has_every_tensor_of_a_state_and_no_lane_of_nobody(archive: Archive) -> None:
     trials = transformer_trials("adamw")
     pack = Pack(trials[0], width=7)
-    pack.place(trials)
+    pack.fill(trials)
     pack.train(2)
     pack.release([1])
     snapshot = pack.snapshot()
@@ -267,7 +267,7 @@ def test_a_trial_saved_between_a_validations_step_and_its_validation_is_validate
     """As when memory ran out while it was validated."""
     one = minimal_trials()[0]
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
 
     def short(*_: object) -> None:
         raise MemoryError
@@ -281,7 +281,7 @@ def test_a_trial_saved_between_a_validations_step_and_its_validation_is_validate
     assert snapshot.lanes == [SavedLane(0, 0, 6, 0)]
     again = on_from(one, {0: archive.write("worker", snapshot)[0]})
     pack = Pack(again, width=2, archive=archive)
-    pack.place([again])
+    pack.fill([again])
     found = reports_of(pack)
     assert {key: replace(report, fence=0) for key, report in found.items()} == uninterrupted(one)[0]
 
@@ -291,7 +291,7 @@ def test_every_report_carries_the_fence_of_its_start() -> None:
     trials = [replace(trial(i, config(steps=8, every=4)), fence=10 + i) for i in range(2)]
     trials.append(replace(trial(2, wild), fence=12))
     pack = Pack(trials[0], width=3)
-    pack.place(trials)
+    pack.fill(trials)
     found = reports_of(pack).values()
     assert {(one.number, one.fence) for one in found} == {(0, 10), (1, 11), (2, 12)}
     assert {one.state for one in found} == {"running", "finished", "diverged"}
@@ -300,7 +300,7 @@ def test_every_report_carries_the_fence_of_its_start() -> None:
 def test_a_file_is_read_once_for_all_of_its_trials(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     trials = minimal_trials()
     pack = Pack(trials[0], width=4)
-    pack.place(trials)
+    pack.fill(trials)
     pack.train(3)
     snapshot = pack.snapshot()
     assert snapshot
@@ -313,7 +313,7 @@ def test_a_file_is_read_once_for_all_of_its_trials(archive: Archive, monkeypatch
 
     monkeypatch.setattr(Archive, "read", counted)
     again = Pack(trials[0], width=4, archive=archive)
-    again.place([on_from(one, saved) for one in trials])
+    again.fill([on_from(one, saved) for one in trials])
     assert len(paths) == 1
     assert [lane.step for lane in again.lanes if lane] == [3] * 4
 
@@ -325,7 +325,7 @@ def two_checkpoints(archive: Archive) -> tuple[Trial, list[Checkpoint]]:
     """A trial with checkpoints of steps 3 and 5, the newer first; it is the second of its files."""
     trials = minimal_trials()[:2]
     pack = Pack(trials[0], width=2)
-    pack.place(trials)
+    pack.fill(trials)
     found: list[Checkpoint] = []
     for steps in (3, 2):
         pack.train(steps)
@@ -338,7 +338,7 @@ def two_checkpoints(archive: Archive) -> tuple[Trial, list[Checkpoint]]:
 def started_at(one: Trial, archive: Archive | None, *checkpoints: Checkpoint) -> int:
     """The step from which the trial goes on."""
     pack = Pack(one, width=2, archive=archive)
-    pack.place([replace(one, checkpoints=checkpoints)])
+    pack.fill([replace(one, checkpoints=checkpoints)])
     assert pack.lanes[0]
     return pack.lanes[0].step
 
@@ -371,7 +371,7 @@ def test_a_file_cut_short_or_changed_by_a_bit_is_none_and_the_older_one_serves(a
         assert started_at(one, archive, newer) == 0
     for checkpoints in ((newer, older), (newer,)):
         pack = Pack(one, width=3, archive=archive)
-        pack.place([replace(one, checkpoints=checkpoints)])
+        pack.fill([replace(one, checkpoints=checkpoints)])
         assert reports_of(pack) == expected
 
 
@@ -612,7 +612,7 @@ def test_an_object_store_serves_as_a_folder_does(study: str) -> None:
     assert newer.path.startswith(f"memory://checkpoints/{study}/worker-000002-")
     assert started_at(one, archive, newer, older) == 5
     pack = Pack(one, width=3, archive=archive)
-    pack.place([replace(one, checkpoints=(newer, older))])
+    pack.fill([replace(one, checkpoints=(newer, older))])
     assert_same(reports_of(pack), {key: report for key, report in uninterrupted(one)[0].items() if key[1] > 5})
     archive.tidy([older.path], [])
     assert archive.read(newer.path, newer.sha256) is None

@@ -22,17 +22,17 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Report
 from tests.trials import FIRST_STEP, config, trial
-from workers.data.tasks import Batch, Task
-from workers.data.tasks._clrs_writing import (
+from workers.data.clrs.writing import (
     ALPHABET,
-    bracketed,
-    compacted,
-    decoded,
-    encoded,
+    compact,
+    decode,
+    encode,
     places,
     thousandths,
     write,
+    write_list,
 )
+from workers.data.tasks import Batch, Task
 from workers.data.tasks.clrs_text import ALGORITHMS, ClrsText
 from workers.engine.pack import Pack
 from workers.numerics.randomness import Purpose, Streams
@@ -70,7 +70,7 @@ def texts(task: ClrsText, batch: Batch) -> Iterator[tuple[str, str]]:
         assert [*inputs, targets[-1]] == question + answer + [task.padding] * (
             len(inputs) + 1 - asking - 1 - len(answer)
         )
-        yield decoded(question), decoded(answer)
+        yield decode(question), decode(answer)
 
 
 # --- solvers that read the text
@@ -338,29 +338,29 @@ def test_an_example_reads_as_the_published_generator_writes_it(
 
 
 def text_of(piece: Tensor) -> str:
-    tokens, length = compacted(piece)
-    return decoded(tokens.flatten()[: int(length)].tolist())
+    tokens, length = compact(piece)
+    return decode(tokens.flatten()[: int(length)].tolist())
 
 
 @given(values=st.lists(st.integers(-999, 999), min_size=1, max_size=9), kept=st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
 def test_numbers_are_written_as_python_writes_them(values: list[int], kept: int) -> None:
     kept = min(kept, len(values))
-    row = bracketed(thousandths(torch.tensor([[values]])), torch.tensor([[[kept]]]))
+    row = write_list(thousandths(torch.tensor([[values]])), torch.tensor([[[kept]]]))
     assert text_of(row) == shown([value / 1000 for value in values[:kept]])
-    whole = bracketed(places(torch.tensor([[values]]).abs() % 100), torch.tensor([[[kept]]]), ", ")
+    whole = write_list(places(torch.tensor([[values]]).abs() % 100), torch.tensor([[[kept]]]), ", ")
     assert text_of(whole) == str([abs(value) % 100 for value in values[:kept]])
 
 
 @given(text=st.text(ALPHABET))
 def test_text_is_its_tokens_and_back(text: str) -> None:
-    assert decoded(encoded(text)) == text
-    assert all(token == int(decoded([token])) for token in encoded(text) if decoded([token]).isdigit())
+    assert decode(encode(text)) == text
+    assert all(token == int(decode([token])) for token in encode(text) if decode([token]).isdigit())
 
 
 def test_a_character_outside_the_alphabet_is_refused() -> None:
     with pytest.raises(ValueError, match="substring not found"):
-        encoded("B")
+        encode("B")
 
 
 def test_pieces_follow_one_another_for_every_sequence() -> None:
@@ -546,8 +546,8 @@ def test_a_trial_reports_the_same_numbers_alone_and_packed() -> None:
     settings = config(steps=4, every=4, dtype="float32", width=60, value_width=50) | {"task": task}
     trials = [trial(number, settings) for number in range(3)]
     together, alone = Pack(trials[0], width=3), Pack(trials[2], width=1)
-    together.place(trials)
-    alone.place(trials[2:])
+    together.fill(trials)
+    alone.fill(trials[2:])
     reports = finished(together)
     assert reports[2] == finished(alone)[2]
     conditions = [metric.condition for metric in reports[2].metrics if metric[:2] == ("accuracy", "raw")]

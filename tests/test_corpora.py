@@ -36,7 +36,7 @@ from workers.data.corpora.huggingface import HuggingFace
 from workers.data.corpora.python import Python, _modules
 from workers.data.corpora.shakespeare import Shakespeare, plain
 from workers.data.corpora.stories import Stories
-from workers.data.tasks._splits import Split
+from workers.data.splits import Split
 from workers.data.tokenizers import Tokenizer
 from workers.data.tokenizers.bpe import BytePairEncoding
 from workers.data.tokenizers.bpe_file import BytePairFile
@@ -475,7 +475,7 @@ def test_byte_pairs_are_the_same_in_every_process() -> None:
         "from workers.data.tokenizers.bpe import BytePairEncoding\nfrom workers.data.corpora.stories import Stories\n"
         "print(hash_of([BytePairEncoding(vocabulary=700).learn(Stories(words=4000).documents()).encode()]))"
     )
-    program = f"from workers.data.corpora import hash_of\n{program}"
+    program = f"from workers.data.hashing import hash_of\n{program}"
     found = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)}
     assert len(found) == 1
     assert len(found.pop().strip()) == 64

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from graft.families import families
-from graft.running import enrol
+from graft.launching.claiming import enrol
 from spaces import load
 from tests.crashing import DIED, SIZES, STUDY
 from tests.databases import Server, raw

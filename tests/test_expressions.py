@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spaces.grammar.declarations import Declarations, Site
+from spaces.grammar.declarations import Context, Declarations
 from spaces.grammar.distributions import RANGES
 from spaces.grammar.expressions import compile_expression
 from spaces.grammar.formulas import Draw, LanguageError, Level, Scope, constant
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.fast
 LAST = 1 - 2**-53
 
 
-def a_site(block: str | None = "trial", names: Mapping[str, float] | None = None) -> Site:
+def a_site(block: str | None = "trial", names: Mapping[str, float] | None = None) -> Context:
     declarations = Declarations(dict.fromkeys(names or {}, "trial"))
     declarations.values.update({name: constant(value) for name, value in (names or {}).items()})
-    return Site(declarations=declarations, path="a.b", block=block)  # type: ignore[arg-type]
+    return Context(declarations=declarations, path="a.b", block=block)  # type: ignore[arg-type]
 
 
 def value(text: str, u: float | Mapping[str, float] = 0.5, **names: float) -> float:

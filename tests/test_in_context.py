@@ -333,7 +333,7 @@ def configured(task: str, number: int) -> Trial:
 
 def exact_reports(trials: list[Trial]) -> dict[tuple[int, int], Report]:
     pack = Pack(trials[0], width=len(trials))
-    pack.place(trials)
+    pack.fill(trials)
     return reports_of(pack)
 
 

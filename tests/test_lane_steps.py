@@ -10,7 +10,7 @@ import pytest
 
 from cli.main import app
 from graft.families import families
-from graft.running import enrol, open_controller
+from graft.launching.claiming import enrol, open_controller
 from graft.stored.status import read_status
 from search.steering.controller import Controller
 from spaces import load

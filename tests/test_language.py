@@ -24,10 +24,10 @@ from spaces.records import Metric
 from tests.trials import config, trial
 from workers.data.corpora._tokens import _on, tokens_of
 from workers.data.corpora.stories import Stories
+from workers.data.splits import Split
 from workers.data.tasks import Batch, Task
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks._probes import next_token, one_masked, pairs_of, probes_of, told_right, whole
-from workers.data.tasks._splits import Split
 from workers.data.tasks.language import Language
 from workers.data.tasks.masked_language import MaskedLanguage
 from workers.engine.pack import Pack
@@ -385,7 +385,7 @@ def test_pairs_are_judged_whole_however_small_the_training_batch_is(batch: int, 
         }
         one = trial(0, settings)
         pack = Pack(one, width=2)
-        pack.place([one])
+        pack.fill([one])
         [metrics] = pack.evaluate([0]).values()
         found = {(metric.name, metric.variant, metric.condition): metric.value for metric in metrics}
         return found["accuracy", "raw", "probe=one"]
@@ -416,8 +416,8 @@ def test_a_trial_reports_the_same_numbers_alone_and_packed(tmp_path: Path, name:
     knobs = [{"share": 0.1 + 0.1 * n} if name == "masked_language" else {} for n in range(3)]
     trials = [trial(n, settings_of({**task, **knob}, model, batch=128)) for n, knob in enumerate(knobs)]
     together, single = Pack(trials[0], width=3), Pack(trials[2], width=1)
-    together.place(trials)
-    single.place(trials[2:])
+    together.fill(trials)
+    single.fill(trials[2:])
     reports = {report.number: report for report in together.train(10)}
     assert reports[2] == single.train(10)[0]
     assert {metric.condition for metric in reports[2].metrics} == {"", "test", "probe=one"}
@@ -429,7 +429,7 @@ def test_a_trial_reports_the_same_numbers_alone_and_packed(tmp_path: Path, name:
 def test_a_set_is_judged_whole_whatever_the_batch() -> None:
     one = trial(0, settings_of({"name": "language", "corpus": STORIES, "length": 12, "rare": 1}))
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     found = {metric.name: metric.value for metric in pack.evaluate([0])[0] if metric[1:3] == ("raw", "")}
     recipe = Recipe.of(one.config)
     batch = alone(recipe.task.validation(streams(1), 24))
@@ -456,7 +456,7 @@ def test_a_small_model_learns_agreement(tmp_path: Path, name: str, model: str, s
     changed["optimizer"] = {"name": "adamw", "learning_rate": 0.01, "weight_decay": 0.0}
     one = trial(0, changed)
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     before = {metric[:3]: metric.value for metric in pack.evaluate([0])[0]}
     [report] = pack.train(steps)
     after = {metric[:3]: metric.value for metric in report.metrics}
@@ -498,7 +498,7 @@ def test_the_quick_space_trains() -> None:
     one = spaces.load("quick/language", families(), {"training.steps": "2"}).sample(0, lambda _: 0.5)
     assert one.params["task.tokens"] == Recipe.of(one.config).task.facts()["tokens"]
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     [report] = pack.train(2)
     assert report.state == "finished"
     assert Metric("perplexity", "raw", "", pytest.approx(25, abs=35)) in report.metrics

@@ -62,7 +62,7 @@ def stage_one(*, rate: float = 0.05, life: int = 0) -> dict[str, Any]:
 
 def parameters_after(one: Trial, steps: int) -> dict[str, Tensor]:
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     if steps:
         pack.train(steps)
     return pack.parameters(one.number)
@@ -175,7 +175,7 @@ def test_packed_stage_one_equals_alone_to_the_bit_with_knobs_of_its_own() -> Non
 def test_models_begin_anew_in_turn_and_then_train_like_others_of_their_age() -> None:
     one = trial(1, settings(learning=stage_one(life=6), steps=20))  # a turn every 2 steps: model 0 at 2, 8, 14 ...
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     seen = [{name: value.clone() for name, value in pack.parameters(1).items()}]
     for _ in range(10):
         pack.train(1)
@@ -290,7 +290,7 @@ def test_a_frozen_spline_keeps_its_bits_while_another_trial_of_its_pack_has_othe
     ]
     assert trials[0].structure == trials[1].structure
     pack = Pack(trials[0], width=2)
-    pack.place(trials[:2])
+    pack.fill(trials[:2])
     before = [pack.parameters(n)["activation.knots"].clone() for n in range(2)]
     pack.train(STEPS - 1)
     pack.train(STEPS - 1)

@@ -146,10 +146,10 @@ def test_a_shift_keeps_what_it_does_not_name_and_is_what_a_task_of_its_own_draws
 def test_lanes_have_distributions_of_their_own() -> None:
     knobs: dict[str, Any] = dict(plugins.knobs(TASK))
     lanes = {path: torch.tensor([value, 2 * value], dtype=torch.float64) for path, value in knobs.items()}
-    together = plugins.bind(plugins.replaced(TASK, {"shifts": "noise=3"}), lanes).shifted(streams(), 10)["noise=3"]
+    together = plugins.bind(plugins.replace(TASK, {"shifts": "noise=3"}), lanes).shifted(streams(), 10)["noise=3"]
     for lane, factor in enumerate((1, 2)):
         values = {path: factor * value for path, value in knobs.items()}
-        alone = plugins.replaced(TASK, {**values, "shifts": "noise=3"}).shifted(streams(), 10)["noise=3"]
+        alone = plugins.replace(TASK, {**values, "shifts": "noise=3"}).shifted(streams(), 10)["noise=3"]
         assert all(torch.equal(together[name][lane], alone[name][lane]) for name in alone)
 
 
@@ -413,7 +413,7 @@ def recipe(model: dict[str, Any], *, steps: int = 4, batch: int = 8, pairs: int 
 
 def packed(trials: list[Trial]) -> Pack:
     pack = Pack(trials[0], width=len(trials))
-    pack.place(trials)
+    pack.fill(trials)
     return pack
 
 
@@ -448,7 +448,7 @@ def test_trained_attention_comes_to_the_closed_form_and_a_temperature_restores_i
     pack = packed(trials)
     pack.train(599)
     task = LinearRegression(dimension=3, pairs=60, input_scale=3.0)
-    ideal = error_curve(*minimize_error(plugins.replaced(task, {"input_scale": 1.0}).prompts()), task.prompts())
+    ideal = error_curve(*minimize_error(plugins.replace(task, {"input_scale": 1.0}).prompts()), task.prompts())
     for number, metrics in pack.evaluate(range(3)).items():
         named, errors = pack.parameters(number), errors_of(metrics)
         value = torch.cat([named["value_of_inputs"], named["value_of_label"]])[:, 0]

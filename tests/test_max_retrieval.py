@@ -237,7 +237,7 @@ def reports(numbers: list[int], config: dict[str, Any]) -> dict[int, Any]:
     """Metrics by (name, condition) of trials that train together."""
     trials = [trial(number, config) for number in numbers]
     pack = Pack(trials[0], width=len(numbers))
-    pack.place(trials)
+    pack.fill(trials)
     (found,) = iter(lambda: pack.train(10_000) if pack.running else None, None)
     return {r.number: {(m.name, m.condition): m.value for m in r.metrics} for r in found}
 

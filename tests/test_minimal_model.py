@@ -58,7 +58,7 @@ def test_example_4_1_loaded_into_a_pack_has_no_illegal_token(v: int) -> None:
     settings["model"]["norm_epsilon"] = 0.0
     one = trial(0, settings)
     pack = Pack(one, width=1)
-    pack.place([one])
+    pack.fill([one])
     pack.set_parameters(0, hand_built(v))
     metrics = {(m.name, m.variant): m.value for m in pack.evaluate([0])[0]}
     assert metrics["itr", "raw"] == 0

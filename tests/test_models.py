@@ -222,7 +222,7 @@ class Scaled(Scorer):
 def test_the_minimal_transformer_gives_queries_and_keys_to_a_scorer_that_wants_them() -> None:
     """Its scorer's parameter starts at 1, where it is softmax, which takes the way by tokens."""
     softmax = plugins.build(Model, MINIMAL)
-    model = plugins.replaced(softmax, {"scorer": Scaled()})
+    model = plugins.replace(softmax, {"scorer": Scaled()})
     assert model.parameters(TASK)["scorer.factor"].shape == (1,)
     parameters = drawn(model) | {"scorer.factor": torch.ones(1, dtype=torch.float64)}
     expected = softmax.outputs(parameters, BATCH, {})

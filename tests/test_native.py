@@ -121,12 +121,12 @@ def test_compiled_permutations_are_the_order_of_the_words(size: int, length: int
 
 def lanes_alone_and_together(trials: list[Trial]) -> tuple[list[Any], list[Any]]:
     together = Pack(trials[0], width=len(trials))
-    together.place(trials)
+    together.fill(trials)
     in_pack = sorted((report.number, report.step, report.metrics) for _ in range(2) for report in together.train(100))
     alone: list[Any] = []
     for one in trials:
         pack = Pack(one, width=2)
-        pack.place([one])
+        pack.fill([one])
         alone += [(report.number, report.step, report.metrics) for _ in range(2) for report in pack.train(100)]
     return in_pack, sorted(alone)
 

@@ -21,7 +21,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from polars.testing import assert_frame_equal
 from sqlalchemy import insert
 
-from cli.nonlinearities import ENDINGS as OFFERED
+from cli.commands.nonlinearities import ENDINGS as OFFERED
 from graft.report.drawing import figure_style
 from graft.report.nonlinearities.content import list_drawn, table
 from graft.report.nonlinearities.figure import figure

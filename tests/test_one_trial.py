@@ -97,7 +97,7 @@ def test_a_lane_alone_equals_plain_pytorch(seed: int, dropout: bool) -> None:
     settings = config(steps=25, every=100, **random_knobs(random.Random(seed), dropout=dropout))
     one = trial(0, settings)
     pack = Pack(one, width=1)
-    pack.place([one])
+    pack.fill([one])
     start = {name: p.clone() for name, p in pack.parameters(0).items()}
     path = train_plainly(start, settings, one.seed)
     for step in range(1, 25):
@@ -173,7 +173,7 @@ def last_metrics(settings: dict) -> dict[tuple[str, str, str], float]:
     """What a trial with seed 5 reports at its end: (name, variant, condition) -> value."""
     one = trial(0, settings, seed=5)
     pack = Pack(one, width=1)
-    pack.place([one])
+    pack.fill([one])
     [report] = pack.train(1000)
     return {(metric.name, metric.variant, metric.condition): metric.value for metric in report.metrics}
 
@@ -192,13 +192,13 @@ def test_the_bema_metrics_of_a_trial_are_those_of_the_bema_of_its_path() -> None
     settings["averaging"] |= {"rho": 2.0, "kappa": 0.6, "eta": 0.3}
     one = trial(0, settings)
     pack = Pack(one, width=1)
-    pack.place([one])
+    pack.fill([one])
     path = train_plainly({name: p.clone() for name, p in pack.parameters(0).items()}, settings, one.seed)
     reported = {(m.name, m.variant): m.value for m in pack.train(1000)[0].metrics}
     flat = np.stack([torch.cat([p.flatten() for p in point.values()]).numpy() for point in path])
     _, bema = bema_by_numpy(flat, 2.0, 0.6, 0.3)
     other = Pack(one, width=1)
-    other.place([one])
+    other.fill([one])
     names, sizes = list(path[0]), [p.numel() for p in path[0].values()]
     pieces = torch.tensor(bema).split(sizes)
     other.set_parameters(0, {name: piece.view(path[0][name].shape) for name, piece in zip(names, pieces, strict=True)})
@@ -220,7 +220,7 @@ def test_the_linear_schedule_rises_to_the_peak_and_falls_to_its_end() -> None:
 def test_the_model_runs_its_whole_warmup_when_it_is_longer_than_the_run() -> None:
     one = trial(0, config(steps=5, every=5, optimizer={"schedule": {"name": "linear", "warmup": 1000}}))
     pack = Pack(one, width=1)
-    pack.place([one])
+    pack.fill([one])
     (report,) = pack.train(10)
     assert report.state == "finished"
     assert report.step == 5

@@ -19,9 +19,10 @@ from graft.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.trials import config, trial
-from workers.data.tasks import Task, _othello_games
-from workers.data.tasks._othello_board import Position, after, legal_moves, played, played_by_torch, start
-from workers.data.tasks._othello_games import pool, training_games, validation_games
+from workers.data.othello import games as othello_games
+from workers.data.othello.board import Position, after, legal_moves, play, play_by_torch, start
+from workers.data.othello.games import pool, training_games, validation_games
+from workers.data.tasks import Task
 from workers.data.tasks.othello import Othello
 from workers.engine.pack import Pack
 from workers.numerics import native
@@ -60,7 +61,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_every_position_of_two_hundred_games_has_the_legal_moves_of_open_spiel() -> None:
-    tokens, legal = played(states(200))
+    tokens, legal = play(states(200))
     for moves, choices in zip(tokens.tolist(), legal.tolist(), strict=True):
         state = GAME.new_initial_state()
         for move, bitboard in zip(moves, choices, strict=True):
@@ -105,15 +106,15 @@ def test_a_line_of_six_discs_is_turned_over_and_one_across_the_edge_is_not() -> 
 @pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
 @pytest.mark.parametrize(("games", "plies"), [(1, 60), (7, 60), (8, 12), (3001, 60)])
 def test_compiled_games_are_those_of_torch_to_the_bit(games: int, plies: int) -> None:
-    compiled, by_torch = played(states(games), plies), played_by_torch(states(games), plies)
+    compiled, by_torch = play(states(games), plies), play_by_torch(states(games), plies)
     assert torch.equal(compiled.tokens, by_torch.tokens)
     assert torch.equal(compiled.legal, by_torch.legal)
 
 
 def test_games_are_played_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = played(states(50))
-    monkeypatch.setattr("workers.data.tasks._othello_board.library", lambda: None)
-    assert all(map(torch.equal, played(states(50)), expected))
+    expected = play(states(50))
+    monkeypatch.setattr("workers.data.othello.board.library", lambda: None)
+    assert all(map(torch.equal, play(states(50)), expected))
 
 
 # --- randomness
@@ -128,7 +129,7 @@ def ranks(tokens: Tensor, legal: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_every_legal_move_is_equally_likely() -> None:
-    rank, count = ranks(*played(states(8000)))
+    rank, count = ranks(*play(states(8000)))
     for legal in range(2, 16):
         observed = np.bincount(rank[count == legal], minlength=legal)
         assert len(observed) == legal
@@ -156,7 +157,7 @@ def test_targets_follow_inputs_and_the_length_is_cut() -> None:
 
 
 def test_no_square_is_played_twice_and_a_full_game_plays_all() -> None:
-    tokens = played(states(2000)).tokens.numpy()
+    tokens = play(states(2000)).tokens.numpy()
     for game in tokens:
         moves = game[game > 0]
         assert len(set(moves)) == len(moves)
@@ -171,9 +172,9 @@ def openings(tokens: Tensor, moves: int) -> set[tuple[int, ...]]:
 def test_no_validated_game_begins_as_one_that_is_trained_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the opening's length, and at one of which every opening occurs many times over."""
     fresh, fixed = training_games(states(4000)).tokens, pool(3000, CPU)
-    trained = openings(fresh, _othello_games.OPENING) | openings(fixed, _othello_games.OPENING)
-    assert trained.isdisjoint(openings(validation_games(states(4000)).tokens, _othello_games.OPENING))
-    monkeypatch.setattr(_othello_games, "OPENING", 4)
+    trained = openings(fresh, othello_games.OPENING) | openings(fixed, othello_games.OPENING)
+    assert trained.isdisjoint(openings(validation_games(states(4000)).tokens, othello_games.OPENING))
+    monkeypatch.setattr(othello_games, "OPENING", 4)
     trained = openings(training_games(states(4000)).tokens, 4)
     validated = openings(validation_games(states(4000)).tokens, 4)
     assert trained.isdisjoint(validated)
@@ -208,8 +209,8 @@ def test_games_of_a_pool_differ_and_other_ones_take_the_place_of_repetitions(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Games that end after three moves, of which 56 can be drawn."""
-    monkeypatch.setattr(_othello_games, "training_games", lambda states: played(states, 3))
-    monkeypatch.setattr(_othello_games, "MOVES", 3)
+    monkeypatch.setattr(othello_games, "training_games", lambda states: play(states, 3))
+    monkeypatch.setattr(othello_games, "MOVES", 3)
     assert len(openings(pool(50, CPU), 3)) == 50
 
 
@@ -220,7 +221,7 @@ def test_a_pool_has_the_games_that_files_of_its_name_have(cache: Path) -> None:
 
 def test_a_pool_is_read_from_its_file(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = pool(30, CPU).clone()
-    monkeypatch.setattr(_othello_games, "training_games", None)
+    monkeypatch.setattr(othello_games, "training_games", None)
     assert torch.equal(made_again(30), first)
     assert [path.name for path in cache.iterdir()] == ["othello-60-30.games"]
 
@@ -246,7 +247,7 @@ def test_a_pool_needs_no_folder_that_can_be_written(cache: Path, monkeypatch: py
 
 
 def test_the_loss_is_the_cross_entropy_of_moves_and_not_of_what_follows_a_game() -> None:
-    tokens = played(states(3000)).tokens
+    tokens = play(states(3000)).tokens
     games = torch.cat([tokens[tokens[:, -1] == 0][:4], tokens[:4]]).long()
     batch = {"inputs": games[:, :-1], "targets": games[:, 1:]}
     logits = torch.randn(8, 59, 61, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -255,7 +256,7 @@ def test_the_loss_is_the_cross_entropy_of_moves_and_not_of_what_follows_a_game()
 
 
 def short_and_full_games() -> dict[str, Tensor]:
-    tokens, legal = played(states(3000))
+    tokens, legal = play(states(3000))
     rows = torch.cat([(tokens[:, -1] == 0).nonzero()[:5, 0], torch.arange(5)])
     assert (tokens[rows, -1] == 0).sum() >= 5
     return {"inputs": tokens[rows, :-1].long(), "legal": legal[rows, 1:]}
@@ -310,7 +311,7 @@ def test_a_packed_trial_has_the_numbers_of_one_alone(cache: Path) -> None:
 
     def reports(*together: int) -> dict[tuple[int, int], object]:
         pack = Pack(trials[together[0]], width=2)
-        pack.place([trials[number] for number in together])
+        pack.fill([trials[number] for number in together])
         found = [*pack.train(2), *pack.train(2)]
         return {(report.number, report.step): report for report in found}
 

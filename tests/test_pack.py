@@ -29,13 +29,13 @@ def reports_of(pack: Pack, waiting: list[Trial] | None = None) -> dict[tuple[int
     while pack.running:
         for report in pack.train(1000):
             seen[report.number, report.step] = report
-        pack.place([queue.pop(0) for _ in range(min(pack.free, len(queue)))])
+        pack.fill([queue.pop(0) for _ in range(min(pack.free, len(queue)))])
     return seen
 
 
 def alone(one: Trial) -> dict[tuple[int, int], Report]:
     pack = Pack(one, width=1)
-    pack.place([one])
+    pack.fill([one])
     return reports_of(pack)
 
 
@@ -51,7 +51,7 @@ def assert_same(found: dict[tuple[int, int], Report], expected: dict[tuple[int, 
 def assert_equal_to_the_bit(trials: list[Trial]) -> None:
     """Three lanes at a time, refilled, against each trial alone."""
     pack = Pack(trials[0], width=3)
-    pack.place(trials[:3])
+    pack.fill(trials[:3])
     together = reports_of(pack, waiting=trials[3:])
     for one in trials:
         for key, report in alone(one).items():
@@ -67,7 +67,7 @@ def random_trials(count: int, seed: int, *, dropout: bool = True, steps: int = 3
 def test_lanes_together_equal_trials_alone_with_every_knob_random_and_dropout_on(lanes: int) -> None:
     trials = random_trials(lanes, seed=lanes)
     pack = Pack(trials[0], width=lanes)
-    pack.place(trials)
+    pack.fill(trials)
     expected = {key: report for one in trials for key, report in alone(one).items()}
     assert_same(reports_of(pack), expected)
 
@@ -75,7 +75,7 @@ def test_lanes_together_equal_trials_alone_with_every_knob_random_and_dropout_on
 def test_a_refilled_lane_gives_the_numbers_of_the_trial_alone() -> None:
     trials = random_trials(7, seed=70)
     pack = Pack(trials[0], width=3)
-    pack.place(trials[:3])
+    pack.fill(trials[:3])
     expected = {key: report for one in trials for key, report in alone(one).items()}
     assert_same(reports_of(pack, waiting=trials[3:]), expected)
 
@@ -84,7 +84,7 @@ def test_lanes_of_different_lengths_out_of_step_equal_trials_alone() -> None:
     numbers = random.Random(5)
     trials = [trial(i, config(steps=8 + 5 * i, every=6, **random_knobs(numbers))) for i in range(5)]
     pack = Pack(trials[0], width=2)
-    pack.place(trials[:2])
+    pack.fill(trials[:2])
     expected = {key: report for one in trials for key, report in alone(one).items()}
     assert_same(reports_of(pack, waiting=trials[2:]), expected)
 
@@ -92,7 +92,7 @@ def test_lanes_of_different_lengths_out_of_step_equal_trials_alone() -> None:
 def test_resizing_a_pack_in_the_middle_changes_no_number() -> None:
     trials = random_trials(3, seed=8)
     pack = Pack(trials[0], width=8)
-    pack.place(trials)
+    pack.fill(trials)
     seen = {(r.number, r.step): r for r in pack.train(1000)}
     pack.train(4)
     pack.resize(3)
@@ -104,14 +104,14 @@ def test_resizing_a_pack_in_the_middle_changes_no_number() -> None:
 def test_each_dropout_path_is_the_same_packed_and_alone(model: dict[str, float]) -> None:
     trials = [trial(i, config(steps=12, every=6, model=model)) for i in range(4)]
     pack = Pack(trials[0], width=4)
-    pack.place(trials)
+    pack.fill(trials)
     assert_same(reports_of(pack), {key: report for one in trials for key, report in alone(one).items()})
 
 
 def test_a_lane_that_diverges_is_reported_and_freed_and_its_neighbours_never_notice() -> None:
     trials = random_trials(3, seed=3, dropout=False)
     pack = Pack(trials[0], width=3)
-    pack.place(trials)
+    pack.fill(trials)
     pack.train(4)
     broken = {name: torch.full_like(p, math.nan) for name, p in pack.parameters(1).items()}
     pack.set_parameters(1, broken)
@@ -128,7 +128,7 @@ def test_a_lane_that_diverges_is_reported_and_freed_and_its_neighbours_never_not
 def test_parameters_that_the_last_step_broke_are_found_by_the_validation() -> None:
     one = trial(0, config(steps=10, every=5))
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     pack.train(4)
     step = pack._step  # pyright: ignore[reportPrivateUsage]
 
@@ -159,7 +159,7 @@ def test_float32_packs_agree_with_trials_alone_over_a_short_run() -> None:
     numbers = random.Random(2)
     trials = [trial(i, config(steps=10, dtype="float32", **random_knobs(numbers))) for i in range(5)]
     pack = Pack(trials[0], width=5)
-    pack.place(trials)
+    pack.fill(trials)
     seen, expected = reports_of(pack), {key: r for one in trials for key, r in alone(one).items()}
     for key, report in expected.items():
         for one, other in zip(seen[key].metrics, report.metrics, strict=True):
@@ -185,7 +185,7 @@ def test_the_bits_of_products_and_powers_do_not_depend_on_the_lane(dtype: torch.
 def test_a_diverging_trial_is_told_whatever_its_scorer(scorer: str) -> None:
     wild = config(steps=20, every=10, model={"scorer": {"name": scorer}}, optimizer={"learning_rate": 1e30})
     pack = Pack(trial(0, wild), width=2)
-    pack.place([trial(0, wild)])
+    pack.fill([trial(0, wild)])
     (report,) = pack.train(20)
     assert report.state == "diverged"
 

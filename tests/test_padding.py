@@ -67,7 +67,7 @@ def knobs_of(seed: int, dropout: tuple[float, float], unit: str = "occurrence") 
 def trained(one: Trial) -> tuple[list[Report], dict[str, Tensor], Pack]:
     """All reports of a trial, its parameters before the last step, and its pack."""
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     reports = pack.train(4) + pack.train(1)
     parameters = {name: tensor.clone() for name, tensor in pack.parameters(one.number).items()}
     return reports + pack.train(9), parameters, pack
@@ -202,7 +202,7 @@ def test_a_pack_of_four_shapes_gives_each_the_bits_that_it_has_alone(kind: str) 
     ]
     assert len({one.structure for one in trials}) == 1
     pack = Pack(trials[0], width=4)
-    pack.place(trials)
+    pack.fill(trials)
     together = [*pack.train(9), *pack.train(9)]
     for one in trials:
         alone = retrain(one, steps=6, device="cpu", watch=lambda _: None)
@@ -212,7 +212,7 @@ def test_a_pack_of_four_shapes_gives_each_the_bits_that_it_has_alone(kind: str) 
 def test_parameters_come_and_go_at_the_trials_own_sizes() -> None:
     one = trial(0, settings(SHAPES[2], pad=True))
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     named = {name: torch.randn(tensor.shape).double() for name, tensor in pack.parameters(0).items()}
     assert {name: tuple(tensor.shape) for name, tensor in named.items()}["embedding"] == (9, 12)
     pack.set_parameters(0, named)

@@ -359,11 +359,11 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 def test_a_copy_has_its_parents_state_to_the_bit_and_the_neighbours_keep_theirs() -> None:
     trials = family()
     pack = Pack(trials[0], width=4)
-    pack.place(trials[:4])
+    pack.fill(trials[:4])
     pack.train(100)
     before = {number: state_of(pack, number) for number in range(4)}
     pack.release([2])
-    pack.place([copied(trials[1], 9, 10, trials[5])])
+    pack.fill([copied(trials[1], 9, 10, trials[5])])
     assert same(state_of(pack, 9), before[1])
     assert all(same(state_of(pack, number), before[number]) for number in (0, 1, 3))
     pack.train(100)
@@ -384,17 +384,17 @@ def test_a_copy_trained_alone_along_its_line_gives_the_numbers_of_the_copy_in_th
     child = copied(trials[1], 8, 20, trials[4])
     grandchild = copied(child, 9, 30, trials[5])
     pack = Pack(trials[0], width=5)
-    pack.place(trials[:3])
+    pack.fill(trials[:3])
     seen = train_until(pack, 2, 20)
     pack.release([0])
-    pack.place([child])
+    pack.fill([child])
     seen |= train_until(pack, 8, 30)
     pack.release([2])
-    pack.place([grandchild])
+    pack.fill([grandchild])
     seen |= train_until(pack, 9, 40)
     for one, steps in ((child, (30, 40)), (grandchild, (40,))):
         alone = Pack(one, width=1)
-        alone.place([one])
+        alone.fill([one])
         found = train_until(alone, one.number, 40)
         assert found == {(one.number, step): seen[one.number, step] for step in steps}
 
@@ -403,10 +403,10 @@ def test_a_parent_that_has_gone_on_is_not_copied_but_trained_again() -> None:
     trials = family()
     child = copied(trials[1], 8, 10, trials[4])
     pack, alone = Pack(trials[0], width=4), Pack(child, width=1)
-    pack.place(trials[:2])
-    alone.place([child])
+    pack.fill(trials[:2])
+    alone.fill([child])
     train_until(pack, 1, 20)
-    pack.place([child])
+    pack.fill([child])
     assert train_until(pack, 8, 40)[8, 40] == train_until(alone, 8, 40)[8, 40]
 
 

@@ -15,8 +15,8 @@ from graft.report.sections.condition_maps import ConditionMaps
 from graft.report.sections.diagnostics import Diagnostics
 from graft.report.sections.trained_scorer import TrainedScorer
 from graft.report.study import document
-from search.analysis.averaging_grid import CONDITIONS, split_powers
-from search.analysis.scores import Claim, distribution
+from search.analysis.study.averaging_grid import CONDITIONS, split_powers
+from search.analysis.study.scores import Claim, distribution
 from spaces import plugins
 from tests.synthetic_studies import metrics_frame, study_data, study_row, trial_row, trials_frame
 from workers.networks.diagnostics import Diagnostic

@@ -41,7 +41,7 @@ from workers.engine.pack import Pack
 
 one = trial(0, config(steps=2, every=2))
 pack = Pack(one, width=2)
-pack.place([one])
+pack.fill([one])
 others = {"alembic", "matplotlib", "optuna", "polars", "psycopg", "ray", "rich", "scipy", "sqlalchemy", "typer", "yaml"}
 print(pack.train(2)[0].state, *others & set(sys.modules))
 """

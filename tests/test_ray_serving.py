@@ -19,7 +19,7 @@ from tests.test_ray_pool import FakeController, offer
 from tests.trials import config, trial
 from workers.pool import ray_serving
 from workers.pool.desk import Desk
-from workers.pool.logs import logged
+from workers.pool.logs import log_exchange
 
 
 class Method:
@@ -97,7 +97,7 @@ def test_a_log_says_what_is_started_stopped_and_failed(caplog: pytest.LogCapture
 
     failed = Report(number=12, step=60, metrics=(), state="diverged", error="loss was not finite")
     with caplog.at_level(logging.INFO, logger="graft"):
-        assert logged(exchange)([failed], offer("w")).stop == (41,)
+        assert log_exchange(exchange)([failed], offer("w")).stop == (41,)
     assert [record.getMessage() for record in caplog.records] == [
         "trial 12 diverged at step 60: loss was not finite",
         "w: 1 lanes free; starts 10 trials: 0, 1, 2, 3, 4, 5, 6, 7 ... 9; stops 1 trials: 41",
@@ -106,7 +106,7 @@ def test_a_log_says_what_is_started_stopped_and_failed(caplog: pytest.LogCapture
 
 def test_an_exchange_that_changes_nothing_is_not_worth_a_line(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO, logger="graft"):
-        logged(lambda reports, offer: Directives())([], offer("w"))
+        log_exchange(lambda reports, offer: Directives())([], offer("w"))
     assert not caplog.records
 
 

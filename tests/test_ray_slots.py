@@ -77,11 +77,11 @@ def test_a_slot_whose_worker_died_is_handed_out_again_where_there_is_room():
     grounds = Grounds(3)
     slots = grounds.slots(None)
     filled(slots)
-    slots.died(1)
+    slots.note_crash(1)
     assert filled(slots) == [1]
     grounds.room = 1
-    slots.left(0)
-    slots.left(2)
+    slots.note_departure(0)
+    slots.note_departure(2)
     assert filled(slots) == []
     grounds.room = 3
     assert filled(slots) == [0, 2]
@@ -91,12 +91,12 @@ def test_a_slot_in_which_workers_only_die_is_given_up_and_the_others_go_on():
     slots = Grounds(2).slots(None)
     filled(slots)
     for _ in range(MOST_DEATHS - 1):
-        slots.died(0)
+        slots.note_crash(0)
         assert filled(slots) == [0]
-    slots.died(0)
+    slots.note_crash(0)
     assert filled(slots) == []
     assert not slots.closed
-    slots.ended(1)
+    slots.note_end(1)
     assert slots.closed
     assert not slots.exhausted
 
@@ -105,8 +105,8 @@ def test_deaths_count_from_the_last_report():
     slots = Grounds(1).slots(None)
     filled(slots)
     for _ in range(3 * MOST_DEATHS):
-        slots.reported(0)
-        slots.died(0)
+        slots.note_report(0)
+        slots.note_crash(0)
         assert filled(slots) == [0]
 
 
@@ -114,7 +114,7 @@ def test_workers_that_go_down_with_their_machines_do_not_count():
     slots = Grounds(1).slots(None)
     filled(slots)
     for _ in range(3 * MOST_DEATHS):
-        slots.left(0)
+        slots.note_departure(0)
         assert filled(slots) == [0]
 
 
@@ -122,7 +122,7 @@ def test_a_cluster_in_which_workers_only_die_is_given_up():
     slots = Grounds(2).slots(None)
     for _ in range(MOST_DEATHS):
         for slot in filled(slots):
-            slots.died(slot)
+            slots.note_crash(slot)
     assert slots.take() is None
     assert slots.exhausted
     assert slots.over
@@ -133,7 +133,7 @@ def test_a_cluster_without_nodes_is_waited_for():
     slots = grounds.slots(None)
     for _ in range(MOST_DEATHS):
         filled(slots)
-        slots.died(0)
+        slots.note_crash(0)
     grounds.room = 0
     assert slots.take() is None
     assert not slots.closed
@@ -144,10 +144,10 @@ def test_a_study_is_over_when_its_last_worker_at_work_is_home_whoever_waits_for_
     slots.began(slots.take() or 0)
     slots.began(slots.take() or 0)
     assert slots.take() == 2
-    slots.ended(0)
+    slots.note_end(0)
     assert slots.take() is None
     assert not slots.over
-    slots.ended(1)
+    slots.note_end(1)
     assert slots.over
 
 
@@ -157,6 +157,6 @@ def test_after_a_stop_no_worker_is_placed_and_none_is_waited_for():
     filled(slots)
     slots.closed = True
     assert not slots.over
-    slots.left(0)
+    slots.note_departure(0)
     assert slots.take() is None
     assert slots.over

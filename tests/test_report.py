@@ -17,7 +17,7 @@ from graft.files import OutputError
 from graft.report import formatting
 from graft.report.data import StudyData
 from graft.report.study import render
-from search.analysis.trials import best_trials, compare_parameters, count_states
+from search.analysis.study.trials import best_trials, compare_parameters, count_states
 from tests.synthetic_studies import metrics_frame, set_complement_study, study_data, study_row, trial_row, trials_frame
 
 VOID = {"meta", "br", "hr", "img", "link"}

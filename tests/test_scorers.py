@@ -104,7 +104,7 @@ def test_gradients_of_knobs_are_those_of_finite_differences(name: str, knob: str
     scorer, (query, key) = built({"name": name}), queries_and_keys(scale=0.9)
 
     def weights(tensor: Tensor) -> Tensor:
-        return plugins.replaced(scorer, {knob: tensor}).weights(query, key, causal(), {})
+        return plugins.replace(scorer, {knob: tensor}).weights(query, key, causal(), {})
 
     assert torch.autograd.gradcheck(weights, (torch.tensor(value).double().requires_grad_(),), eps=1e-7, atol=2e-5)
 
@@ -171,10 +171,10 @@ def test_a_pack_trains_it_as_it_trains_alone(name: str) -> None:
     settings["model"]["residual_dropout"] = 0.2
     trials = [trial(number, settings) for number in range(3)]
     together = Pack(trials[0], width=3)
-    together.place(trials)
+    together.fill(trials)
     in_pack = {report.number: report.metrics for report in together.train(10)}
     alone = Pack(trials[1], width=2)
-    alone.place([trials[1]])
+    alone.fill([trials[1]])
     (report,) = alone.train(10)
     assert report.state == "finished"
     assert report.metrics == in_pack[1]

@@ -31,7 +31,7 @@ NAMES = plugins.names(Section)
 NEW = '''
 from graft.report.document import Paragraph
 from graft.report.sections import Part, Section
-from search.analysis.scores import Claim
+from search.analysis.study.scores import Claim
 
 class Loudness(Section):
     """How loud the trials were."""
@@ -80,7 +80,12 @@ def test_no_two_sections_have_one_place() -> None:
 
 
 def test_the_report_names_no_section_and_no_field_of_a_task_or_model() -> None:
-    generic = ("graft.report.study", "graft.report.data", "search.analysis.scores", "search.analysis.groups")
+    generic = (
+        "graft.report.study",
+        "graft.report.data",
+        "search.analysis.study.scores",
+        "search.analysis.study.groups",
+    )
     fields = ("generalisation_gap", "vocabulary", "key_width", "scorer", "dropout")
     for module in generic:
         text = inspect.getsource(importlib.import_module(module))

@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
-import storage.session
+import storage.claims.session
 from spaces.errors import StorageError, StudyError
 from storage import ClaimedStudy, open_store
-from storage.database import AwayError
+from storage.databases.database import AwayError
 from tests.databases import (
     OBJECTIVE,
     Server,
@@ -46,7 +46,7 @@ def url(postgres: Server) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.session, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(storage.claims.session, "FIRST_PAUSE", 0.01)
 
 
 def hang_up(url: str) -> None:
@@ -165,7 +165,7 @@ def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(url: s
 def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(storage.session, "AWAY_SECONDS", 0.2)
+    monkeypatch.setattr(storage.claims.session, "AWAY_SECONDS", 0.2)
     with claimed_with_store(url) as (store, study):
         refused = AwayError("postgresql://graft:***@/x: connection refused")
         monkeypatch.setattr(store._session._database, "writer", lambda: (_ for _ in ()).throw(refused))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spaces.records import Metric, Report, TrialResult
 from spaces.settings import History, Objective
-from storage.history import Past, follow, predict_bytes, predict_rows
+from storage.claims.history import Past, follow, predict_bytes, predict_rows
 from tests.databases import OBJECTIVE, claimed, held, make_report, make_trial, raw
 
 pytestmark = pytest.mark.fast

@@ -25,8 +25,8 @@ from spaces.errors import StorageError, StudyError
 from spaces.records import QueuedTrial
 from storage import Store, bring_up, open_reader, open_store
 from storage.databases import find_database
+from storage.databases.sqlite import filesystem_of
 from storage.schema import VERSION, VERSION_TABLE, metadata
-from storage.sqlite import filesystem_of
 from tests.databases import (
     OBJECTIVE,
     Server,
@@ -241,7 +241,7 @@ def test_a_missing_psycopg_is_explained(monkeypatch: pytest.MonkeyPatch):
     def find_all_but_psycopg(name: str, package: str | None = None) -> ModuleSpec | None:
         return None if name == "psycopg" else find(name, package)
 
-    monkeypatch.setattr("storage.postgres.find_spec", find_all_but_psycopg)
+    monkeypatch.setattr("storage.databases.postgres.find_spec", find_all_but_psycopg)
     with pytest.raises(StorageError, match=r"pip install 'graft-search\[postgres\]'"):
         open_store("postgresql://me:hunter2@h/db")
 
@@ -375,7 +375,7 @@ def test_sqlite_is_refused_on_a_network_file_system(
     table = tmp_path / "mountinfo"
     ours = f"22 1 {os.major(device)}:{os.minor(device)} / /x rw shared:1 - {kind} a rw"
     table.write_text(f"21 1 0:999 / / rw - tmpfs tmpfs rw\n{ours}\n")
-    monkeypatch.setattr("storage.sqlite.filesystem_of", lambda folder: filesystem_of(folder, table))  # pyright: ignore
+    monkeypatch.setattr("storage.databases.sqlite.filesystem_of", lambda folder: filesystem_of(folder, table))  # pyright: ignore
     url = f"sqlite:///{tmp_path}/graft.db"
     if network:
         with pytest.raises(StorageError, match=rf"is on a network file system \({kind}\); use a local disk"):

@@ -18,10 +18,10 @@ from graft.report.data import StudyData
 from graft.report.sections._set_complement import measure
 from graft.report.sections.best_per_group import BestPerGroup
 from graft.report.sections.dropout import Dropout
-from search.analysis.groups import compare_within_groups
-from search.analysis.scores import distribution
-from search.analysis.top_k import median_interval, top_k_statistics
-from search.analysis.trials import best_trials, compare_parameters, count_states
+from search.analysis.study.groups import compare_within_groups
+from search.analysis.study.scores import distribution
+from search.analysis.study.top_k import median_interval, top_k_statistics
+from search.analysis.study.trials import best_trials, compare_parameters, count_states
 from tests.synthetic_studies import (
     DROPOUTS,
     metrics_frame,

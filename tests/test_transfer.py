@@ -20,10 +20,10 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 import benchmarks.transfer
-from search.analysis.affinity import best_sources, by_similarity, generality, similarity
-from search.analysis.compatibility_matrix import Matrix, TransferError, compare
 from search.analysis.intervals import Bootstrap, Interval, Student, adjust
-from search.analysis.stage_two import READ, results
+from search.analysis.transfer.affinity import best_sources, by_similarity, generality, similarity
+from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare
+from search.analysis.transfer.stage_two import READ, results
 
 pytestmark = pytest.mark.fast
 

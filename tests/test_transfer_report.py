@@ -15,15 +15,15 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from cli.compatibility import ENDINGS as OFFERED
+from cli.commands.compatibility import ENDINGS as OFFERED
 from graft.report.compatibility import heatmap
 from graft.report.compatibility.cells import change
 from graft.report.compatibility.content import Paths, Transfer
 from graft.report.compatibility.formats import ENDINGS, render
 from graft.report.compatibility.latex import escape
 from graft.report.drawing import figure_style
-from search.analysis.compatibility_matrix import BASELINE, compare
-from search.analysis.stage_two import READ, results
+from search.analysis.transfer.compatibility_matrix import BASELINE, compare
+from search.analysis.transfer.stage_two import READ, results
 from spaces.records import Trial, TrialResult
 from spaces.settings import Direction, Objective
 from storage.frames import open_reader

@@ -321,7 +321,7 @@ def test_a_frozen_spline_has_the_same_bits_before_and_after_stage_two() -> None:
     space = transfer()
     trial = carried(space, FIRST + len(TARGETS) * PAIRS)
     pack = Pack(trial, width=2)
-    pack.place([trial])
+    pack.fill([trial])
     before = pack.parameters(trial.number)["activation.knots"].clone()
     while pack.running:
         pack.train(100)

@@ -378,7 +378,7 @@ def trials(settings: dict[str, Any], *, dtype: str, dropout: bool) -> list[Any]:
 def test_lanes_together_equal_trials_alone_to_the_bit_in_float32(settings: dict[str, Any]) -> None:
     many = trials(settings, dtype="float32", dropout=bool(settings) and "canon" in settings)
     pack = Pack(many[0], width=3)
-    pack.place(many)
+    pack.fill(many)
     found = reports_of(pack)
     for key, report in {key: report for one in many for key, report in alone(one).items()}.items():
         assert [m.value for m in found[key].metrics] == [m.value for m in report.metrics]
@@ -387,6 +387,6 @@ def test_lanes_together_equal_trials_alone_to_the_bit_in_float32(settings: dict[
 def test_lanes_with_dropout_at_every_site_equal_trials_alone() -> None:
     many = trials({}, dtype="float64", dropout=True)
     pack = Pack(many[0], width=2)
-    pack.place(many[:2])
+    pack.fill(many[:2])
     expected = {key: report for one in many for key, report in alone(one).items()}
     assert_same(reports_of(pack, waiting=many[2:]), expected)

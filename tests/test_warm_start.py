@@ -16,10 +16,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search.analysis.compatibility_matrix import compare
-from search.analysis.stage_two import READ as OF_STAGE_TWO
-from search.analysis.stage_two import results
-from search.analysis.warm_start import Earlier, gains, prior, shared, task_of, winners_of
+from search.analysis.transfer.compatibility_matrix import compare
+from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
+from search.analysis.transfer.stage_two import results
+from search.analysis.warm_start import Earlier, gains, match_draws, prior, task_of, winners_of
 from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid
 from search.samplers.random import RandomSearch
@@ -288,7 +288,7 @@ def of_rate(rate: str) -> Space:
 
 
 def carried(source: str, target: str, u: float) -> float | None:
-    return shared(of_rate(source), of_rate(target))[RATE](u)
+    return match_draws(of_rate(source), of_rate(target))[RATE](u)
 
 
 def rate_at(rate: str, u: float) -> float:
@@ -340,7 +340,7 @@ def test_an_integer_comes_in_its_middle_where_rounding_cannot_change_it(kind: st
 def test_a_choice_keeps_the_option_by_its_name() -> None:
     two = space(CONDITIONAL)
     three = space(CONDITIONAL.replace("[softmax, average]", "[sigmoid, average, {ssa: {b: 1}}]"))
-    carry = shared(two, three)[SCORER]
+    carry = match_draws(two, three)[SCORER]
     assert carry(0.25) is None
     there = carry(0.75)
     assert (
@@ -350,15 +350,15 @@ def test_a_choice_keeps_the_option_by_its_name() -> None:
 
 
 def test_draws_of_another_kind_or_condition_or_of_the_task_are_not_shared() -> None:
-    assert not shared(of_rate("uniform(1e-3, 0.1)"), of_rate("log_uniform(1e-3, 0.1)"))
+    assert not match_draws(of_rate("uniform(1e-3, 0.1)"), of_rate("log_uniform(1e-3, 0.1)"))
     always = space(CONDITIONAL.replace("{choice: [none, ", "").replace("}}]}", "}}"))
-    assert shared(always, space(CONDITIONAL)).keys() == {"group.width", SCORER, RATE, BETA1}
+    assert match_draws(always, space(CONDITIONAL)).keys() == {"group.width", SCORER, RATE, BETA1}
     drawn = space(PLAIN.replace("length: 4", 'length: "int(3, 5)"'))
-    assert shared(drawn, drawn).keys() == {RATE, BETA1, BETA2}
+    assert match_draws(drawn, drawn).keys() == {RATE, BETA1, BETA2}
 
 
 def test_draws_that_a_group_shares_are_not_learnt() -> None:
-    assert "group.width" not in shared(space(CONDITIONAL), space(CONDITIONAL, group=4))
+    assert "group.width" not in match_draws(space(CONDITIONAL), space(CONDITIONAL, group=4))
 
 
 # ------------------------------------------------------------------------------------------------- what is learnt

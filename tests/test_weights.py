@@ -18,7 +18,7 @@ from spaces import plugins
 from spaces.errors import StudyError
 from tests.inside import called
 from tests.trials import config, trial
-from workers.data.tasks._splits import Split
+from workers.data.splits import Split
 from workers.engine.exporting import check_gpt2, check_variant, write_gpt2
 from workers.engine.pack import Pack
 from workers.engine.replay import weights
@@ -115,7 +115,7 @@ def test_a_language_model_goes_with_its_tokenizer_and_never_says_what_it_has_dro
 def test_weights_are_those_at_the_end_of_training_and_of_its_average() -> None:
     one = trial(0, {**settings(), "averaging": {"name": "bema_grid", "kappas": 2, "etas": 2}})
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     pack.train(4)
     before = pack.parameters(0)
     found = weights(one, variant="raw", steps=4, device="cpu", watch=lambda _: None)

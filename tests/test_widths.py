@@ -299,10 +299,10 @@ def test_memory_that_runs_out_in_a_step_or_a_validation_changes_and_loses_nothin
     trials = random_trials(3, seed=5)
     trials[1].config["optimizer"]["learning_rate"] = 1e30  # diverges
     expected = Pack(trials[0], width=3)
-    expected.place(trials)
+    expected.fill(trials)
     undisturbed = reports_of(expected)
     pack = Pack(trials[0], width=3)
-    pack.place(trials)
+    pack.fill(trials)
     calls = {0, 1, 4, 5, 9, 11}
     if part == "step":
         pack._step = failing(pack._step, calls)
@@ -317,7 +317,7 @@ def test_memory_that_runs_out_in_a_step_or_a_validation_changes_and_loses_nothin
 def test_a_pack_that_cannot_be_resized_stays_as_it_is():
     trials = random_trials(3, seed=6)
     pack = Pack(trials[0], width=3)
-    pack.place(trials)
+    pack.fill(trials)
     pack.train(7)
 
     class Full(dict[str, Any]):

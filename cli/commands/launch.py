@@ -46,9 +46,9 @@ def launch(
 
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
+    from graft.launching.claiming import enrol
     from graft.launching.estimate import estimate_study
     from graft.launching.run import RunRequest, read_space
-    from graft.running import enrol
 
     placement = run.resolve_placement()
     loaded = read_space(space, overrides.by_path())
@@ -103,9 +103,9 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
 def _run(request: RunRequest, word: str) -> None:
     """Run a study on a terminal; says `word` on it first, and how it ended."""
     from cli.live import Live, closing_line
+    from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
     from graft.launching.run import run_study
-    from graft.running import find_study
     from workers.numerics.version import NUMERICS
 
     name = request.study

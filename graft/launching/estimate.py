@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spaces.errors import StudyError
-from storage.history import predict_bytes, predict_rows
+from storage.claims.history import predict_bytes, predict_rows
 
 if TYPE_CHECKING:
     from graft.launching.placement import Placement

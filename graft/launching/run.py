@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from graft.families import families
 from graft.launching.checkpoints import Checkpoints
+from graft.launching.claiming import find_study, open_controller
 from graft.launching.placement import Placement
-from graft.running import find_study, open_controller
 from spaces import load
 from spaces.errors import StudyError
 from spaces.records import Progress

@@ -11,9 +11,9 @@ import polars as pl
 
 from graft.families import families
 from graft.stored.studies import read_target_objectives
-from search.analysis.compatibility_matrix import Matrix, TransferError, compare
-from search.analysis.stage_two import READ as OF_STAGE_TWO
-from search.analysis.stage_two import results
+from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare
+from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
+from search.analysis.transfer.stage_two import results
 from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, format_prior
 from spaces import parse

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from search.analysis.groups import group_statistics, list_groups
-from search.analysis.scores import Claim, order_metrics, score, study_statistics
+from search.analysis.study.groups import group_statistics, list_groups
+from search.analysis.study.scores import Claim, order_metrics, score, study_statistics
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +68,7 @@ class StudyData:
         return self.metrics.filter(claim.rows, ~pl.any_horizontal(pl.lit(False), *others))
 
     def score(self, metrics: pl.DataFrame) -> pl.DataFrame:
-        """The scores of some metrics (search.analysis.scores.score)."""
+        """The scores of some metrics (search.analysis.study.scores.score)."""
         return score(metrics, self.ended, self.metric, self.study["direction"])
 
     @cached_property
@@ -84,20 +84,20 @@ class StudyData:
 
     @cached_property
     def order(self) -> pl.DataFrame:
-        """The order of metrics and variants in tables (search.analysis.scores.order_metrics)."""
+        """The order of metrics and variants in tables (search.analysis.study.scores.order_metrics)."""
         return order_metrics(self.scores, self.metric, self.condition)
 
     @cached_property
     def statistics(self) -> pl.DataFrame:
-        """The top-k statistics of all trials (search.analysis.scores.study_statistics)."""
+        """The top-k statistics of all trials (search.analysis.study.scores.study_statistics)."""
         return study_statistics(self.scores, self.order)
 
     @cached_property
     def groups(self) -> pl.DataFrame:
-        """The groups of trials with their sizes (search.analysis.groups.list_groups)."""
+        """The groups of trials with their sizes (search.analysis.study.groups.list_groups)."""
         return list_groups(self.ended)
 
     @cached_property
     def group_statistics(self) -> pl.DataFrame:
-        """The top-k statistics of each group (search.analysis.groups.group_statistics)."""
+        """The top-k statistics of each group (search.analysis.study.groups.group_statistics)."""
         return group_statistics(self.scores, self.groups, self.order)

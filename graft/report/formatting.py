@@ -18,9 +18,9 @@ def number(value: float | None) -> str:
     if value is None:
         return MISSING
     if float(value).is_integer() and abs(value) < 1e9:
-        return _signed(f"{int(value):,}")
+        return _with_minus(f"{int(value):,}")
     mantissa, _, exponent = f"{value:.3g}".partition("e")
-    return _signed(f"{mantissa}e{int(exponent)}" if exponent else mantissa)
+    return _with_minus(f"{mantissa}e{int(exponent)}" if exponent else mantissa)
 
 
 def with_margin(value: float | None, margin: float | None) -> str:
@@ -30,14 +30,14 @@ def with_margin(value: float | None, margin: float | None) -> str:
 
 def percent(share: float | None) -> str:
     """A change, with its sign: +12.3 %, −4.0 %."""
-    return MISSING if share is None else _signed(f"{100 * share:+.1f} %")
+    return MISSING if share is None else _with_minus(f"{100 * share:+.1f} %")
 
 
 def percent_with_margin(share: float | None, margin: float | None) -> str:
     """A change and half its interval, where there is one: −4.0 ± 1.2 %."""
     if share is None or margin is None:
         return percent(share)
-    return _signed(f"{100 * share:+.1f} ± {100 * margin:.1f} %")
+    return _with_minus(f"{100 * share:+.1f} ± {100 * margin:.1f} %")
 
 
 def parameter(value: object) -> str:
@@ -52,6 +52,6 @@ def _short(margin: float) -> str:
     return f"{mantissa}e{int(exponent)}" if exponent else mantissa
 
 
-def _signed(text: str) -> str:
+def _with_minus(text: str) -> str:
     """A minus sign in place of each hyphen."""
     return text.replace("-", "−")

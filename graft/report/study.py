@@ -14,8 +14,8 @@ from graft.report.data import StudyData
 from graft.report.document import Block, Document, Heading, Paragraph, Table
 from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.scores import Claim
-from search.analysis.trials import count_states
+from search.analysis.study.scores import Claim
+from search.analysis.study.trials import count_states
 from spaces import plugins
 from storage.frames import TRIALS, Reader
 

@@ -15,7 +15,7 @@ from itertools import zip_longest
 import numpy as np
 import polars as pl
 
-from search.analysis.compatibility_matrix import GAIN, Matrix
+from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
 from search.samplers.warm import own_draws
 from spaces.grammar.distributions import RANGES
 from spaces.grammar.formulas import Draw, DrawKind
@@ -90,7 +90,8 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, float])
     """The prior for `target`; without candidates if no winner has a draw that the target has too.
 
     Sources count in the order of their weight: the target's own task first, then the tasks with the largest gains
-    (search.analysis.compatibility_matrix), where one without a gain counts as 0. Those of negative weight are left out.
+    (search.analysis.transfer.compatibility_matrix), where one without a gain counts as 0. Those of negative weight are
+    left out.
     """
     task = task_of(target)
     sources = [source for one in earlier for source in _sources(target, one, task, gains) if source.weight >= 0]
@@ -104,16 +105,16 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, float])
 
 
 def _sources(target: Space, earlier: Earlier, own: str | None, gains: Mapping[str, float]) -> Iterator[_Source]:
-    carries = shared(earlier.space, target)
+    carries = match_draws(earlier.space, target)
     for (task,), rows in earlier.winners.group_by("task", maintain_order=True):
-        carried = [_carried(json.loads(draws), carries) for draws in rows["draws"]]
+        carried = [_carry_point(json.loads(draws), carries) for draws in rows["draws"]]
         points = [point for point in carried if point]
         if points:
             weight = math.inf if task == own else gains.get(str(task), 0.0)
             yield _Source(study=earlier.name, weight=weight, points=points)
 
 
-def _carried(draws: Point, carries: Mapping[str, Carry]) -> Point:
+def _carry_point(draws: Point, carries: Mapping[str, Carry]) -> Point:
     found = {name: carry(draws[name]) for name, carry in carries.items() if name in draws}
     return {name: u for name, u in found.items() if u is not None}
 
@@ -161,7 +162,7 @@ def _range(draw: Draw, values: Sequence[float]) -> tuple[float, float]:
 # ------------------------------------------------------------------------------------------- a draw in two spaces
 
 
-def shared(source: Space, target: Space) -> Mapping[str, Carry]:
+def match_draws(source: Space, target: Space) -> Mapping[str, Carry]:
     """The draws of the target's trials that the source has too, by name, kind and condition.
 
     Draws of the task itself are left out: they say what is asked, not how it is learnt. So are ranges that differ, if a

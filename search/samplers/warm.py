@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid
 from spaces.errors import PluginError, SpaceError
-from spaces.messages import unknown
+from spaces.messages import no_such
 from spaces.plugins import Examples
 from spaces.plugins.fields import knob, part, text
 from spaces.records import Draws, Outcome, Trial
@@ -89,7 +89,7 @@ class Warm(Sampler):
         known = [draw.name for draw in (*space.group_draws, *space.trial_draws)]
         for name in {name: None for point in (*self.points(), self.ranges()) for name in point}:
             if name not in known:
-                raise SpaceError(f"search.sampler: {unknown('draw of the space', name, known)}")
+                raise SpaceError(f"search.sampler: {no_such('draw of the space', name, known)}")
         return WarmStrategy(space, history, self)
 
 

@@ -264,12 +264,12 @@ class Controller:
         groups = {report.number: self._running[report.number].trial.group for report in reports}
         stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
         self._close(results)
-        pruned = [self._pruned(number) for number in sorted(stopped & self._running.numbers())]
+        pruned = [self._prune_result(number) for number in sorted(stopped & self._running.numbers())]
         if pruned:
             self._study.end(pruned)
             self._close(pruned)
 
-    def _pruned(self, number: int) -> TrialResult:
+    def _prune_result(self, number: int) -> TrialResult:
         running = self._running[number]
         return TrialResult(number=number, state="pruned", objective=running.objective, fence=running.trial.fence)
 
@@ -344,7 +344,7 @@ class Controller:
         filling = self._queue.take(offer.structure, lanes)
         if not filling and not self._running and offer.structure is None and offer.lanes:
             filling = self._queue.take_quarantined()
-        replaced = [self._pruned(copy.replaced) for copy in copies]
+        replaced = [self._prune_result(copy.replaced) for copy in copies]
         try:
             started = self._write_start((*(copy.trial for copy in copies), *filling), offer.worker, replaced)
         except Exception:

@@ -1,7 +1,7 @@
 """What the controller needs of storage, for the one study that it steers.
 
-This is the contract between search and storage: `storage.claimed_study.ClaimedStudy` keeps it in a database, tests
-keep it in a dictionary.
+This is the contract between search and storage: `storage.claims.claimed_study.ClaimedStudy` keeps it in a database,
+tests keep it in a dictionary.
 """
 
 from __future__ import annotations

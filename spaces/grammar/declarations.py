@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spaces.grammar.distributions import describe_bounds
 from spaces.grammar.formulas import Block, Draw, DrawKind, Formula, LanguageError, Level
-from spaces.messages import unknown
+from spaces.messages import no_such
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,33 +38,33 @@ class Declarations:
         """Path -> level of every size that is drawn and may be padded."""
         self._in_leaf: Counter[str] = Counter()
 
-    def draw(self, site: Site, kind: DrawKind, arguments: Sequence[str]) -> Draw:
-        """Register a draw at `site`; raises LanguageError where only constants may stand."""
-        if site.block is None:
+    def draw(self, context: Context, kind: DrawKind, arguments: Sequence[str]) -> Draw:
+        """Register a draw at `context`; raises LanguageError where only constants may stand."""
+        if context.block is None:
             raise LanguageError(f"{kind} draws a random value, but this must be a constant")
-        self._in_leaf[site.path] += 1
-        count = self._in_leaf[site.path]
+        self._in_leaf[context.path] += 1
+        count = self._in_leaf[context.path]
         draw = Draw(
-            name=site.path if count == 1 else f"{site.path}#{count}",
+            name=context.path if count == 1 else f"{context.path}#{count}",
             kind=kind,
-            scope=site.block,
+            scope=context.block,
             choices=len(arguments) if kind == "choice" else None,
-            condition=site.condition,
+            condition=context.condition,
             bounds=describe_bounds(kind, arguments),
         )
         self.draws.append(draw)
         return draw
 
-    def describe(self, site: Site, text: str, level: Level, first: int) -> None:
+    def describe(self, context: Context, text: str, level: Level, first: int) -> None:
         """Add the row of a leaf whose draws are those registered from position `first` on."""
         bounds = "; ".join(draw.bounds for draw in self.draws[first:])
         self.rows.append(
-            LeafDescription(path=site.path, text=text, level=level, condition=site.condition, bounds=bounds)
+            LeafDescription(path=context.path, text=text, level=level, condition=context.condition, bounds=bounds)
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class Context:
     """Where a value stands: its path, what it may refer to, and under which choices it is alive."""
 
     declarations: Declarations
@@ -73,12 +73,12 @@ class Site:
     """Scope of the draws made here; None where only constants may stand."""
     condition: str | None = None
 
-    def at(self, key: str) -> Site:
-        """The site of the entry `key` below this one."""
+    def at(self, key: str) -> Context:
+        """The context of the entry `key` below this one."""
         return dataclasses.replace(self, path=f"{self.path}.{key}")
 
-    def within(self, draw: Draw, option: str) -> Site:
-        """The same site when the choice `draw` takes `option`."""
+    def within(self, draw: Draw, option: str) -> Context:
+        """The same context when the choice `draw` takes `option`."""
         here = f"{draw.name}={option}"
         return dataclasses.replace(self, condition=f"{self.condition} and {here}" if self.condition else here)
 
@@ -90,7 +90,7 @@ class Site:
         """The formula that reads the named value; raises LanguageError if there is none or it may not be used here."""
         blocks = self.declarations.blocks
         if name not in blocks:
-            raise LanguageError(unknown("named value", f"${name}", (f"${known}" for known in blocks)))
+            raise LanguageError(no_such("named value", f"${name}", (f"${known}" for known in blocks)))
         if self.block is None:
             raise LanguageError(f"${name} stands here, but this must be a constant")
         if self.block == "group" and blocks[name] == "trial":

@@ -19,10 +19,10 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from spaces.grammar.declarations import Site
+from spaces.grammar.declarations import Context
 from spaces.grammar.distributions import KINDS, choose_option, draw_between
 from spaces.grammar.formulas import DrawKind, Formula, LanguageError, Scope, constant, fold_constant
-from spaces.messages import shortened, unknown
+from spaces.messages import no_such, shorten
 
 LONGEST = 500
 """Characters of an expression."""
@@ -58,13 +58,13 @@ _EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"min": min, "max"
 _CALLS = (*_FUNCTIONS, *_EXTREMES, *KINDS)
 
 
-def compile_expression(text: str, site: Site) -> Formula:
-    """The formula of an expression that stands at `site`; its draws are registered there, outer before inner.
+def compile_expression(text: str, context: Context) -> Formula:
+    """The formula of an expression that stands at `context`; its draws are registered there, outer before inner.
 
     Raises LanguageError for anything that is not in the language, for impossible constant ranges and constant results.
     """
     try:
-        return _Walker(" ".join(text.split()), site).formula
+        return _Walker(" ".join(text.split()), context).formula
     except (ArithmeticError, ValueError) as error:
         raise LanguageError(reason(error)) from error
 
@@ -105,56 +105,56 @@ def _parse(text: str) -> ast.expr:
 class _Walker:
     """Turns one parsed expression into a formula."""
 
-    def __init__(self, text: str, site: Site) -> None:
+    def __init__(self, text: str, context: Context) -> None:
         self._text = text
-        self.formula = self._walk(_parse(text), site, 0)
+        self.formula = self._walk(_parse(text), context, 0)
 
-    def _walk(self, node: ast.expr, site: Site, depth: int) -> Formula:
+    def _walk(self, node: ast.expr, context: Context, depth: int) -> Formula:
         if depth > DEEPEST:
             raise LanguageError(f"an expression may be nested {DEEPEST} deep")
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 return constant(check_finite(value))
             case ast.Name(id=name):
-                return _read_name(name, site)
+                return _read_name(name, context)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return _apply(operator.neg, self._walk(operand, site, depth + 1))
+                return _apply(operator.neg, self._walk(operand, context, depth + 1))
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                first, second = self._walk(left, site, depth + 1), self._walk(right, site, depth + 1)
+                first, second = self._walk(left, context, depth + 1), self._walk(right, context, depth + 1)
                 return _combine(_OPERATORS[type(op)], first, second)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-                return self._call(name, arguments, site, depth + 1)
+                return self._call(name, arguments, context, depth + 1)
             case _:
                 raise LanguageError(f"{self._source(node)!r} is not part of the language of expressions")
 
     def _source(self, node: ast.expr) -> str:
         segment = ast.get_source_segment(self._text.replace("$", _REFERENCE), node) or self._text
-        return shortened(segment.replace(_REFERENCE, "$"))
+        return shorten(segment.replace(_REFERENCE, "$"))
 
-    def _call(self, name: str, arguments: list[ast.expr], site: Site, depth: int) -> Formula:
+    def _call(self, name: str, arguments: list[ast.expr], context: Context, depth: int) -> Formula:
         if name in _FUNCTIONS:
             _check_count(name, arguments, 1)
-            return _apply(_FUNCTIONS[name], self._walk(arguments[0], site, depth))
+            return _apply(_FUNCTIONS[name], self._walk(arguments[0], context, depth))
         if name in _EXTREMES:
             _check_two(name, arguments)
-            return _reduce(_EXTREMES[name], [self._walk(argument, site, depth) for argument in arguments])
+            return _reduce(_EXTREMES[name], [self._walk(argument, context, depth) for argument in arguments])
         for kind in KINDS:
             if name == kind:
-                return self._draw(kind, arguments, site, depth)
-        raise LanguageError(unknown("function", name.replace(_REFERENCE, "$"), _CALLS))
+                return self._draw(kind, arguments, context, depth)
+        raise LanguageError(no_such("function", name.replace(_REFERENCE, "$"), _CALLS))
 
-    def _draw(self, kind: DrawKind, arguments: list[ast.expr], site: Site, depth: int) -> Formula:
+    def _draw(self, kind: DrawKind, arguments: list[ast.expr], context: Context, depth: int) -> Formula:
         texts = [self._source(argument) for argument in arguments]
         if kind == "choice":
             _check_two(kind, arguments)
-            draw = site.draw(kind, texts)
-            sites = [site.within(draw, text) for text in texts]
+            draw = context.draw(kind, texts)
+            sites = [context.within(draw, text) for text in texts]
             return choose_option(
                 draw, [self._walk(node, here, depth) for node, here in zip(arguments, sites, strict=True)]
             )
         _check_count(kind, arguments, 2)
-        draw = site.draw(kind, texts)
-        return draw_between(draw, [self._walk(argument, site, depth) for argument in arguments])
+        draw = context.draw(kind, texts)
+        return draw_between(draw, [self._walk(argument, context, depth) for argument in arguments])
 
 
 def _check_count(name: str, arguments: Sequence[object], expected: int) -> None:
@@ -167,13 +167,13 @@ def _check_two(name: str, arguments: Sequence[object]) -> None:
         raise LanguageError(f"{name} takes at least 2 arguments, but got {len(arguments)}")
 
 
-def _read_name(name: str, site: Site) -> Formula:
+def _read_name(name: str, context: Context) -> Formula:
     if name.startswith(_REFERENCE):
-        return site.value(name.removeprefix(_REFERENCE))
+        return context.value(name.removeprefix(_REFERENCE))
     if name in _CONSTANTS:
         return constant(_CONSTANTS[name])
     shown = name.replace(_REFERENCE, "$")
-    if shown in site.declarations.blocks:
+    if shown in context.declarations.blocks:
         raise LanguageError(f"{shown!r} is a named value, write ${shown}")
     raise LanguageError(f"{shown!r} is no number; a named value is written $name, and a function needs its parentheses")
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.messages import shortened
+from spaces.messages import shorten
 
 LARGEST = 1 << 20
 """Characters of a space file."""
@@ -96,7 +96,7 @@ def compose(text: str, name: str) -> yaml.Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        problem = shortened(error.problem or error.context or "broken YAML")
+        problem = shorten(error.problem or error.context or "broken YAML")
         raise SpaceError(f"{_format_location(name, line)}: broken YAML: {problem}") from error
     except RecursionError as error:
         raise SpaceError(f"{name}: broken YAML: nested too deeply") from error
@@ -172,12 +172,10 @@ class _Reader:
         if self._nodes > MOST_NODES or depth > DEEPEST:
             raise SpaceError(f"{location}: {_TOO_MANY}")
         if node.tag not in _UNTAGGED:
-            raise SpaceError(f"{location}: {shortened(node.tag)}: tags are not part of a space")
+            raise SpaceError(f"{location}: {shorten(node.tag)}: tags are not part of a space")
         match node:
             case yaml.ScalarNode():
-                return Node(
-                    location=location, content=_scalar(node), text=shortened(node.value, limit=_SHOWN), tree=node
-                )
+                return Node(location=location, content=_scalar(node), text=shorten(node.value, limit=_SHOWN), tree=node)
             case yaml.SequenceNode():
                 items = tuple(self.read(item, item.start_mark, depth + 1) for item in node.value)
                 return Node(
@@ -192,10 +190,10 @@ class _Reader:
             if not isinstance(key, yaml.ScalarNode):
                 raise SpaceError(f"{location_of(key.start_mark)}: a key must be a word")
             if key.value in entries:
-                where = f"{location_of(key.start_mark)}: {shortened(repr(key.value))}"
+                where = f"{location_of(key.start_mark)}: {shorten(repr(key.value))}"
                 raise SpaceError(f"{where} stands here twice, first at {entries[key.value].location}")
             entries[key.value] = self.read(value, key.start_mark, depth + 1)
-        text = ", ".join(f"{shortened(key)}: {entry.text}" for key, entry in entries.items())
+        text = ", ".join(f"{shorten(key)}: {entry.text}" for key, entry in entries.items())
         return Node(location=location, content=entries, text=f"{{{text}}}", tree=node)
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from spaces.errors import SpaceError
 from spaces.grammar.nodes import SETTING, compose, location_of
-from spaces.messages import shortened
+from spaces.messages import shorten
 
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
 _PLUGINS = (*((section,) for section in _SECTIONS), ("search", "sampler"), ("search", "stopping"))
@@ -30,7 +30,7 @@ def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
     Raises SpaceError that names the override for broken YAML and for a path through something that is not a section.
     """
     for path, value in overrides.items():
-        name = SETTING + shortened(f"{path}={value}")
+        name = SETTING + shorten(f"{path}={value}")
         if not _PATH.fullmatch(path):
             raise SpaceError(f"{name}: a path is names joined by dots, as in training.steps")
         root = _Setting(name, compose(value, name)).put(root, (), tuple(path.split(".")))
@@ -40,7 +40,7 @@ def override(root: yaml.Node, overrides: Mapping[str, str]) -> yaml.Node:
 def replace_at(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
     """A copy of the tree with this node at a dotted path; raises SpaceError as `override` does."""
     if not _PATH.fullmatch(path):
-        raise SpaceError(f"{location_of(value.start_mark)}: {shortened(path)}: a path is names joined by dots")
+        raise SpaceError(f"{location_of(value.start_mark)}: {shorten(path)}: a path is names joined by dots")
     return _Setting(location_of(value.start_mark), value).put(root, (), tuple(path.split(".")))
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from spaces import plugins
 from spaces.errors import PluginError
-from spaces.grammar.declarations import Site
+from spaces.grammar.declarations import Context
 from spaces.grammar.distributions import choose_option
 from spaces.grammar.formulas import Formula, Level, Scope, evaluate_constant, fold_constant
 from spaces.grammar.nodes import Node
 from spaces.grammar.values import match_draw, read_leaf, with_location
-from spaces.messages import shortened, unknown
+from spaces.messages import no_such, shorten
 from spaces.plugins.rules import Rule
 
 Families = Mapping[str, type]
@@ -26,33 +26,33 @@ def read_mapping(node: Node, path: str) -> Mapping[str, Node]:
     return node.content
 
 
-def read_plugin(node: Node, family: type, site: Site) -> Formula:
+def read_plugin(node: Node, family: type, context: Context) -> Formula:
     """The formula of a plug-in, which may be a choice among plug-ins; it evaluates to the plug-in object."""
-    options = match_draw(node, ("choice",), site.path)
+    options = match_draw(node, ("choice",), context.path)
     if options:
-        return _read_plugin_choice(node, options[1], family, site)
-    name, fields = _split_name(node, site.path)
+        return _read_plugin_choice(node, options[1], family, context)
+    name, fields = _split_name(node, context.path)
     if name not in plugins.names(family):
-        raise node.error(site.path, unknown(plugins.title(family), name, plugins.names(family)))
-    site.declarations.describe(site, name, Level.CONSTANT, len(site.declarations.draws))
-    return read_record(node, fields, plugins.load(family, name), name, site)
+        raise node.error(context.path, no_such(plugins.title(family), name, plugins.names(family)))
+    context.declarations.describe(context, name, Level.CONSTANT, len(context.declarations.draws))
+    return read_record(node, fields, plugins.load(family, name), name, context)
 
 
-def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, site: Site) -> Formula:
+def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, context: Context) -> Formula:
     """The formula of an object of the dataclass `member`, called `name` in errors, from the nodes of its fields."""
     rules = plugins.rules(member)
     for key, child in fields.items():
         if key not in rules:
-            raise child.error(f"{site.path}.{shortened(key)}", unknown(f"field of {name}", key, rules))
+            raise child.error(f"{context.path}.{shorten(key)}", no_such(f"field of {name}", key, rules))
     missing = sorted(plugins.required(member) - fields.keys())
     if missing:
-        raise node.error(site.path, f"{name} needs {', '.join(missing)}")
-    formulas = {key: _read_field(child, rules[key], site.at(key)) for key, child in fields.items()}
-    return _construct(node, member, site.path, formulas)
+        raise node.error(context.path, f"{name} needs {', '.join(missing)}")
+    formulas = {key: _read_field(child, rules[key], context.at(key)) for key, child in fields.items()}
+    return _construct(node, member, context.path, formulas)
 
 
-def _read_field(node: Node, rule: Rule, site: Site) -> Formula:
-    return read_plugin(node, rule.family, site) if rule.family else read_leaf(node, rule, site)
+def _read_field(node: Node, rule: Rule, context: Context) -> Formula:
+    return read_plugin(node, rule.family, context) if rule.family else read_leaf(node, rule, context)
 
 
 def _construct(node: Node, member: type, path: str, formulas: Mapping[str, Formula]) -> Formula:
@@ -74,17 +74,17 @@ def _construct(node: Node, member: type, path: str, formulas: Mapping[str, Formu
     return fold_constant(Formula(evaluate=evaluate, level=level, structure=structure))
 
 
-def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, site: Site) -> Formula:
-    first = len(site.declarations.draws)
-    heads = [_split_name(option, site.path)[0] for option in options]
+def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, context: Context) -> Formula:
+    first = len(context.declarations.draws)
+    heads = [_split_name(option, context.path)[0] for option in options]
     labels = [head if heads.count(head) == 1 else option.text for head, option in zip(heads, options, strict=True)]
-    draw = with_location(node, site, lambda: site.draw("choice", labels))
-    site.declarations.describe(site, node.text, Level.TRIAL, first)
-    sites = [site.within(draw, label) for label in labels]
+    draw = with_location(node, context, lambda: context.draw("choice", labels))
+    context.declarations.describe(context, node.text, Level.TRIAL, first)
+    sites = [context.within(draw, label) for label in labels]
     formula = choose_option(
         draw, [read_plugin(option, family, here) for option, here in zip(options, sites, strict=True)]
     )
-    path, evaluate = site.path, formula.evaluate
+    path, evaluate = context.path, formula.evaluate
 
     def evaluate_and_record(scope: Scope) -> Any:
         value = evaluate(scope)
@@ -104,6 +104,6 @@ def _split_name(node: Node, path: str) -> tuple[str, Mapping[str, Node]]:
             return content["name"].text, {key: child for key, child in content.items() if key != "name"}
         if len(content) == 1:
             [(name, inner)] = content.items()
-            return name, {} if inner.content is None else read_mapping(inner, f"{path}.{shortened(name)}")
+            return name, {} if inner.content is None else read_mapping(inner, f"{path}.{shorten(name)}")
     ways = "name, {name: {field: value}} or {name: name, field: value}"
-    raise node.error(path, f"{shortened(node.text)} is not a plug-in, write one as {ways}")
+    raise node.error(path, f"{shorten(node.text)} is not a plug-in, write one as {ways}")

@@ -6,26 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spaces.errors import PluginError, SpaceError
-from spaces.grammar.declarations import Site
+from spaces.grammar.declarations import Context
 from spaces.grammar.distributions import KINDS, choose_option, draw_between
 from spaces.grammar.expressions import compile_expression, reason
 from spaces.grammar.formulas import Formula, LanguageError, Level, Scope, constant, fold_constant, scope_without_draws
 from spaces.grammar.nodes import Node
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.plugins.rules import Rule
 
 _FAILURES = (LanguageError, ArithmeticError, ValueError)
 
 
-def read_leaf(node: Node, rule: Rule, site: Site) -> Formula:
+def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
     """The formula of a field that is not a plug-in; what it draws is recorded in `params` of the trial.
 
     Raises SpaceError for a value outside the language or, if it is constant, outside the rule.
     """
-    formula = read_value(node, rule, site)
+    formula = read_value(node, rule, context)
     if formula.level is Level.CONSTANT:
         return formula
-    path, evaluate = site.path, formula.evaluate
+    path, evaluate = context.path, formula.evaluate
 
     def evaluate_and_record(scope: Scope) -> Any:
         result = scope.params[path] = evaluate(scope)
@@ -34,17 +34,17 @@ def read_leaf(node: Node, rule: Rule, site: Site) -> Formula:
     return Formula(evaluate=evaluate_and_record, level=formula.level, structure=formula.structure)
 
 
-def read_value(node: Node, rule: Rule, site: Site) -> Formula:
+def read_value(node: Node, rule: Rule, context: Context) -> Formula:
     """The formula of a value that keeps `rule`, in the type that the rule gives it; raises as `read_leaf` does."""
-    first = len(site.declarations.draws)
-    inner = _read_number(node, rule, site) if rule.kind in ("knob", "size") else _read_literal(node, rule, site)
-    site.declarations.describe(site, node.text, inner.level, first)
+    first = len(context.declarations.draws)
+    inner = _read_number(node, rule, context) if rule.kind in ("knob", "size") else _read_literal(node, rule, context)
+    context.declarations.describe(context, node.text, inner.level, first)
     if rule.padded and inner.level is not Level.CONSTANT:
-        site.declarations.drawn_sizes[site.path] = inner.level
+        context.declarations.drawn_sizes[context.path] = inner.level
     structural = rule.structural or rule.switch
     return fold_constant(
         Formula(
-            evaluate=_add_check(node, rule, site.path, inner),
+            evaluate=_add_check(node, rule, context.path, inner),
             level=inner.level,
             structure=inner.level if structural else Level.CONSTANT,
         )
@@ -61,66 +61,70 @@ def match_draw(node: Node, kinds: Sequence[str], path: str) -> tuple[Any, tuple[
     count = len(inner.content) if isinstance(inner.content, tuple) else 0
     if not isinstance(inner.content, tuple) or (count < 2 if kind == "choice" else count != 2):
         expected = "a list of at least 2 options" if kind == "choice" else "a list of two bounds"
-        raise node.error(path, f"{shortened(node.text)}: {kind} needs {expected}")
+        raise node.error(path, f"{shorten(node.text)}: {kind} needs {expected}")
     return kind, inner.content
 
 
-def _read_number(node: Node, rule: Rule, site: Site) -> Formula:
+def _read_number(node: Node, rule: Rule, context: Context) -> Formula:
     content = node.content
     if isinstance(content, int | float) and not isinstance(content, bool):
         return constant(content)
     if isinstance(content, str):
-        return with_location(node, site, lambda: compile_expression(content, site))
-    draw = match_draw(node, KINDS, site.path)
+        return with_location(node, context, lambda: compile_expression(content, context))
+    draw = match_draw(node, KINDS, context.path)
     if draw is None:
-        text = shortened(node.text) or "nothing"
-        raise node.error(site.path, f"{text} must be {rule.describe()}, an expression or {{{'|'.join(KINDS)}: [...]}}")
+        text = shorten(node.text) or "nothing"
+        raise node.error(
+            context.path, f"{text} must be {rule.describe()}, an expression or {{{'|'.join(KINDS)}: [...]}}"
+        )
     kind, arguments = draw
     if kind == "choice":
-        return _read_choice(node, arguments, site, lambda option, here: _read_option(option, rule, here))
-    drawn = with_location(node, site, lambda: site.draw(kind, [argument.text for argument in arguments]))
-    bounds = [_read_number(argument, Rule(kind="knob"), site) for argument in arguments]
-    return with_location(node, site, lambda: draw_between(drawn, bounds))
+        return _read_choice(node, arguments, context, lambda option, here: _read_option(option, rule, here))
+    drawn = with_location(node, context, lambda: context.draw(kind, [argument.text for argument in arguments]))
+    bounds = [_read_number(argument, Rule(kind="knob"), context) for argument in arguments]
+    return with_location(node, context, lambda: draw_between(drawn, bounds))
 
 
-def _read_option(node: Node, rule: Rule, site: Site) -> Formula:
-    formula = _read_number(node, rule, site)
+def _read_option(node: Node, rule: Rule, context: Context) -> Formula:
+    formula = _read_number(node, rule, context)
     if formula.level is Level.CONSTANT:
-        _add_check(node, rule, site.path, formula)(scope_without_draws())
+        _add_check(node, rule, context.path, formula)(scope_without_draws())
     return formula
 
 
-def _read_literal(node: Node, rule: Rule, site: Site) -> Formula:
-    draw = match_draw(node, ("choice",), site.path)
+def _read_literal(node: Node, rule: Rule, context: Context) -> Formula:
+    draw = match_draw(node, ("choice",), context.path)
     if draw:
-        return _read_choice(node, draw[1], site, lambda option, here: _read_literal(option, rule, here))
+        return _read_choice(node, draw[1], context, lambda option, here: _read_literal(option, rule, here))
     if isinstance(node.content, tuple | Mapping):
-        raise node.error(site.path, f"{shortened(node.text)} must be {rule.describe()}")
+        raise node.error(context.path, f"{shorten(node.text)} must be {rule.describe()}")
     # A number stands as it was written; a text as a whole, where the node's own is cut for errors.
     whole = rule.kind == "flag" or isinstance(node.content, str)
     value = constant(node.content if whole else node.text)
-    _add_check(node, rule, site.path, value)(scope_without_draws())
+    _add_check(node, rule, context.path, value)(scope_without_draws())
     return value
 
 
-def _read_choice(node: Node, options: Sequence[Node], site: Site, read: Callable[[Node, Site], Formula]) -> Formula:
-    draw = with_location(node, site, lambda: site.draw("choice", [option.text for option in options]))
-    return choose_option(draw, [read(option, site.within(draw, option.text)) for option in options])
+def _read_choice(
+    node: Node, options: Sequence[Node], context: Context, read: Callable[[Node, Context], Formula]
+) -> Formula:
+    draw = with_location(node, context, lambda: context.draw("choice", [option.text for option in options]))
+    return choose_option(draw, [read(option, context.within(draw, option.text)) for option in options])
 
 
-def with_location(node: Node, site: Site, action: Callable[[], Any]) -> Any:
+def with_location(node: Node, context: Context, action: Callable[[], Any]) -> Any:
     """The result of `action`; a LanguageError in it becomes the SpaceError of this node."""
     try:
         return action()
     except LanguageError as error:
-        text = f"{shortened(node.text)}: " if isinstance(node.content, str) else ""
-        raise node.error(site.path, f"{text}{error}") from error
+        text = f"{shorten(node.text)}: " if isinstance(node.content, str) else ""
+        raise node.error(context.path, f"{text}{error}") from error
 
 
 def _add_check(node: Node, rule: Rule, path: str, formula: Formula) -> Callable[[Scope], Any]:
     """Evaluates to the value of `formula` in the type of its field; raises SpaceError if it breaks the rule."""
     compute, check = formula.evaluate, rule.check
-    origin = f", from {shortened(node.text)}" if formula.level is not Level.CONSTANT else ""
+    origin = f", from {shorten(node.text)}" if formula.level is not Level.CONSTANT else ""
 
     def evaluate(scope: Scope) -> Any:
         try:
@@ -128,6 +132,6 @@ def _add_check(node: Node, rule: Rule, path: str, formula: Formula) -> Callable[
         except PluginError as error:
             raise SpaceError(f"{node.location}: {error}{origin}") from error
         except _FAILURES as error:
-            raise node.error(path, f"{shortened(node.text)}: {reason(error)}") from error
+            raise node.error(path, f"{shorten(node.text)}: {reason(error)}") from error
 
     return evaluate

@@ -212,15 +212,15 @@ def paddable_sizes(plugin: object, path: str = "") -> Iterator[tuple[str, int]]:
             yield here, getattr(plugin, field)
 
 
-def padded(plugin: Family) -> Family:
+def pad_sizes(plugin: Family) -> Family:
     """The same plug-in with the sizes that its trials share; rules between fields need not hold for them."""
     fields = {field: (rule, getattr(plugin, field)) for field, rule in rules(type(plugin)).items()}
-    parts = {field: padded(part) for field, (rule, part) in fields.items() if rule.family}
+    parts = {field: pad_sizes(part) for field, (rule, part) in fields.items() if rule.family}
     sizes = {field: padded_size(size, rule.padded) for field, (rule, size) in fields.items() if rule.padded}
-    return replaced(plugin, {**parts, **sizes})
+    return replace(plugin, {**parts, **sizes})
 
 
-def replaced(plugin: Family, values: Mapping[str, Any]) -> Family:
+def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
     """The same plug-in with some fields replaced; unchecked, so that it works inside the engine too."""
     changed = copy.copy(plugin)
     for field, value in values.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spaces.errors import PluginError
-from spaces.messages import shortened
+from spaces.messages import shorten
 
 Kind = Literal["size", "knob", "option", "flag", "text", "part"]
 REQUIRED = dataclasses.MISSING
@@ -69,11 +69,9 @@ class Rule:
         else:
             good = self._is_number(value)
         if not good:
-            raise PluginError(f"{path}: {shortened(repr(value))} must be {self.describe()}")
+            raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
         if self.integer and abs(value) > self._largest():
-            raise PluginError(
-                f"{path}: {shortened(repr(value))} must be {self.describe()}, at most {self._largest():,}"
-            )
+            raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}, at most {self._largest():,}")
         if self.kind in ("flag", "option", "text"):
             return value
         return int(value) if self.integer else float(value)

@@ -11,13 +11,13 @@ from typing import Any, get_args
 
 import yaml
 
-from spaces.grammar.declarations import Declarations, Site
+from spaces.grammar.declarations import Context, Declarations
 from spaces.grammar.formulas import Block, Formula
 from spaces.grammar.nodes import Node, compose, read
 from spaces.grammar.overrides import override, to_yaml
 from spaces.grammar.sections import Families, read_mapping, read_plugin, read_record
 from spaces.grammar.values import read_value
-from spaces.messages import shortened, unknown
+from spaces.messages import no_such, shorten
 from spaces.plugins import canonical_json
 from spaces.plugins.rules import Rule
 from spaces.program import Program
@@ -87,8 +87,8 @@ class _Reader:
         name = _read_study(self._sections["study"])
         group, trial = (self._read_values(block) for block in _BLOCKS)
         sections = {key: self._read_section(key) for key in self._order()}
-        site = Site(declarations=self._declarations, path="search", block=None)
-        search = read_search(self._sections["search"], self._families, site)
+        context = Context(declarations=self._declarations, path="search", block=None)
+        search = read_search(self._sections["search"], self._families, context)
         written = "pad_shapes" in read_mapping(self._sections["training"], "training")
         sizes, draws = self._declarations.drawn_sizes, self._declarations.draws
         pads = follow_space if written else padding_rule(sizes.values(), search)
@@ -109,8 +109,8 @@ class _Reader:
         known, nodes = self._declarations.values, self._named[block]
         formulas: dict[str, Formula] = {}
         for name in _sort_by_use(nodes, block):
-            site = Site(declarations=self._declarations, path=f"{block}.{name}", block=block)
-            formulas[name] = read_value(nodes[name], Rule(kind="knob"), site)
+            context = Context(declarations=self._declarations, path=f"{block}.{name}", block=block)
+            formulas[name] = read_value(nodes[name], Rule(kind="knob"), context)
             known[name] = formulas[name]
         return formulas
 
@@ -120,18 +120,18 @@ class _Reader:
         return [*present, *(key for key in _DEFAULTS if key not in present)]
 
     def _read_section(self, key: str) -> Formula:
-        site = Site(declarations=self._declarations, path=key, block="trial")
+        context = Context(declarations=self._declarations, path=key, block="trial")
         if key == "training":
-            return read_record(self._sections[key], read_mapping(self._sections[key], key), Training, key, site)
+            return read_record(self._sections[key], read_mapping(self._sections[key], key), Training, key, context)
         node = self._sections.get(key) or Node.of_word(_DEFAULTS.get(key, ""), self._root)
-        return read_plugin(node, self._families[key], site)
+        return read_plugin(node, self._families[key], context)
 
 
 def _read_sections(root: Node) -> Mapping[str, Node]:
     sections = read_mapping(root, "")
     for key, node in sections.items():
         if key not in _SECTIONS:
-            raise node.error("", unknown("section", key, _SECTIONS))
+            raise node.error("", no_such("section", key, _SECTIONS))
     missing = [key for key in _REQUIRED if key not in sections]
     if missing:
         raise root.error("", f"a space needs the section{'s' * (len(missing) > 1)} {', '.join(missing)}")
@@ -140,7 +140,7 @@ def _read_sections(root: Node) -> Mapping[str, Node]:
 
 def _read_study(node: Node) -> str:
     if isinstance(node.content, tuple | Mapping) or not _STUDY.fullmatch(node.text):
-        raise node.error("study", f"{shortened(repr(node.text))} must be a word of letters, digits, '.', '_' and '-'")
+        raise node.error("study", f"{shorten(repr(node.text))} must be a word of letters, digits, '.', '_' and '-'")
     return node.text
 
 
@@ -150,7 +150,7 @@ def _read_block(node: Node | None, block: Block) -> Mapping[str, Node]:
     entries = read_mapping(node, block)
     for name, child in entries.items():
         if not _NAME.fullmatch(name):
-            raise child.error(block, f"{shortened(repr(name))} must be a name of a-z, 0-9 and _")
+            raise child.error(block, f"{shorten(repr(name))} must be a name of a-z, 0-9 and _")
     return entries
 
 

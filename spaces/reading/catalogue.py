@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from spaces.errors import SpaceError
-from spaces.messages import unknown
+from spaces.messages import no_such
 
 _CATALOGUE = resources.files("spaces") / "catalogue"
 _SUFFIX = ".yaml"
@@ -33,7 +33,7 @@ def read_text(origin: str) -> str:
     name = origin.removeprefix("spaces/").removesuffix(_SUFFIX) if origin.startswith("spaces/") else origin
     if name in packaged():
         return _decode((_CATALOGUE / (name + _SUFFIX)).read_bytes(), origin)
-    raise SpaceError(f"{origin}: no such file, and {unknown('packaged space', origin, packaged())}")
+    raise SpaceError(f"{origin}: no such file, and {no_such('packaged space', origin, packaged())}")
 
 
 def _list_names(folder: Traversable, prefix: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from spaces.grammar.declarations import LeafDescription
 from spaces.grammar.nodes import Node, compose, read
 from spaces.grammar.overrides import replace_at, to_yaml
 from spaces.grammar.sections import Families
-from spaces.messages import shortened, unknown
+from spaces.messages import no_such, shorten
 from spaces.reading import catalogue
 from spaces.space import DrawnSpace
 from spaces.transfer import BASELINE, Domain, TransferSpace, list_variants
@@ -64,7 +64,7 @@ def inline_spaces(root: Node) -> Node:
         here = f"transfer.tasks.{name}"
         own = _require(task, "space") if _is_section(task) else task
         if not _NAME.fullmatch(name):
-            raise task.error("transfer.tasks", f"{shortened(repr(name))} must be a word of letters, digits and _")
+            raise task.error("transfer.tasks", f"{shorten(repr(name))} must be a word of letters, digits and _")
         if isinstance(own.content, Mapping | tuple):
             continue
         if not own.word:
@@ -158,7 +158,7 @@ def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node
     for key, value in found.items():
         section, dot, _ = key.partition(".")
         if section not in _SETTABLE[kind]:
-            raise value.error(f"{path}.{shortened(key)}", f"a path here starts with {', '.join(_SETTABLE[kind])}")
+            raise value.error(f"{path}.{shorten(key)}", f"a path here starts with {', '.join(_SETTABLE[kind])}")
         if section == "training" and not dot:
             raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
     return found
@@ -178,7 +178,7 @@ def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
         for step in path.split("."):
             if not isinstance(value, Mapping) or step not in value:
                 choices = value if isinstance(value, Mapping) else ()
-                problem = unknown("field", step, choices)
+                problem = no_such("field", step, choices)
                 raise node.error(
                     f"transfer.architecture.{path}", f"the space of {domain.name} has no such path: {problem}"
                 )
@@ -201,7 +201,7 @@ def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:
     if node is None:
         return choices[0]
     if node.word not in choices:
-        raise node.error(path, f"{shortened(repr(node.word))} must be one of {', '.join(choices)}")
+        raise node.error(path, f"{shorten(repr(node.word))} must be one of {', '.join(choices)}")
     return node.word
 
 
@@ -210,7 +210,7 @@ def _read_pairs(transfer: Node) -> int:
     if node is None:
         return 6
     if not re.fullmatch(r"[0-9]{1,5}", node.word) or not 1 <= int(node.word) <= _MOST_PAIRS:
-        raise node.error("transfer.pairs", f"{shortened(repr(node.word))} must be an integer in [1, {_MOST_PAIRS:,}]")
+        raise node.error("transfer.pairs", f"{shorten(repr(node.word))} must be an integer in [1, {_MOST_PAIRS:,}]")
     return int(node.word)
 
 
@@ -218,7 +218,7 @@ def _check_keys(node: Node, path: str, known: Sequence[str], required: Sequence[
     entries = _read_entries(node, path)
     for key, value in entries.items():
         if key not in known:
-            raise value.error(path, unknown(f"field of {path or 'a space with a transfer'}", key, known))
+            raise value.error(path, no_such(f"field of {path or 'a space with a transfer'}", key, known))
     missing = [key for key in required if key not in entries]
     if missing:
         raise node.error(path, f"it needs {', '.join(missing)}")

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from graft.families import families
-from graft.running import enrol
+from graft.launching.claiming import enrol
 from search.steering import leases
 from spaces import load
 from spaces.errors import GraftError

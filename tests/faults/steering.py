@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from graft.running import open_controller
+from graft.launching.claiming import open_controller
 from spaces.records import Directives, Offer, Progress, Report
 
 

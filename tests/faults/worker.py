@@ -66,7 +66,7 @@ class ToyWorker:
         with Courier(self.exchange) as courier, Heartbeat(self.renew) as heartbeat:
             while heartbeat.alive():
                 courier.send(reports, self._offer())
-                directives, journal = self._answered(courier, heartbeat)
+                directives, journal = self._await_answer(courier, heartbeat)
                 if directives is None or directives.lease_lost:
                     break
                 self._note(reports, directives)
@@ -79,7 +79,7 @@ class ToyWorker:
                     reports = self._train()
         self.history.add(Event(kind="lost"))
 
-    def _answered(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
+    def _await_answer(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """The answer, and what the lanes say until it comes; None if the lease ran out meanwhile."""
         journal: list[Report] = []
         directives = courier.answer(EXCHANGE_SECONDS)

@@ -58,7 +58,7 @@ class Snapshot(NamedTuple):
     """Name -> [L, ...] on the CPU, in the order of `lanes`."""
 
     def state(self, checkpoint: Checkpoint) -> SavedState | None:
-        """What a checkpoint says to be here; None if that place is another trial's, start's or step's."""
+        """What a checkpoint says to be here; None if that row is another trial's, start's or step's."""
         if not 0 <= checkpoint.row < len(self.lanes):
             return None
         lane = self.lanes[checkpoint.row]
@@ -71,17 +71,17 @@ class Snapshot(NamedTuple):
 class Archive:
     """The checkpoints of one study, in a folder on a disk or under a URL of an object store that fsspec knows.
 
-    Several processes may write to one place and read from it; a file outside it is not read, whatever a row says.
+    Several processes may write to one folder and read from it; a file outside it is not read, whatever a row says.
     """
 
-    def __init__(self, place: str, study: str) -> None:
-        """`place`: a folder, or a URL such as `s3://bucket/checkpoints`; each study has a folder of its own in it.
+    def __init__(self, url: str, study: str) -> None:
+        """`url`: a folder, or a URL such as `s3://bucket/checkpoints`; each study has a folder of its own in it.
 
         Raises StudyError if the folder cannot be made, if the URL is of an unknown kind, or if a package is missing.
         """
         _safetensors()
-        place = place.removeprefix("file://")
-        self._files = _Bucket(place, study) if "://" in place else _Folder(Path(place, study).resolve())
+        url = url.removeprefix("file://")
+        self._files = _Bucket(url, study) if "://" in url else _Folder(Path(url, study).resolve())
         self._written = 0
 
     def write(self, worker: str, snapshot: Snapshot) -> tuple[Checkpoint, ...]:
@@ -92,12 +92,12 @@ class Archive:
         """
         self._written += 1
         name = f"{quote(worker, safe='')}-{self._written:06d}-{secrets.token_hex(8)}.safetensors"
-        data = _encoded(snapshot)
+        data = _encode(snapshot)
         self._files.put(name, data)
         path, sha256 = self._files.path(name), hashlib.sha256(data).hexdigest()
         return tuple(
-            Checkpoint(number=lane.number, fence=lane.fence, step=lane.step, path=path, row=place, sha256=sha256)
-            for place, lane in enumerate(snapshot.lanes)
+            Checkpoint(number=lane.number, fence=lane.fence, step=lane.step, path=path, row=row, sha256=sha256)
+            for row, lane in enumerate(snapshot.lanes)
         )
 
     def read(self, path: str, sha256: str) -> Snapshot | None:
@@ -107,7 +107,7 @@ class Archive:
             return None
         try:
             data = self._files.get(name)
-            return _decoded(data) if hashlib.sha256(data).hexdigest() == sha256 else None
+            return _decode(data) if hashlib.sha256(data).hexdigest() == sha256 else None
         except MemoryError:
             raise  # the file may be whole
         except Exception:  # whatever a foreign file makes a parser raise
@@ -146,14 +146,14 @@ def _sequence(found: re.Match[str]) -> int:
 # -- what is in a file -----------------------------------------------------------------------------------------------
 
 
-def _encoded(snapshot: Snapshot) -> bytes:
+def _encode(snapshot: Snapshot) -> bytes:
     lanes = [lane._asdict() for lane in snapshot.lanes]
     notes = {"format": FORMAT, "structure": snapshot.structure, "lanes": lanes}
     tensors = {name: stacked.contiguous() for name, stacked in snapshot.tensors.items()}
     return _safetensors().save(tensors, metadata={_NOTES: json.dumps(notes)})
 
 
-def _decoded(data: bytes) -> Snapshot | None:
+def _decode(data: bytes) -> Snapshot | None:
     """None for another format; raises anything for bytes that are none of ours."""
     size = int.from_bytes(data[:8], "little")
     notes = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_NOTES])
@@ -261,19 +261,19 @@ def _flush(folder: Path) -> None:
 class _Bucket(_Files):
     """An object store, which shows whole files only."""
 
-    def __init__(self, place: str, study: str) -> None:
-        if "@" in place.partition("://")[2].partition("/")[0]:
+    def __init__(self, url: str, study: str) -> None:
+        if "@" in url.partition("://")[2].partition("/")[0]:
             raise StudyError(
                 "the URL of checkpoints must hold no name and no password; its store takes them from elsewhere"
             )
         try:
             from fsspec.core import url_to_fs
 
-            self._url = f"{place}{'' if place.endswith('/') else '/'}{study}"
+            self._url = f"{url}{'' if url.endswith('/') else '/'}{study}"
             self._system, self._root = url_to_fs(self._url)
         except Exception as error:  # fsspec says which package it needs; its stores connect, and raise what they like
             reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise StudyError(f"{place}: no checkpoints can be put there: {reason[0]}") from error
+            raise StudyError(f"{url}: no checkpoints can be put there: {reason[0]}") from error
 
     def path(self, name: str) -> str:
         return f"{self._url}/{name}"

@@ -50,7 +50,7 @@ def default_workers(device: str) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def known(device: str) -> bool:
+def is_usable(device: str) -> bool:
     """Whether torch can use the device on this machine."""
     try:
         torch.empty(0, device=device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spaces.errors import StudyError
-from spaces.messages import unknown
+from spaces.messages import no_such
 from spaces.plugins import name_of
 from workers.data.tasks.language import Language
 from workers.data.tokenizers import HasFile
@@ -59,7 +59,7 @@ def check_variant(config: Mapping[str, Any], variant: str) -> None:
     """Raise StudyError with the choices if a trial of this configuration has no such variant of its parameters."""
     known = [one.label for one in (RAW, *Recipe.of(config).averaging.variants)]
     if variant not in known:
-        raise StudyError(f"--variant: {unknown('variant of this trial', variant, known)}")
+        raise StudyError(f"--variant: {no_such('variant of this trial', variant, known)}")
 
 
 def check_gpt2(config: Mapping[str, Any]) -> None:

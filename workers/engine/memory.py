@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from spaces import plugins
-from spaces.messages import shortened
+from spaces.messages import shorten
 from workers.networks.models import in_use
 from workers.numerics.layout import Layout
 from workers.numerics.randomness import Purpose, Streams
@@ -50,7 +50,7 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        reason = shortened(str(error) or type(error).__name__, 200)
+        reason = shorten(str(error) or type(error).__name__, 200)
     if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
         torch.cuda.empty_cache()
     return Shortage(reason)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from spaces.errors import StudyError
-from spaces.messages import unknown
+from spaces.messages import no_such
 from spaces.records import Report, Trial
 from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
 from workers.engine.process import prepare
@@ -46,7 +46,7 @@ def refit_temperature(trial: Trial, *, condition: str, steps: int, device: str, 
     recipe = Recipe.of(trial.config)
     sets = evaluation_sets(recipe.task, torch.tensor([trial.seed]), recipe.training.validation_batch)
     if condition not in sets:
-        raise StudyError(f"--condition: {unknown('condition of this task', condition, filter(None, sets))}")
+        raise StudyError(f"--condition: {no_such('condition of this task', condition, filter(None, sets))}")
     batch = {name: tensor[0] for name, tensor in sets[condition].items()}
     if "relevant" not in batch:
         raise StudyError("the task does not say which item is to be found; max_retrieval and haystack do")
@@ -68,7 +68,7 @@ def _train_alone(trial: Trial, steps: int, device: str, watch: Watch) -> tuple[P
     """The trial is in lane 0."""
     prepare()
     pack = Pack(trial, width=NARROWEST, device=device)
-    pack.place([trial])
+    pack.fill([trial])
     reports: list[Report] = []
     made = 0
     while pack.running and made < steps:

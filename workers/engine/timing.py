@@ -82,5 +82,5 @@ def _make_pack_of_copies(trial: Trial, width: int, device: str) -> Pack:
     config = {**trial.config, "training": {**trial.config["training"], "steps": 10**9, "validate_every": 10**9}}
     copies = [dataclasses.replace(trial, number=n, seed=n, config=config, lineage=()) for n in range(width)]
     pack = Pack(copies[0], width=width, device=device)
-    pack.place(copies)
+    pack.fill(copies)
     return pack

@@ -43,8 +43,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        mixed, logsumexp = _Attention.apply(*_folded(info.batch_size, in_dims, tensors))
-        return (_unfolded(info.batch_size, mixed), _unfolded(info.batch_size, logsumexp)), (0, 0)
+        mixed, logsumexp = _Attention.apply(*_fold(info.batch_size, in_dims, tensors))
+        return (_unfold(info.batch_size, mixed), _unfold(info.batch_size, logsumexp)), (0, 0)
 
 
 class _Gradient(torch.autograd.Function):
@@ -59,8 +59,8 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        parts = _Gradient.apply(*_folded(info.batch_size, in_dims, tensors))
-        return tuple(_unfolded(info.batch_size, part) for part in parts), (0, 0, 0)
+        parts = _Gradient.apply(*_fold(info.batch_size, in_dims, tensors))
+        return tuple(_unfold(info.batch_size, part) for part in parts), (0, 0, 0)
 
 
 def _with_close_channels(tensor: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def _with_close_channels(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _folded(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+def _fold(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
     """Lanes as more sequences: [L, N, ...] becomes [L N, ...]."""
     return [
         (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)
@@ -76,5 +76,5 @@ def _folded(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor
     ]
 
 
-def _unfolded(lanes: int, tensor: Tensor) -> Tensor:
+def _unfold(lanes: int, tensor: Tensor) -> Tensor:
     return tensor.unflatten(0, (lanes, tensor.shape[0] // lanes))

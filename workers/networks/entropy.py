@@ -30,11 +30,11 @@ def attention_entropy(query: Tensor, key: Tensor, *, causal: bool, block: int = 
         if last_seen is not None:
             index = torch.arange(start, start + logits.shape[-1], device=query.device)
             logits = logits.masked_fill(index > last_seen[:, None], -math.inf)
-        top, total, moment = _joined(top, total, moment, logits)
+        top, total, moment = _join(top, total, moment, logits)
     return total.log() - moment / total
 
 
-def _joined(top: Tensor, total: Tensor, moment: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _join(top: Tensor, total: Tensor, moment: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The three sums [..., q] with a block of logits [..., q, b] added."""
     higher = torch.maximum(top, logits.amax(-1))
     safe = higher.clamp(min=torch.finfo(higher.dtype).min)  # no key seen yet: -inf minus itself would be no number

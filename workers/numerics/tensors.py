@@ -75,6 +75,6 @@ def fills_registers(values: Tensor) -> bool:
     return values.shape[-1] % 32 == 0
 
 
-def unknown(logits: Tensor) -> Tensor:
+def nan_if_not_finite(logits: Tensor) -> Tensor:
     """[...] of logits [..., v]: 0, and NaN where one of them is not finite, as an argmax would not tell."""
     return (logits - logits).sum(-1)

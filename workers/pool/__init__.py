@@ -11,7 +11,7 @@ from spaces.records import Directives, Offer, Progress, Report
 class Saving(NamedTuple):
     """Where the checkpoints of a study go."""
 
-    place: str
+    url: str
     """A folder that all workers share, or a URL that fsspec knows."""
     study: str
     seconds: float

@@ -55,7 +55,7 @@ class Desk:
     def sweep(self) -> None:
         """As the controller's."""
         if self._error is None:
-            self._guarded(self._controller.sweep)
+            self._guard(self._controller.sweep)
 
     def give_up(self, reason: str) -> None:
         """No slot is left in which workers live: that is an error."""
@@ -81,9 +81,9 @@ class Desk:
         if slot in self._holders:
             worker = self._holders[slot]
             self._holders = {other: name for other, name in self._holders.items() if other != slot}
-            self._guarded(lambda: tell(worker))
+            self._guard(lambda: tell(worker))
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _guard(self, act: Callable[[], None]) -> None:
         try:
             act()
         except GraftError as error:

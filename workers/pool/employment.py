@@ -31,7 +31,7 @@ def make_worker(
         width=width or default_width(device),
         finder=None if width else FoundWidths(device=device),
         renew=renew,
-        archive=Archive(saving.place, saving.study) if saving else None,
+        archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
         log=log,
     )

@@ -35,7 +35,7 @@ def log_file() -> str:
     return file if Path(file).is_file() else ""
 
 
-def logged(exchange: Exchange) -> Exchange:
+def log_exchange(exchange: Exchange) -> Exchange:
     """The exchange, with a line for trials placed and stopped, and for each that failed or diverged."""
 
     def logging_exchange(reports: Sequence[Report], offer: Offer) -> Directives:
@@ -47,14 +47,14 @@ def logged(exchange: Exchange) -> Exchange:
             started = [trial.number for trial in directives.start]
             _LOG.info(
                 "%s: %d lanes free; starts %s; stops %s",
-                offer.worker, offer.lanes, _listed(started), _listed(directives.stop),
+                offer.worker, offer.lanes, _join_numbers(started), _join_numbers(directives.stop),
             )  # fmt: skip
         return directives
 
     return logging_exchange
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     """`12 trials: 3, 4, 5 ... 70`, or `none`."""
     if not numbers:
         return "none"

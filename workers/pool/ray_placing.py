@@ -67,19 +67,19 @@ class Placing(Searcher):
         self._node_of[trial_id] = result["node"]
         self.slots.began(slot)
         if result["reports"]:
-            self.slots.reported(slot)
+            self.slots.note_report(slot)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         slot, node = self._slot_of.pop(trial_id), self._node_of.pop(trial_id, None)
         if not error:
-            self.slots.ended(slot)
+            self.slots.note_end(slot)
             return
         if node is None or node in self._nodes.now():
             self._desk.detach.remote(slot)
-            self.slots.died(slot)
+            self.slots.note_crash(slot)
         else:
             self._desk.leave.remote(slot)
-            self.slots.left(slot)
+            self.slots.note_departure(slot)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: what a study needs to go on is in its database."""

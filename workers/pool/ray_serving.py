@@ -17,7 +17,7 @@ from workers.engine.devices import default_device, device_name
 from workers.engine.process import prepare
 from workers.pool import Saving
 from workers.pool.employment import make_worker
-from workers.pool.logs import begin_log, log_file, logged
+from workers.pool.logs import begin_log, log_exchange, log_file
 
 _LOG = logging.getLogger("graft.pool")
 SWIFT = "swift"
@@ -42,11 +42,11 @@ def serve(desk: Any, slot: int, width: int | None, saving: Saving | None) -> Non
     while not done:
         name = f"ray-{slot}-{uuid.uuid4().hex[:8]}"  # never used again: a late word of it can be told
         ray.get(desk.attach.remote(slot, name))
-        done = _employed(desk, name, node, width, saving)
+        done = _work(desk, name, node, width, saving)
         _LOG.info("%s %s", name, "is sent home" if done else "lost its lease; what it held is trained again")
 
 
-def _employed(desk: Any, name: str, node: str, width: int | None, saving: Saving | None) -> bool:
+def _work(desk: Any, name: str, node: str, width: int | None, saving: Saving | None) -> bool:
     """Be one worker to its end; False when that was its lease's."""
     device, made = default_device(), 0
     _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), Path(__file__).parents[2])
@@ -66,4 +66,4 @@ def _employed(desk: Any, name: str, node: str, width: int | None, saving: Saving
         except RayActorError:
             return False  # the controller is dead, and the next call of it says so where it is heard
 
-    return make_worker(name, logged(exchange), device, width, renew=renew, saving=saving, log=log_file()).run()
+    return make_worker(name, log_exchange(exchange), device, width, renew=renew, saving=saving, log=log_file()).run()

@@ -120,7 +120,7 @@ def _start(cluster: Cluster) -> None:
         else:
             _knock(cluster.address)
             os.environ.setdefault("RAY_gcs_server_port_wait_time_s", CONNECT_SECONDS)
-            with _hushed():
+            with _hush():
                 ray.init(address=cluster.address, runtime_env=environment, **quiet)
     except (OSError, OverflowError, ValueError, RuntimeError, RayError) as error:
         if AuthenticationError.__name__ in str(error.__cause__):
@@ -149,7 +149,7 @@ def _knock(address: str) -> None:
 
 
 @contextmanager
-def _hushed() -> Generator[None]:
+def _hush() -> Generator[None]:
     """What Ray's own machinery prints past Python while it connects is left out: its exceptions say it again."""
     sys.stderr.flush()
     before = os.dup(2)

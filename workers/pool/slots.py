@@ -77,20 +77,20 @@ class Slots:
         """Its worker is at work."""
         self._held[slot] = True
 
-    def reported(self, slot: int) -> None:
+    def note_report(self, slot: int) -> None:
         """Its worker got something done."""
         del self._deaths[slot]
 
-    def died(self, slot: int) -> None:
+    def note_crash(self, slot: int) -> None:
         """Its worker died, and its machine lives."""
         self._deaths[slot] += 1
         del self._held[slot]
 
-    def left(self, slot: int) -> None:
+    def note_departure(self, slot: int) -> None:
         """Its worker went down with its machine."""
         del self._held[slot]
 
-    def ended(self, slot: int) -> None:
+    def note_end(self, slot: int) -> None:
         """Its worker was sent home, as every other will be."""
         self.closed = True
         del self._held[slot]

@@ -98,7 +98,7 @@ class Worker:
             while heartbeat.alive():
                 offer = self._offer()
                 courier.send(reports, offer)
-                directives, reports = self._answered(courier, heartbeat)
+                directives, reports = self._await_answer(courier, heartbeat)
                 if directives is None or directives.lease_lost:
                     break
                 if directives.done:
@@ -113,7 +113,7 @@ class Worker:
         self.pack = None
         return False
 
-    def _answered(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
+    def _await_answer(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """The controller's answer, and what the lanes report until it comes; None if the lease ran out meanwhile."""
         journal, kept = list[Report](), 0
         directives = courier.answer(EXCHANGE_SECONDS)
@@ -129,7 +129,7 @@ class Worker:
         structure, lanes = None, min(self.width, self._most)
         holds: tuple[TrialStart, ...] = ()
         if self.pack:
-            self._most = self._wanted(self._sample)
+            self._most = self._find_width(self._sample)
             widened = min(self._most, self.pack.width + self.width)
             holds = tuple(TrialStart(lane.number, lane.fence) for lane in self.pack.lanes if lane)
             structure, lanes = self.pack.structure, max(0, widened - len(holds))
@@ -160,7 +160,7 @@ class Worker:
         except OSError as error:
             _log.warning("no checkpoint was written: %s", error)
 
-    def _wanted(self, trial: Trial) -> int:
+    def _find_width(self, trial: Trial) -> int:
         """Most lanes of a pack of this trial's structure."""
         found = (self.finder.find(trial) if self.finder else None) or self.width
         if self._rounds < LEAST_ROUNDS:
@@ -180,30 +180,32 @@ class Worker:
     def _begin(self, trials: Sequence[Trial]) -> list[Report]:
         """Make a pack of the trials; those with an architecture that their task's model cannot have have failed."""
         try:
-            return self._fitted(trials)
+            return self._make_fitting_pack(trials)
         except PluginError as error:
             if any(trial.architecture_trial is None for trial in trials):
                 raise
-            return [_failed(trial.start, 0, str(error)) for trial in trials]
+            return [_report_failure(trial.start, 0, str(error)) for trial in trials]
 
-    def _fitted(self, trials: Sequence[Trial]) -> list[Report]:
+    def _make_fitting_pack(self, trials: Sequence[Trial]) -> list[Report]:
         """Make a pack of as many of the trials as memory has room for."""
         self._sample, self._idle = trials[0], 0.0
-        self._most = self._wanted(trials[0])
+        self._most = self._find_width(trials[0])
         lanes = min(self._most, len(trials))
-        made = self._packed(trials[:lanes])
+        made = self._make_pack(trials[:lanes])
         while isinstance(made, Shortage) and lanes > NARROWEST:
             lanes = self._fit(lanes)
-            made = self._packed(trials[:lanes])
+            made = self._make_pack(trials[:lanes])
         if isinstance(made, Shortage):
-            return [_failed(trial.start, trial.parent_step, _told(made)) for trial in trials[:lanes]]
+            return [
+                _report_failure(trial.start, trial.parent_step, _describe_shortage(made)) for trial in trials[:lanes]
+            ]
         self.pack = made
         return []
 
-    def _packed(self, trials: Sequence[Trial]) -> Pack | Shortage:
+    def _make_pack(self, trials: Sequence[Trial]) -> Pack | Shortage:
         def make() -> Pack:
             pack = Pack(trials[0], width=len(trials), device=self.device, archive=self.archive)
-            pack.place(trials)
+            pack.fill(trials)
             return pack
 
         return attempt(make, self.device)
@@ -216,7 +218,7 @@ class Worker:
             if width != pack.width:
                 self._idle = 0.0
             pack.resize(width)
-            pack.place(trials)
+            pack.fill(trials)
 
         if attempt(place, self.device):
             self._most = self._limits[pack.structure] = pack.width
@@ -244,7 +246,10 @@ class Worker:
         lanes = [lane for lane in pack.lanes if lane]
         if pack.width == NARROWEST:
             self.pack = None
-            return [_failed(TrialStart(lane.number, lane.fence), lane.step, _told(shortage)) for lane in lanes]
+            return [
+                _report_failure(TrialStart(lane.number, lane.fence), lane.step, _describe_shortage(shortage))
+                for lane in lanes
+            ]
         width = self._fit(pack.width)
         pack.release(lane.number for lane in sorted(lanes, key=lambda lane: -lane.step)[width:])
         if attempt(lambda: pack.resize(width), self.device):  # not even that: the next pack starts from nothing
@@ -257,11 +262,11 @@ class Worker:
         return self._most
 
 
-def _failed(one: TrialStart, step: int, error: str) -> Report:
+def _report_failure(one: TrialStart, step: int, error: str) -> Report:
     return Report(number=one.number, fence=one.fence, step=step, metrics=(), state="failed", error=error)
 
 
-def _told(shortage: Shortage) -> str:
+def _describe_shortage(shortage: Shortage) -> str:
     return f"out of memory in a pack of {NARROWEST} lanes: {shortage.reason}"
 
 

@@ -80,7 +80,7 @@ class Recipe:
         """The recipe that trials of this structure share: with padded sizes, if the trial's are."""
         if not self.training.pad_shapes:
             return self
-        return Recipe(**{section: plugins.padded(getattr(self, section)) for section in SECTIONS})
+        return Recipe(**{section: plugins.pad_sizes(getattr(self, section)) for section in SECTIONS})
 
     def bind(self, knobs: Mapping[str, Any]) -> Recipe:
         """The same recipe with its knobs replaced, for example by scalars under vmap."""

@@ -78,7 +78,7 @@ class Cell:
                 source=row["source"],
                 target=row["target"],
                 text=MISSING,
-                details=f"{row['source']} → {row['target']}: no pair{_dropped(row)}",
+                details=f"{row['source']} → {row['target']}: no pair{_describe_exclusion(row)}",
                 gain=None,
                 colour=None,
                 ink=INK,
@@ -109,10 +109,10 @@ def _describe(row: Mapping[str, Any], decimals: int) -> str:
     parts.append("1 pair" if row["pairs"] == 1 else f"{number(row['pairs'])} pairs")
     if row["p"] is not None:
         parts.append(f"p {_probability(row['p'])}, q {_probability(row['q'])}")
-    return ", ".join(parts) + _dropped(row)
+    return ", ".join(parts) + _describe_exclusion(row)
 
 
-def _dropped(row: Mapping[str, Any]) -> str:
+def _describe_exclusion(row: Mapping[str, Any]) -> str:
     return f", {number(row['dropped'])} dropped" if row["dropped"] else ""
 
 

@@ -11,8 +11,8 @@ import polars as pl
 from graft.report.compatibility.cells import MARK, SURE, Cell, Shading, change
 from graft.report.document import Block, Heading, Paragraph, Table
 from graft.report.formatting import MISSING, number
-from search.analysis.affinity import best_sources, generality, similarity
-from search.analysis.compatibility_matrix import Matrix
+from search.analysis.transfer.affinity import best_sources, generality, similarity
+from search.analysis.transfer.compatibility_matrix import Matrix
 from spaces.settings import Direction
 
 _UNITS = {

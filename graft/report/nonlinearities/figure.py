@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from graft.report.drawing import SOFT, figure_style, legend, to_svg
 from graft.report.formatting import number
 from graft.report.nonlinearities.learned import Learned, Nonlinearity, Panel, gelu
-from spaces.messages import shortened
+from spaces.messages import shorten
 
 _PANEL = (2.7, 2.1)
 """Inches; a page has room for four side by side."""
@@ -57,7 +57,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
     xs = np.linspace(low, high, _SAMPLES).tolist()
     axes.plot(xs, list(map(gelu, xs)), color=SOFT, linewidth=1.1, linestyle="--", zorder=2.5)
     axes.set(xlim=(low, high), ylim=_heights(panel))
-    axes.set_title(shortened(panel.title, _MOST_LETTERS))
+    axes.set_title(shorten(panel.title, _MOST_LETTERS))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_locator(MaxNLocator(4))
     if panel.leader and panel.leader.version:

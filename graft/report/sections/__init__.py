@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from graft.report.data import StudyData
 from graft.report.document import Block, Paragraph
-from search.analysis.scores import Claim
+from search.analysis.study.scores import Claim
 
 
 class Part(IntEnum):

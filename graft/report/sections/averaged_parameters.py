@@ -12,8 +12,8 @@ from graft.report.drawing import look
 from graft.report.formatting import MISSING, number, percent, percent_with_margin, with_margin
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.series import series_label
-from search.analysis.groups import compare_within_groups
-from search.analysis.top_k import PORTIONS
+from search.analysis.study.groups import compare_within_groups
+from search.analysis.study.top_k import PORTIONS
 
 _ARROWS = {1: "↓", -1: "↑"}
 

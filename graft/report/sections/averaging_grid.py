@@ -13,8 +13,8 @@ from graft.report.document import Block, Picture
 from graft.report.drawing import INK, figure_style, to_svg
 from graft.report.formatting import number, percent, percent_with_margin
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.averaging_grid import CONDITIONS, compare_powers
-from search.analysis.scores import Claim
+from search.analysis.study.averaging_grid import CONDITIONS, compare_powers
+from search.analysis.study.scores import Claim
 
 _CLAIM = Claim(conditions=CONDITIONS)
 _CELL = (0.62, 0.36)
@@ -33,7 +33,7 @@ class AveragingGrid(Section):
 
     @cached_property
     def powers(self) -> pl.DataFrame:
-        """A row for each pair of powers (search.analysis.averaging_grid)."""
+        """A row for each pair of powers (search.analysis.study.averaging_grid)."""
         scores = self.data.score(self.data.claimed(_CLAIM))
         return compare_powers(scores, self.data.scores, self.data.metric, self.data.condition)
 

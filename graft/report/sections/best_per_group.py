@@ -34,7 +34,7 @@ from graft.report.series import (
     series_label,
     variants_of,
 )
-from search.analysis.groups import trend
+from search.analysis.study.groups import trend
 
 _MOST_MARKS = 2000
 """Points of a panel beyond which they are an image within the figure."""
@@ -57,7 +57,7 @@ class BestPerGroup(Section):
 
     @cached_property
     def medians(self) -> pl.DataFrame:
-        """Over groups of like gap (search.analysis.groups.trend)."""
+        """Over groups of like gap (search.analysis.study.groups.trend)."""
         return trend(self.statistics, "gap")
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:

@@ -8,7 +8,7 @@ from typing import final
 from graft.report.document import Block, Paragraph, Table
 from graft.report.formatting import number, parameter
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.trials import best_trials, compare_parameters
+from search.analysis.study.trials import best_trials, compare_parameters
 
 
 @final

@@ -13,7 +13,7 @@ from graft.report.document import Block, Picture
 from graft.report.drawing import INK, figure_style, to_svg
 from graft.report.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.condition_maps import map_conditions
+from search.analysis.study.condition_maps import map_conditions
 
 _PANELS = "model.scorer"
 """The parameter whose values have a panel each."""
@@ -33,7 +33,7 @@ class ConditionMaps(Section):
 
     @cached_property
     def means(self) -> pl.DataFrame:
-        """A row for each cell (search.analysis.condition_maps)."""
+        """A row for each cell (search.analysis.study.condition_maps)."""
         return map_conditions(self.data.scores, self.data.ended, self.data.metric, by=_PANELS)
 
     @property

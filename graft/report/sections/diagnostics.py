@@ -13,7 +13,7 @@ from graft.report.document import Block, Table
 from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.series import series_label
-from search.analysis.scores import Claim, mean_last
+from search.analysis.study.scores import Claim, mean_last
 
 _CLAIM = Claim(names=diagnostic_names())
 

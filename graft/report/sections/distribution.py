@@ -12,7 +12,7 @@ from graft.report.document import Block, Picture
 from graft.report.drawing import figure_style, grid, key, label_decades, label_percents, legend, look, to_svg
 from graft.report.sections import FigureNumbers, Part, Section, left_out
 from graft.report.series import ALL_ZERO, Series, drawn_series, is_series, series_label, variants_of
-from search.analysis.scores import distribution
+from search.analysis.study.scores import distribution
 
 
 @final

@@ -26,7 +26,7 @@ from graft.report.drawing import (
 from graft.report.sections import FigureNumbers, Part, Section, left_out
 from graft.report.sections._set_complement import MEASURES, measure
 from graft.report.series import portion_name, portion_title, portions_of, variants_of
-from search.analysis.dropout import DropoutRates, average_dropout
+from search.analysis.study.dropout import DropoutRates, average_dropout
 
 _LABELS = {
     "width_multiplier": "embedding dimension multiplier",
@@ -48,7 +48,7 @@ class Dropout(Section):
 
     @cached_property
     def rates(self) -> DropoutRates:
-        """The rates of the best trials (search.analysis.dropout)."""
+        """The rates of the best trials (search.analysis.study.dropout)."""
         trials = self.data.ended.select("number", "group_number", "params")
         return average_dropout(trials, self.data.objective_scores, measure(self.data.groups), "gap", MEASURES)
 

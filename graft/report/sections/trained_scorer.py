@@ -12,7 +12,7 @@ from graft.report.document import Block, Table
 from graft.report.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.series import series_label
-from search.analysis.trained_scorer import compare_with_trained
+from search.analysis.study.trained_scorer import compare_with_trained
 
 
 @final
@@ -24,7 +24,7 @@ class TrainedScorer(Section):
 
     @cached_property
     def comparison(self) -> pl.DataFrame:
-        """A row for each metric that trials have with both scorers (search.analysis.trained_scorer)."""
+        """A row for each metric that trials have with both scorers (search.analysis.study.trained_scorer)."""
         return compare_with_trained(self.data.scores)
 
     @property

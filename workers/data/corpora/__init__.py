@@ -6,13 +6,11 @@ A corpus gives documents; `workers.data.corpora._parts` cuts them into training,
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
-SEPARATOR = b"\xff"
-"""What stands between documents where several are hashed as one: a byte that UTF-8 never has."""
+from workers.data.hashing import hash_of
 
 
 class Corpus(ABC):
@@ -28,12 +26,3 @@ class Corpus(ABC):
     def content(self) -> str:
         """A hash of the documents, or of all that they are made from where that is quicker."""
         return hash_of(document.encode(errors="surrogatepass") for document in self.documents())
-
-
-def hash_of(pieces: Iterable[bytes]) -> str:
-    """SHA-256 of the pieces, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-        digest.update(SEPARATOR)
-    return digest.hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from workers.data.tasks._splits import SHARE, Split
+from workers.data.splits import SHARE, Split
 
 LONGEST = 20_000
 """Characters of the longest piece: of text that is trained on without a gap, or held out without one."""

@@ -19,9 +19,10 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins import canonical_json
 from workers.data.cached_arrays import Numbers, Stored, read, write
-from workers.data.corpora import Corpus, hash_of
+from workers.data.corpora import Corpus
 from workers.data.corpora._parts import LEAST_PIECES, LONGEST, parts
-from workers.data.tasks._splits import Split
+from workers.data.hashing import hash_of
+from workers.data.splits import Split
 from workers.data.tokenizers import Encoder, Tokenizer
 from workers.numerics.native import cache_folder
 
@@ -121,7 +122,7 @@ def tokens_of(source: Source) -> Tokens:
     path = cache_folder() / "corpora" / f"{content[:32]}.tokens"
     stored = read(path)
     if stored is None:
-        stored = _made(source)
+        stored = _make(source)
         with suppress(OSError):  # a home that cannot be written: it is made anew next time
             write(path, stored)
             stored = read(path) or stored
@@ -134,7 +135,7 @@ def _on(device: torch.device, tokens: Tokens, split: Split) -> Tensor:
     return torch.from_numpy(tokens.part(split, torch.device("cpu")).numpy().astype(np.int32)).to(device)
 
 
-def _made(source: Source) -> Stored:
+def _make(source: Source) -> Stored:
     documents = [document.lower() if source.lower_case else document for document in source.corpus.documents()]
     pieces = parts([document for document in documents if document])
     if not pieces[Split.TEST]:
@@ -142,7 +143,7 @@ def _made(source: Source) -> Stored:
     learned = source.tokenizer.learn(pieces[Split.TRAINING])
     encoder = source.tokenizer.encoder(learned)
     end = encoder.size
-    raw = {split: _encoded(encoder, found) for split, found in pieces.items()}
+    raw = {split: _encode(encoder, found) for split, found in pieces.items()}
     counts = np.bincount(raw[Split.TRAINING], minlength=end + 1)
     kept = np.flatnonzero(counts[:end] >= source.rare)
     if not len(kept):
@@ -157,16 +158,16 @@ def _made(source: Source) -> Stored:
         "counts": counts[known].tolist(),
         "dropped": int(counts.sum() - counts[known].sum()),
     }
-    return Stored(notes, [_renumbered(numbers, places) for numbers in raw.values()])
+    return Stored(notes, [_renumber(numbers, places) for numbers in raw.values()])
 
 
-def _encoded(encoder: Encoder, pieces: Sequence[str]) -> Numbers:
+def _encode(encoder: Encoder, pieces: Sequence[str]) -> Numbers:
     """The tokens of all pieces, each followed by the encoder's `size`."""
     end = encoder.size
     return np.concatenate([np.array([*encoder.encode(piece), end], dtype=np.uint32) for piece in pieces])
 
 
-def _renumbered(numbers: Numbers, places: NDArray[np.int64]) -> Numbers:
+def _renumber(numbers: Numbers, places: NDArray[np.int64]) -> Numbers:
     """The places of tokens, those with none left out."""
     found = places[numbers]
     return found[found >= 0].astype(np.uint16 if places.max() < 1 << 16 else np.uint32)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 from spaces.errors import PluginError
 from spaces.plugins import Examples
 from spaces.plugins.fields import option, text
-from workers.data.corpora import Corpus, hash_of
+from workers.data.corpora import Corpus
 from workers.data.corpora._code import STRIPPERS, VERSION
+from workers.data.hashing import hash_of
 
 _SUFFIXES = (".jsonl", ".parquet", ".txt")
 
@@ -34,9 +35,9 @@ class File(Corpus):
     def documents(self) -> Iterator[str]:
         for path in self._files():
             for document in _documents(path, self.column):
-                yield self._stripped(document, path)
+                yield self._strip(document, path)
 
-    def _stripped(self, document: str, path: Path) -> str:
+    def _strip(self, document: str, path: Path) -> str:
         try:
             return STRIPPERS[self.comments](document)
         except SyntaxError as error:
@@ -63,7 +64,7 @@ def _documents(path: Path, column: str) -> Iterator[str]:
     if path.suffix == ".parquet":
         yield from _column(path, column)
         return
-    whole = _decoded(path)
+    whole = _decode(path)
     if path.suffix != ".jsonl":
         yield whole
         return
@@ -104,7 +105,7 @@ def _bytes(path: Path) -> bytes:
         raise PluginError(f"{path}: it cannot be read: {error.strerror}") from error
 
 
-def _decoded(path: Path) -> str:
+def _decode(path: Path) -> str:
     try:
         return _bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from spaces.errors import PluginError
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.plugins import Examples
 from spaces.plugins.fields import option, size, text
-from workers.data.corpora import Corpus, hash_of
+from workers.data.corpora import Corpus
 from workers.data.corpora._code import STRIPPERS, VERSION
+from workers.data.hashing import hash_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class HuggingFace(Corpus):
             )
             yield from islice(rows, self.rows)
         except Exception as error:  # whatever the hub's many layers raise where there is no network, or no such name
-            reason = shortened(" ".join(str(error).split()) or type(error).__name__, 200)
+            reason = shorten(" ".join(str(error).split()) or type(error).__name__, 200)
             raise PluginError(
                 f"task.corpus.dataset: {self.dataset!r} cannot be had from the hub, which needs a network: {reason}"
             ) from error

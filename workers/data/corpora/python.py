@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.data.corpora import Corpus, hash_of
+from workers.data.corpora import Corpus
 from workers.data.corpora._code import VERSION, without_python_comments
+from workers.data.hashing import hash_of
 
 _LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
-from workers.data.corpora import Corpus, _stories, hash_of
+from workers.data.corpora import Corpus, _stories
+from workers.data.hashing import hash_of
 
 VERSION = "1"
 """Of how documents are made here, but for the grammar in `_stories`, whose text counts itself."""

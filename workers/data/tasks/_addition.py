@@ -12,8 +12,8 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Scalar
+from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.numerics.randomness import Streams
 
 PLUS = 10

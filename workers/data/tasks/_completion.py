@@ -17,10 +17,10 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from workers.data.splits import Split
 from workers.data.tasks import Batch, TokenTask, weights_of
-from workers.data.tasks._splits import Split
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import cross_entropy, unknown
+from workers.numerics.tensors import cross_entropy, nan_if_not_finite
 
 
 class Examples(NamedTuple):
@@ -109,7 +109,7 @@ class Completion(TokenTask):
         "Token-wise accuracy of the output part" (paper 002, Appendix B), averaged within a sequence first.
         """
         wanted = batch["wanted"].to(outputs.dtype)
-        right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + unknown(outputs)
+        right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + nan_if_not_finite(outputs)
         return {"accuracy": (right * wanted).sum(-1) / wanted.sum(-1)}
 
     def _batch(self, examples: Examples, length: int) -> Batch:

@@ -20,12 +20,12 @@ from spaces.plugins.fields import flag, option, part, size, text
 from spaces.records import Scalar
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import Source, Tokens, tokens_of
+from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch, TokenTask
 from workers.data.tasks._probes import Ask, Probes, probes_of, told_right
-from workers.data.tasks._splits import Split, below, fractions
 from workers.data.tokenizers import Tokenizer
 from workers.numerics.randomness import Streams, mix
-from workers.numerics.tensors import cross_entropy, unknown
+from workers.numerics.tensors import cross_entropy, nan_if_not_finite
 
 _LARGEST = 700.0
 """A mean negative log likelihood whose perplexity is still a number."""
@@ -107,7 +107,7 @@ class LanguageTask(TokenTask):
         if "scored" in batch:
             return {"accuracy": told_right(losses, batch["scored"], self._probes.rows, self.probe_score)}
         counts = self.counted(batch).to(losses.dtype)
-        right = (outputs.argmax(-1) == batch["targets"]).to(losses.dtype) + unknown(outputs)
+        right = (outputs.argmax(-1) == batch["targets"]).to(losses.dtype) + nan_if_not_finite(outputs)
         means = (torch.stack([losses, right]) * counts).sum(-1) / counts.sum(-1)
         return {"nll": means[0], "accuracy": means[1]}
 

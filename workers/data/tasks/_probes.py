@@ -20,7 +20,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from workers.data.corpora._tokens import Tokens
 from workers.data.tasks import Batch
-from workers.numerics.tensors import unknown
+from workers.numerics.tensors import nan_if_not_finite
 
 
 class Row(NamedTuple):
@@ -108,7 +108,7 @@ def probes_of(text: Tokens, folder: str, good_first: bool, ask: Ask) -> Probes:
     Raises PluginError as `pairs_of` does, and for a sentence that has no token of this text.
     """
     asked = {
-        name: [[ask(_known(text, sentence, name), text.end) for sentence in pair] for pair in pairs]
+        name: [[ask(_encode_known(text, sentence, name), text.end) for sentence in pair] for pair in pairs]
         for name, pairs in pairs_of(folder, good_first=good_first).items()
     }
     questions = [rows for pairs in asked.values() for pair in pairs for rows in pair]
@@ -118,7 +118,7 @@ def probes_of(text: Tokens, folder: str, good_first: bool, ask: Ask) -> Probes:
     return Probes(sets, rows=2 * rows, pairs=len(questions) // 2, longest=longest)
 
 
-def _known(text: Tokens, sentence: str, name: str) -> Sequence[int]:
+def _encode_known(text: Tokens, sentence: str, name: str) -> Sequence[int]:
     tokens = text.encode(sentence)
     if not tokens:
         raise PluginError(f"task.probes: {name}: no token of {sentence!r} is in the vocabulary")
@@ -132,14 +132,14 @@ def _batch(pairs: Sequence[Sequence[Sequence[Row]]], rows: int, longest: int) ->
         blank = questions[0]._replace(scored=[False] * len(questions[0].scored))
         flat += [*questions, *[blank] * (rows - len(questions))]
     return {
-        "inputs": torch.tensor([_filled(row.inputs, longest) for row in flat]),
-        "targets": torch.tensor([_filled(row.targets, longest) for row in flat]),
-        "scored": torch.tensor([_filled(row.scored, longest) for row in flat]).bool(),
+        "inputs": torch.tensor([_pad(row.inputs, longest) for row in flat]),
+        "targets": torch.tensor([_pad(row.targets, longest) for row in flat]),
+        "scored": torch.tensor([_pad(row.scored, longest) for row in flat]).bool(),
         "lengths": torch.tensor([len(row.inputs) for row in flat]),
     }
 
 
-def _filled(values: Sequence[int], length: int) -> list[int]:
+def _pad(values: Sequence[int], length: int) -> list[int]:
     return [*values, *[0] * (length - len(values))]
 
 
@@ -152,5 +152,5 @@ def told_right(losses: Tensor, scored: Tensor, rows: int, score: str) -> Tensor:
     counts = scored.to(losses.dtype)
     sides = torch.stack([(losses * counts).sum(-1), counts.sum(-1)]).unflatten(-1, (-1, 2, rows // 2)).sum(-1)
     losses = sides[0] / sides[1] if score == "mean" else sides[0]  # [pairs, 2]
-    right = (losses[:, 0] < losses[:, 1]).to(losses.dtype) + unknown(losses)
+    right = (losses[:, 0] < losses[:, 1]).to(losses.dtype) + nan_if_not_finite(losses)
     return right[:, None].expand(-1, rows).flatten()

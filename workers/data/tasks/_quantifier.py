@@ -18,7 +18,7 @@ from spaces.records import Scalar
 from workers.data.tasks import Batch
 from workers.data.tasks._in_context import InContext, every_step, predictions, sequences
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import unknown
+from workers.numerics.tensors import nan_if_not_finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Quantifier(InContext):
         """
         answers = predictions(outputs)
         true, wanted = batch["targets"] > 0, batch["wanted"]
-        right, broken = (answers > 0) == true, unknown(answers)
+        right, broken = (answers > 0) == true, nan_if_not_finite(answers)
         losses = self.losses(answers, batch["targets"].to(answers.dtype)) * wanted
         return {
             "true": _count(true & wanted, broken),

@@ -40,14 +40,14 @@ class Affine(InContext):
     reach: int = size(3)
 
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
-        x, a, b = self._drawn(streams, batch)
+        x, a, b = self._draw(streams, batch)
         return x, a * x + b
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         return evaluation_set(*self.examples(streams, batch))
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        x, a, b = self._drawn(streams, batch)
+        x, a, b = self._draw(streams, batch)
         sets = {
             f"functions={functions} inputs={inputs}": evaluation_set(inputs * x, functions * (a * inputs * x + b))
             for functions in every_step(1, self.test_functions, self.test_functions_step)
@@ -88,7 +88,7 @@ class Affine(InContext):
         """`chance`: the expected `zero_mse`, E[y^2] = 2 on the points that count."""
         return {"chance": 2 * (self.points - 2) / self.points}
 
-    def _drawn(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor, Tensor]:
         """Standard normal x [L, N, n], a and b [L, N, 1]."""
         x, a, b = streams.normal(batch, self.points + 2).split([self.points, 1, 1], -1)
         return x, a, b

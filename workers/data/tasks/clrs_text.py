@@ -12,8 +12,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import flag, option, size
 from spaces.records import Scalar
-from workers.data.tasks import Batch
-from workers.data.tasks._clrs_algorithms import (
+from workers.data.clrs.algorithms import (
     Algorithm,
     BinarySearch,
     MaximumSubarray,
@@ -24,13 +23,14 @@ from workers.data.tasks._clrs_algorithms import (
     Trace,
     Traced,
 )
-from workers.data.tasks._clrs_tables import LOOPS, BreadthFirst, LongestCommonSubsequence
-from workers.data.tasks._clrs_traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
-from workers.data.tasks._clrs_writing import ALPHABET, compacted, encoded, write
+from workers.data.clrs.tables import LOOPS, BreadthFirst, LongestCommonSubsequence
+from workers.data.clrs.traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
+from workers.data.clrs.writing import ALPHABET, compact, encode, write
+from workers.data.splits import Split, below, fractions
+from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Purpose, Streams
-from workers.numerics.tensors import unknown
+from workers.numerics.tensors import nan_if_not_finite
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "insertion_sort": Sorting(states=insertion_sort, most_states=lambda size: size - 1),
@@ -114,7 +114,7 @@ class ClrsText(Completion):
         if the model writes them by itself, always taking the most likely character.
         """
         right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
-        whole = right.all(-1).to(outputs.dtype) + unknown(outputs).sum(-1)
+        whole = right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)
         return {"accuracy": whole, "token_accuracy": super().metrics(outputs, batch)["accuracy"]}
 
     def facts(self) -> Mapping[str, Scalar]:
@@ -128,16 +128,16 @@ class ClrsText(Completion):
     def _examples(self, streams: Streams, batch: int, split: Split, smallest: int, largest: int) -> Examples:
         drawn = fractions(streams, batch, 1 + self._algorithm.numbers(largest))
         sizes = smallest + below(drawn[..., :1], largest - smallest + 1)
-        return self._text(self._algorithm.drawn(drawn[..., 1:], sizes, split), sizes)
+        return self._text(self._algorithm.draw(drawn[..., 1:], sizes, split), sizes)
 
     def _text(self, numbers: Tensor, sizes: Tensor) -> Examples:
         """Examples [L, N, m] of an algorithm in words."""
         parts, trace = self._algorithm.parts(numbers, sizes), None
         if self.hints and isinstance(self._algorithm, Traced):
             trace = self._algorithm.trace(numbers, sizes)
-        question, length = compacted(write(self._question(parts, trace), sizes))
-        answer, answer_length = compacted(write(self._answer(parts, trace), sizes))
-        [asking] = encoded("\n")
+        question, length = compact(write(self._question(parts, trace), sizes))
+        answer, answer_length = compact(write(self._answer(parts, trace), sizes))
+        [asking] = encode("\n")
         return Examples(
             input=question, output=answer, input_length=length - 1, output_length=answer_length, asking=asking
         )

@@ -11,11 +11,11 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import size
 from spaces.records import Scalar
+from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._splits import Split, below, draw_in_split, fractions
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import unknown
+from workers.numerics.tensors import nan_if_not_finite
 
 SHORTEST = 2
 
@@ -56,14 +56,14 @@ class Copying(Completion):
 
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
         longest = self.length if split is Split.TRAINING else self.validation_length
-        return self._drawn(streams, batch, longest, split)
+        return self._draw(streams, batch, longest, split)
 
     def held_out(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         """Lengths as in validation, "the non-linearities on 2-15" (paper 002, section 3.1); no validation example."""
         longest = self.validation_length
-        return self._batch(self._drawn(streams, batch, longest, Split.TRAINING), 2 * longest)
+        return self._batch(self._draw(streams, batch, longest, Split.TRAINING), 2 * longest)
 
-    def _drawn(self, streams: Streams, batch: int, longest: int, split: Split) -> Examples:
+    def _draw(self, streams: Streams, batch: int, longest: int, split: Split) -> Examples:
         drawn = fractions(streams, batch, 1 + longest)
         lengths = SHORTEST + below(drawn[..., :1], longest - SHORTEST + 1)
         rest = below(drawn[..., 3:], self.integers)
@@ -71,13 +71,13 @@ class Copying(Completion):
         key = torch.cat([lengths, rest.masked_fill(unread, 0)], -1)  # zeros at its end change no hash
         pair = draw_in_split(drawn[..., 1], key, self.integers**2, split)
         copied = torch.cat([(pair // self.integers)[..., None], (pair % self.integers)[..., None], rest], -1)
-        return self._repeated(copied, lengths)
+        return self._repeat(copied, lengths)
 
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         drawn = below(fractions(streams, batch, self.test_length), self.integers)
         lengths = range(self.validation_length + 1, self.test_length + 1)
         return {
-            f"length={length}": self.evaluation_set(self._repeated(drawn[..., :length], length)) for length in lengths
+            f"length={length}": self.evaluation_set(self._repeat(drawn[..., :length], length)) for length in lengths
         }
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -86,12 +86,12 @@ class Copying(Completion):
         Sequence-wise, since token-wise accuracy stays high on lengths that a model fails at (paper 002, Appendix B).
         """
         right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
-        return {"accuracy": right.all(-1).to(outputs.dtype) + unknown(outputs).sum(-1)}
+        return {"accuracy": right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)}
 
     def facts(self) -> Mapping[str, Scalar]:
         """Chance is that of tokens guessed one by one, over the lengths of validation."""
         lengths = range(SHORTEST, self.validation_length + 1)
         return {"chance": sum(self.integers**-length for length in lengths) / len(lengths)}
 
-    def _repeated(self, copied: Tensor, length: Tensor | int) -> Examples:
+    def _repeat(self, copied: Tensor, length: Tensor | int) -> Examples:
         return Examples(input=copied, output=copied, input_length=length, output_length=length, asking=self.separator)

@@ -68,8 +68,8 @@ class LinearRegression(VectorTask):
         return 1
 
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        inputs, labels = self._drawn(streams, batch)
-        return _asked(inputs, labels)
+        inputs, labels = self._draw(streams, batch)
+        return _prompts(inputs, labels)
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         """Beside the prompts: what other predictions make of them, `..._error` [L, N] each."""
@@ -128,19 +128,19 @@ class LinearRegression(VectorTask):
 
     # -- prompts -----------------------------------------------------------------------------------------------------
 
-    def _drawn(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
+    def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
         """Inputs [L, N, l + 1, d] and labels [L, N, l + 1], float64."""
         size, given = self.dimension, self.prompts(streams.state.device)
         uniform = streams.uniform(batch, size + self.context * self.features)
         normal = torch.special.ndtri(uniform)
-        weights = _placed(normal[..., None, :size], given.task_mean, given.task_covariance)  # [L, N, 1, d]
+        weights = _transform(normal[..., None, :size], given.task_mean, given.task_covariance)  # [L, N, 1, d]
         rows = normal[..., size:].unflatten(-1, (self.context, self.features))
-        inputs = _placed(rows[..., :size], given.input_mean, given.input_covariance)
+        inputs = _transform(rows[..., :size], given.input_mean, given.input_covariance)
         return inputs, (inputs * weights).sum(-1) + given.noise[:, None, None].sqrt() * rows[..., size]
 
     def _draw_evaluation_set(self, other: LinearRegression, streams: Streams, batch: int) -> Batch:
         """Prompts of `other`, with the references."""
-        inputs, labels = other._drawn(streams, batch)
+        inputs, labels = other._draw(streams, batch)
         truth, own = (task.prompts(inputs.device) for task in (other, self))
         found = {
             name: ((inputs[..., -1, :] * weights).sum(-1) - labels[..., -1]).square()
@@ -153,12 +153,12 @@ class LinearRegression(VectorTask):
             "closed_form_temperature": curve.optimum,
         }
         found |= {name: value[:, None].expand_as(labels[..., -1]) for name, value in constants.items()}
-        return _asked(inputs, labels) | found
+        return _prompts(inputs, labels) | found
 
     def _conditions(self) -> Mapping[str, LinearRegression]:
         """Name of each shift -> the task with its distribution."""
         names = [" ".join(part.split()) for part in self.shifts.split(";") if part.strip()]
-        return {name: plugins.replaced(self, {**_values(name), "shifts": ""}) for name in names}
+        return {name: plugins.replace(self, {**_values(name), "shifts": ""}) for name in names}
 
 
 def _values(shift: str) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _covariance(scale: Tensor, condition: Tensor, size: int) -> Tensor:
     return (scale * powers / powers.mean(-1, keepdim=True)).diag_embed()
 
 
-def _placed(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
+def _transform(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:
     """Standard normal numbers [L, N, n, d] with this mean [L, d] and this diagonal covariance [L, d, d]."""
     deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     return mean[:, None, None] + deviation[:, None, None] * normal
@@ -215,7 +215,7 @@ def _ridge(inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor) -> T
     return centre + torch.linalg.solve(normal, (given.mT @ residual[..., None])[..., 0])
 
 
-def _asked(inputs: Tensor, labels: Tensor) -> Batch:
+def _prompts(inputs: Tensor, labels: Tensor) -> Batch:
     """The prompts, with the last label for a target and 0 in its place."""
     shown = torch.nn.functional.pad(labels[..., :-1], (0, 1))
     return {"inputs": torch.cat([inputs, shown[..., None]], -1).float(), "targets": labels[..., -1]}

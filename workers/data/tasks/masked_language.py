@@ -9,10 +9,10 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.plugins.fields import knob, option
+from workers.data.splits import below, fractions
 from workers.data.tasks import Batch, weights_of
 from workers.data.tasks._language import LanguageTask
 from workers.data.tasks._probes import Ask, one_masked, whole
-from workers.data.tasks._splits import below, fractions
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy
 

@@ -13,10 +13,10 @@ from spaces.errors import PluginError
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Scalar
+from workers.data.splits import below
 from workers.data.tasks import Batch, SetTask
-from workers.data.tasks._splits import below
 from workers.numerics.randomness import Streams
-from workers.numerics.tensors import cross_entropy, one_hot, unknown
+from workers.numerics.tensors import cross_entropy, nan_if_not_finite, one_hot
 
 _FRACTION = (1 << 32) - 1
 _PRIORITY_BITS = 24
@@ -77,7 +77,7 @@ class MaxRetrieval(SetTask):
         words = streams.words(1 + batch + batch * self.items)
         count, query, items = words.split([1, batch, batch * self.items], dim=-1)
         lengths = self.smallest + below(count & _FRACTION, self.items - self.smallest + 1)
-        return self._sets(self._drawn(items), query, lengths.expand(-1, batch), self.items)[0]
+        return self._sets(self._draw(items), query, lengths.expand(-1, batch), self.items)[0]
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         return self._draw_evaluation_sets(streams, batch, [self.items])[self.items]
@@ -95,7 +95,7 @@ class MaxRetrieval(SetTask):
         """`accuracy`, whether the most likely class is the right one, and `cross_entropy` in nats."""
         right = (outputs.argmax(-1) == batch["target"]).to(outputs.dtype)
         return {
-            "accuracy": right + unknown(outputs),
+            "accuracy": right + nan_if_not_finite(outputs),
             "cross_entropy": cross_entropy(outputs, batch["target"]),
         }
 
@@ -111,14 +111,14 @@ class MaxRetrieval(SetTask):
         counts = {items: max(1, min(batch, EVALUATED_ITEMS // items)) for items in sizes}
         total = max((items * count for items, count in counts.items()), default=0)
         query, words = streams.words(batch + total).split([batch, total], dim=-1)
-        drawn, found = self._drawn(words), dict[int, Batch]()
+        drawn, found = self._draw(words), dict[int, Batch]()
         for items, count in counts.items():
             lengths = query.new_full((streams.lanes, count), items)
             found[items], winner = self._sets(drawn, query[:, :count], lengths, items)
             found[items]["relevant"] = winner == torch.arange(items, device=winner.device)
         return found
 
-    def _drawn(self, words: Tensor) -> _Items:
+    def _draw(self, words: Tensor) -> _Items:
         """Items, one out of each word [L, M]."""
         priority, kind = words >> (64 - _PRIORITY_BITS) & _HIGHEST, below(words & _FRACTION, self.item_classes)
         features = torch.cat([_unit(priority)[..., None], one_hot(kind, self.item_classes, torch.float32)], dim=-1)

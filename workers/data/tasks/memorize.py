@@ -11,9 +11,9 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Scalar
+from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Streams
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Scalar
+from workers.data.othello.board import MOVES, SQUARES
+from workers.data.othello.games import pool, training_games, validation_games
+from workers.data.splits import below, fractions
 from workers.data.tasks import Batch, TokenTask, weights_of
-from workers.data.tasks._othello_board import MOVES, SQUARES
-from workers.data.tasks._othello_games import pool, training_games, validation_games
-from workers.data.tasks._splits import below, fractions
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy, one_hot
 

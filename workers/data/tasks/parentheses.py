@@ -10,9 +10,9 @@ from torch import Tensor
 
 from spaces.plugins.fields import size
 from spaces.records import Scalar
+from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
-from workers.data.tasks._splits import Split, below, fractions
 from workers.numerics.randomness import Streams
 
 OPEN, CLOSE, UNBALANCED, BALANCED = range(4)
@@ -55,9 +55,9 @@ class Parentheses(Completion):
         most, least = longest // 2, (shortest + 1) // 2
         pairs = least + below(size, most - least + 1)
         lengths = torch.where(kind == 0, shortest + below(size, longest - shortest + 1), 2 * pairs)
-        closing = torch.where(kind == 0, (steps >> 31).bool(), ~_balanced(steps, 2 * pairs))
+        closing = torch.where(kind == 0, (steps >> 31).bool(), ~_draw_balanced(steps, 2 * pairs))
         for change in changes.split(3, dim=-1):
-            closing = torch.where(kind == 2, _changed(closing, lengths, change), closing)
+            closing = torch.where(kind == 2, _corrupt(closing, lengths, change), closing)
         label = torch.where(_is_balanced(closing, lengths), BALANCED, UNBALANCED)
         return Examples(
             input=closing.long(), output=label, input_length=lengths, output_length=1, asking=self.separator
@@ -74,7 +74,7 @@ class Parentheses(Completion):
         return {"chance": 1 / 2}
 
 
-def _balanced(steps: Tensor, length: Tensor) -> Tensor:
+def _draw_balanced(steps: Tensor, length: Tensor) -> Tensor:
     """[L, N, n] bool: true where a uniformly random balanced string of `length` [L, N, 1] opens.
 
     With r places to come and h parentheses open, the share of completions that open is (h + 2) (r - h) / (2 r (h + 1)).
@@ -88,7 +88,7 @@ def _balanced(steps: Tensor, length: Tensor) -> Tensor:
     return torch.cat(opens, -1)
 
 
-def _changed(closing: Tensor, length: Tensor, change: Tensor) -> Tensor:
+def _corrupt(closing: Tensor, length: Tensor, change: Tensor) -> Tensor:
     """The string after two places swap (1/4), or one flips (1/4), or neither; `change` [L, N, 3] fractions."""
     kind, one, other = change.split(1, dim=-1)
     one, other, kind = below(one, length), below(other, length), below(kind, 4)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from spaces.errors import PluginError
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.plugins import Examples
 from spaces.plugins.fields import text
-from workers.data.corpora import hash_of
+from workers.data.hashing import hash_of
 from workers.data.tokenizers import Encoder, Tokenizer
 from workers.data.tokenizers._byte_pairs import BytePairs, library
 
@@ -36,7 +36,7 @@ class BytePairFile(Tokenizer):
         try:
             return read(*map(str, files)).to_str()
         except Exception as error:  # the package raises nothing narrower
-            raise PluginError(f"task.tokenizer.path: {self.path!r} is no tokenizer: {shortened(str(error))}") from error
+            raise PluginError(f"task.tokenizer.path: {self.path!r} is no tokenizer: {shorten(str(error))}") from error
 
     def encoder(self, learned: str) -> Encoder:
         return BytePairs(learned)

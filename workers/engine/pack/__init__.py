@@ -43,7 +43,7 @@ class Pack:
     """
 
     def __init__(self, trial: Trial, *, width: int, device: str = "cpu", archive: Archive | None = None) -> None:
-        """A pack for trials of this one's structure; `archive`: where checkpoints of trials to be placed are read."""
+        """A pack for trials of this one's structure; `archive`: where checkpoints of trials are read."""
         self.structure = trial.structure
         self._device = torch.device(device)
         self._archive = archive
@@ -80,7 +80,7 @@ class Pack:
         """How many lanes are free."""
         return self._lanes.slots.count(None)
 
-    def place(self, trials: Iterable[Trial]) -> None:
+    def fill(self, trials: Iterable[Trial]) -> None:
         """Start trials of this pack's structure in free lanes.
 
         A trial with a checkpoint that is whole resumes from the newest. A copy of another trial takes its parent's

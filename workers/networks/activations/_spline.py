@@ -75,11 +75,11 @@ def symmetrise(knots: Tensor) -> Symmetrised:
     spline (zero beyond the ends) is largest; a moved image keeps its end value beyond its ends.
     """
     images: dict[Axis, Tensor] = {"x": knots.flip(0), "y": -knots, "xy": -knots.flip(0)}
-    versions = [_averaged(knots, image, axis) for axis, image in images.items()]
+    versions = [_average(knots, image, axis) for axis, image in images.items()]
     return max(versions, key=lambda version: version.correlation)
 
 
-def _averaged(knots: Tensor, image: Tensor, axis: Axis) -> Symmetrised:
+def _average(knots: Tensor, image: Tensor, axis: Axis) -> Symmetrised:
     count = knots.shape[0]
     correlations = torch.nn.functional.conv1d(knots[None, None], image[None, None], padding=count - 1)[0, 0]
     best = int(correlations.argmax())

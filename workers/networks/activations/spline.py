@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.plugins.fields import flag, knob, option, size, text
 from workers.networks.activations import Activation
 from workers.networks.activations._spline import interpolate, positions, symmetrise
@@ -43,8 +43,10 @@ class Spline(Activation):
             raise PluginError(
                 f"model.activation.start: {self.start!r} must be 'given' with values, symmetrised or frozen"
             )
-        if self.start == "given" and len(self._given) != self.knots:
-            raise PluginError(f"model.activation.values: {len(self._given)} numbers must be {self.knots}, one a knot")
+        if self.start == "given" and len(self._start_values) != self.knots:
+            raise PluginError(
+                f"model.activation.values: {len(self._start_values)} numbers must be {self.knots}, one a knot"
+            )
 
     def parameters(self) -> Mapping[str, Parameter]:
         knots = Parameter(shape=(self.knots,), start=self._start(), decay=False, frozen=self.frozen, architecture=True)
@@ -54,14 +56,14 @@ class Spline(Activation):
         return interpolate(values, learned["knots"], self.low, self.high)
 
     @property
-    def _given(self) -> tuple[float, ...]:
+    def _start_values(self) -> tuple[float, ...]:
         """The given values, as they start; raises PluginError for a text that is no list of numbers."""
         try:
             numbers = tuple(map(float, self.values.split()))
         except ValueError as error:
-            raise PluginError(f"model.activation.values: {shortened(self.values)!r} must be numbers") from error
+            raise PluginError(f"model.activation.values: {shorten(self.values)!r} must be numbers") from error
         if not all(map(math.isfinite, numbers)) or (self.symmetrised and not any(numbers)):
-            raise PluginError(f"model.activation.values: {shortened(self.values)!r} must be finite numbers, not all 0")
+            raise PluginError(f"model.activation.values: {shorten(self.values)!r} must be finite numbers, not all 0")
         exact = torch.tensor(numbers, dtype=torch.float64)
         return tuple(symmetrise(exact).knots.tolist()) if self.symmetrised else numbers
 
@@ -69,7 +71,7 @@ class Spline(Activation):
         if self.start == "zero":
             return Constant(value=0)
         if self.start == "given":
-            return Given(numbers=self._given)
+            return Given(numbers=self._start_values)
         return Given(numbers=tuple(_gelu(x) for x in positions(self.knots, self.low, self.high).tolist()))
 
 

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ from workers.networks.activations.relu_squared import ReluSquared
 from workers.networks.activations.spline import Spline
 from workers.networks.activations.swiglu import Swiglu
 from workers.networks.activations.tanh import Tanh
+from workers.networks.gradients import FusedGradient
+from workers.networks.gradients._layered_model import Layered
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.positions.learned import Learned
@@ -60,10 +62,6 @@ from workers.networks.scorers.ssa_fixed import FixedSignedAveraging
 from workers.numerics.native import address, library
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams, drop_bytes
-
-if TYPE_CHECKING:
-    from workers.networks.gradients import FusedGradient
-    from workers.networks.models._layers import Layered
 
 Number = float | Tensor
 
@@ -463,7 +461,7 @@ def _positions(
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:
     """The position with each lane's own knobs."""
     knobs = {name: _per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
-    return [plugins.replaced(position, {name: values[lane] for name, values in knobs.items()}) for lane in range(lanes)]
+    return [plugins.replace(position, {name: values[lane] for name, values in knobs.items()}) for lane in range(lanes)]
 
 
 def _per_lane(knob: Number, lanes: int) -> Tensor:

@@ -107,7 +107,7 @@ class Model(ABC):
         for field in plugins.rules(type(self)):
             scorer = getattr(self, field)
             if isinstance(scorer, Scorer):
-                return {label: plugins.replaced(self, {field: other}) for label, other in scorer.evaluations().items()}
+                return {label: plugins.replace(self, {field: other}) for label, other in scorer.evaluations().items()}
         return {"": self}
 
     def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:

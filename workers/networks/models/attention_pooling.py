@@ -67,15 +67,15 @@ class AttentionPooling(Model):
         weights = self._weights(parameters, items, query, is_given(batch)[:, None, None])[:, 0]  # [N, 1, n]
         _, (value, bias) = _keys_and_values(parameters)
         mixed = ((weights @ items) @ value + weights.sum(-1, keepdim=True) * bias)[:, 0]  # [N, d]
-        hidden = _gelu(_mapped(_mapped(mixed, "output", parameters), "class_in", parameters))
-        return _mapped(hidden, "class_out", parameters)
+        hidden = _gelu(_apply_map(_apply_map(mixed, "output", parameters), "class_in", parameters))
+        return _apply_map(hidden, "class_out", parameters)
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
         items, query = self._read(parameters, batch)
         visible, ((key, bias), _) = is_given(batch)[:, None, None], _keys_and_values(parameters)
         return [
             Attention(
-                query=_mapped(query, "query", parameters)[:, None, None],
+                query=_apply_map(query, "query", parameters)[:, None, None],
                 key=(items @ key + bias)[:, None],
                 weights=self._weights(parameters, items, query, visible),
                 visible=visible,
@@ -87,13 +87,13 @@ class AttentionPooling(Model):
     def _read(self, parameters: Parameters, batch: Batch) -> tuple[Tensor, Tensor]:
         """psi_x of the items [N, n, d] and psi_q of the query [N, d]."""
         kind = parameters["item_in"].dtype
-        items = _gelu(_mapped(batch["inputs"].to(kind), "item_in", parameters))
-        query = _gelu(_mapped(batch["query"].to(kind), "query_in", parameters))
-        return _gelu(_mapped(items, "item_out", parameters)), _mapped(query, "query_out", parameters)
+        items = _gelu(_apply_map(batch["inputs"].to(kind), "item_in", parameters))
+        query = _gelu(_apply_map(batch["query"].to(kind), "query_in", parameters))
+        return _gelu(_apply_map(items, "item_out", parameters)), _apply_map(query, "query_out", parameters)
 
     def _weights(self, parameters: Parameters, items: Tensor, query: Tensor, visible: Tensor) -> Tensor:
         """[N, 1, 1, n]."""
-        query, learned = _mapped(query, "query", parameters)[:, None], within("scorer", parameters)
+        query, learned = _apply_map(query, "query", parameters)[:, None], within("scorer", parameters)
         (key, bias), _ = _keys_and_values(parameters)
         if not isinstance(self.scorer, LogitScorer):
             return self.scorer.weights(query[:, None], (items @ key + bias)[:, None], visible, learned)
@@ -109,7 +109,7 @@ def _map(name: str, inputs: int, outputs: int, matrices: int = 0) -> dict[str, P
     }
 
 
-def _mapped(vectors: Tensor, name: str, parameters: Parameters) -> Tensor:
+def _apply_map(vectors: Tensor, name: str, parameters: Parameters) -> Tensor:
     return vectors @ parameters[name] + parameters[f"{name}_bias"]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
-from spaces.plugins import name_of, replaced
+from spaces.plugins import name_of, replace
 from spaces.plugins.fields import flag, knob, text
 from workers.data.tasks import Batch, Task, VectorTask, is_given
 from workers.networks.models import Model, Site, require_task
@@ -67,8 +67,8 @@ class LinearisedAttention(Model):
 
     def evaluations(self) -> Mapping[str, Model]:
         numbers = sweep("model.temperatures", self.temperatures)
-        swept = {label: replaced(self, {"temperature": number}) for label, number in numbers.items()}
-        return {"": self, **swept, "temperature=estimated": replaced(self, {"estimated": True})}
+        swept = {label: replace(self, {"temperature": number}) for label, number in numbers.items()}
+        return {"": self, **swept, "temperature=estimated": replace(self, {"estimated": True})}
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
         matrix, value = (

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spaces.plugins import Examples, actual, replaced
+from spaces.plugins import Examples, actual, replace
 from spaces.plugins.fields import knob, option, part, size
 from workers.data.tasks import Batch, Task, TokenTask
 from workers.networks.gradients import minimal as minimal_native
@@ -108,7 +108,7 @@ class Minimal(Model):
         if "embedding" in keep and not per_token:
             return self._per_occurrence(parameters, tokens, keep)
         embedding = self._embedding_with_dropout(embedding, keep)
-        normed = self._normed(embedding)  # [v, d]
+        normed = self._normalize(embedding)  # [v, d]
         table = scaled_logits(*self._queries_keys(normed, parameters))  # [v, v]
         logits = ((tokens @ table) @ tokens.mT)[:, None]  # [N, 1, s, s]
         visible = _causal(tokens.shape[-2], tokens)
@@ -123,7 +123,7 @@ class Minimal(Model):
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
         embedding = parameters["embedding"]
-        normed = self._normed(one_hot(batch["inputs"], embedding.shape[0], embedding.dtype) @ embedding)  # [N, s, d]
+        normed = self._normalize(one_hot(batch["inputs"], embedding.shape[0], embedding.dtype) @ embedding)  # [N, s, d]
         gain, visible = parameters["norm"][:, None], _causal(normed.shape[-2], normed)
         sources = [
             Affine(normed, (gain * parameters[name])[None], embedding.new_zeros(1, self.key_width))
@@ -135,7 +135,7 @@ class Minimal(Model):
 
     def evaluations(self) -> Mapping[str, Model]:
         off = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
-        return {label: replaced(model, off) for label, model in super().evaluations().items()}
+        return {label: replace(model, off) for label, model in super().evaluations().items()}
 
     def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
         return minimal_native.fused(self, task, dtype, device)
@@ -146,7 +146,7 @@ class Minimal(Model):
             stream = drop(tokens @ scaled, keep["embedding"])  # [N, s, d]
         else:
             stream = tokens @ parameters["embedding"]
-        normed = self._normed(stream)
+        normed = self._normalize(stream)
         query, key = (part[:, None] for part in self._queries_keys(normed, parameters))  # [N, 1, s, dk]
         visible = _causal(tokens.shape[-2], tokens)
         weights = self.scorer.weights(query, key, visible, within("scorer", parameters))[:, 0]
@@ -161,7 +161,7 @@ class Minimal(Model):
             return embedding
         return drop(embedding * dropout_scale(self.embedding_dropout, embedding), keep["embedding"])
 
-    def _normed(self, vectors: Tensor) -> Tensor:
+    def _normalize(self, vectors: Tensor) -> Tensor:
         """RMSNorm (Zhang and Sennrich 2019) but for its learned scale, which is multiplied into what reads it."""
         width = actual(self, "width")
         if isinstance(width, int):

@@ -1,4 +1,4 @@
-"""Softmax attention sharpened where its entropy is high."""
+"""Softmax attention sharpen where its entropy is high."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spaces.plugins import Examples, replaced
+from spaces.plugins import Examples, replace
 from spaces.plugins.fields import knob, option
 from spaces.records import TRAINED
 from workers.networks.scorers import LogitScorer, Scorer, masked_softmax
@@ -37,14 +37,14 @@ class AdaptiveTemperature(LogitScorer):
     a0: float = knob(-1.791)
 
     def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
-        return masked_softmax(logits, visible) if self.phase == "evaluation" else self.sharpened(logits, visible)
+        return masked_softmax(logits, visible) if self.phase == "evaluation" else self.sharpen(logits, visible)
 
     def evaluations(self) -> Mapping[str, Scorer]:
         if self.phase == "always":
             return {"": self}
-        return {"": replaced(self, {"phase": "always"}), TRAINED: self}
+        return {"": replace(self, {"phase": "always"}), TRAINED: self}
 
-    def sharpened(self, logits: Tensor, visible: Tensor) -> Tensor:
+    def sharpen(self, logits: Tensor, visible: Tensor) -> Tensor:
         """The weights with the adapted temperature."""
         probabilities = masked_softmax(logits, visible)
         entropy = -(probabilities * (probabilities + 1e-9).log()).sum(-1, keepdim=True)

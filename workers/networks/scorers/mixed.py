@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
-from spaces.plugins import Examples, name_of, replaced
+from spaces.plugins import Examples, name_of, replace
 from spaces.plugins.fields import part, size
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Parameter, Parameters, under, within
@@ -70,7 +70,7 @@ class Mixed(LogitScorer):
     def evaluations(self) -> Mapping[str, Scorer]:
         first, second = self.first.evaluations(), self.second.evaluations()
         return {
-            label: replaced(self, {"first": first.get(label, first[""]), "second": second.get(label, second[""])})
+            label: replace(self, {"first": first.get(label, first[""]), "second": second.get(label, second[""])})
             for label in {**first, **second}
         }
 

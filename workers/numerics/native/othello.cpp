@@ -1,4 +1,4 @@
-// Random games of Othello, as workers/data/tasks/_othello_board.py plays them: eight games side by side in vector registers.
+// Random games of Othello, as workers/data/othello/board.py plays them: eight games side by side in vector registers.
 
 #include <algorithm>
 #include <cstdint>

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, bindparam, literal_column, select, update
 
 from spaces.records import WorkerStatus
-from storage.database import Insert
+from storage.databases.database import Insert
 from storage.schema import Now, workers
 
 _MINE = (workers.c.study_id == bindparam("study"), workers.c.fence == bindparam("claim"))

@@ -17,7 +17,7 @@ from typing import TypeVar, final
 from sqlalchemy import Connection, select
 
 from spaces.errors import GraftError, StudyError
-from storage.database import AwayError, Database
+from storage.databases.database import AwayError, Database
 from storage.schema import studies
 
 AWAY_SECONDS = 3600.0

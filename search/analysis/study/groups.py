@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from search.analysis.scores import METRIC, sort_statistics
-from search.analysis.top_k import median_interval, top_k_statistics
+from search.analysis.study.scores import METRIC, sort_statistics
+from search.analysis.study.top_k import median_interval, top_k_statistics
 
 _SIZED = ("task", "model")
 """The sections of a configuration whose integers are a group's sizes."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from search.analysis.top_k import RAW, mean_margin
+from search.analysis.study.top_k import RAW, mean_margin
 
 CONDITIONS = r"^(?:(?P<rest>.*) )?kappa=(?P<kappa>[\d.]+)(?: eta=(?P<eta>[\d.]+))?$"
 """The condition of an average of the grid."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workers.data.cached_arrays import Stored, read, write
-from workers.data.tasks._othello_board import MOVES, Games, played
+from workers.data.othello.board import MOVES, Games, play
 from workers.numerics.native import cache_folder, library
 from workers.numerics.randomness import GOLDEN, Streams, hash_rows, mix
 
@@ -49,9 +49,9 @@ def _games(states: Tensor, places: range) -> Games:
         counter += GOLDEN
         tried = mix(states[pending] + counter)
         accepted[pending] = tried
-        place = hash_rows(played(tried, OPENING).tokens.long()) % SHARE
+        place = hash_rows(play(tried, OPENING).tokens.long()) % SHARE
         pending = pending[(place < places.start) | (place >= places.stop)]
-    tokens, legal = played(accepted)
+    tokens, legal = play(accepted)
     return Games(tokens.to(device), legal.to(device))
 
 

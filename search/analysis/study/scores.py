@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from search.analysis.top_k import RAW, rank, top_k_statistics
+from search.analysis.study.top_k import RAW, rank, top_k_statistics
 
 METRIC = ("name", "condition")
 """The columns that identify a metric; each has its variants."""

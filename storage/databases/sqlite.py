@@ -24,7 +24,7 @@ from sqlalchemy.pool import NullPool
 
 from spaces.errors import StorageError, StudyError
 from spaces.plugins import canonical_json
-from storage.database import Database, Insert, MetricRow, Rows, who_am_i
+from storage.databases.database import Database, Insert, MetricRow, Rows, who_am_i
 from storage.schema import VERSION_TABLE
 
 _BUSY_SECONDS = 30.0

@@ -64,17 +64,17 @@ def heapsort(keys: Tensor, sizes: Tensor) -> States:
     """After each call of max-heapify and each exchange with the root (sections 6.2 to 6.4)."""
     record = _Record()
     for node in reversed(range(keys.shape[-1])):
-        keys = _heapified(keys, torch.full_like(sizes, node), sizes, node < sizes, record)
+        keys = _sift_down(keys, torch.full_like(sizes, node), sizes, node < sizes, record)
     root = torch.zeros_like(sizes)
     for last in reversed(range(1, keys.shape[-1])):
         made = last < sizes
-        keys = _exchanged(keys, root, torch.full_like(sizes, last), made)
+        keys = _swap(keys, root, torch.full_like(sizes, last), made)
         record.add(keys, made)
-        keys = _heapified(keys, root, torch.full_like(sizes, last), made, record)
+        keys = _sift_down(keys, root, torch.full_like(sizes, last), made, record)
     return record.states()
 
 
-def _heapified(keys: Tensor, node: Tensor, heap: Tensor, made: Tensor, record: _Record) -> Tensor:
+def _sift_down(keys: Tensor, node: Tensor, heap: Tensor, made: Tensor, record: _Record) -> Tensor:
     """Keys after a key has sunk from `node` to its place among the first `heap`; all but keys [L, N, 1]."""
     for _ in range(keys.shape[-1].bit_length()):  # the levels of the heap
         largest = node
@@ -82,7 +82,7 @@ def _heapified(keys: Tensor, node: Tensor, heap: Tensor, made: Tensor, record: _
             inside = child.clamp(max=keys.shape[-1] - 1)
             above = (child < heap) & (keys.gather(-1, inside) > keys.gather(-1, largest))
             largest = torch.where(above, inside, largest)
-        keys = _exchanged(keys, node, largest, made)
+        keys = _swap(keys, node, largest, made)
         record.add(keys, made)
         made, node = made & (largest != node), largest
     return keys
@@ -109,27 +109,27 @@ def quicksort(keys: Tensor, sizes: Tensor) -> States:
         made, first = longer.any(-1, keepdim=True), longer.int().argmax(-1, keepdim=True)
         ends = settled & (place > first)
         last = torch.where(ends.any(-1, keepdim=True), ends.int().argmax(-1, keepdim=True), keys.shape[-1]) - 1
-        keys, middle = _partitioned(keys, first, last.clamp(min=0), made, record)
+        keys, middle = _partition(keys, first, last.clamp(min=0), made, record)
         settled = settled | (made & (place == middle))
     keys, made = record.states()
     return States(keys[..., 1:, :], made[..., 1:])
 
 
-def _partitioned(keys: Tensor, first: Tensor, last: Tensor, made: Tensor, record: _Record) -> tuple[Tensor, Tensor]:
+def _partition(keys: Tensor, first: Tensor, last: Tensor, made: Tensor, record: _Record) -> tuple[Tensor, Tensor]:
     """Keys after the part `first` .. `last` is split around its last key, and where that key is then [L, N, 1]."""
     pivot, middle = keys.gather(-1, last), first
     for place in range(keys.shape[-1] - 1):
         compared = made & (first <= place) & (place < last)
         small = compared & (keys[..., place : place + 1] <= pivot)
-        keys = _exchanged(keys, middle, torch.full_like(middle, place), small)
+        keys = _swap(keys, middle, torch.full_like(middle, place), small)
         middle = middle + small
         record.add(keys, compared)
-    keys = _exchanged(keys, middle, last, made)
+    keys = _swap(keys, middle, last, made)
     record.add(keys, made)
     return keys, middle
 
 
-def _exchanged(keys: Tensor, one: Tensor, other: Tensor, where: Tensor) -> Tensor:
+def _swap(keys: Tensor, one: Tensor, other: Tensor, where: Tensor) -> Tensor:
     """Keys with those at two places [L, N, 1] exchanged where it is said so."""
     left, right = keys.gather(-1, one), keys.gather(-1, other)
     keys = keys.scatter(-1, one, torch.where(where, right, left))

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.compatibility import transfer_report
-from cli.nonlinearities import nonlinearities_report
+from cli.commands.compatibility import transfer_report
+from cli.commands.nonlinearities import nonlinearities_report
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 
 _ENDINGS = (".html", ".md")

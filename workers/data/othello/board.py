@@ -52,14 +52,14 @@ class Position(NamedTuple):
     legal: Tensor
 
 
-def played(states: Tensor, plies: int = MOVES) -> Games:
+def play(states: Tensor, plies: int = MOVES) -> Games:
     """The first `plies` plies of games in which each legal move is equally likely, one game for each of `states` [G].
 
     Ply p of a game draws word p of the stream with the game's state, whoever moves. In C++ on a CPU with a compiler.
     """
     compiled = library() if states.device.type == "cpu" else None
     if compiled is None:
-        return played_by_torch(states, plies)
+        return play_by_torch(states, plies)
     states = states.contiguous()
     tokens = torch.empty(len(states), plies, dtype=torch.uint8)
     legal = torch.empty(len(states), plies, dtype=torch.int64)
@@ -67,7 +67,7 @@ def played(states: Tensor, plies: int = MOVES) -> Games:
     return Games(tokens, legal)
 
 
-def played_by_torch(states: Tensor, plies: int = MOVES) -> Games:
+def play_by_torch(states: Tensor, plies: int = MOVES) -> Games:
     """The same as `played`, in tensor operations."""
     words = Streams(state=states).words(plies)
     position = start(len(states), states.device)
@@ -76,7 +76,7 @@ def played_by_torch(states: Tensor, plies: int = MOVES) -> Games:
     tokens, legal = [], []
     for word in words.unbind(1):
         possible = position.legal != 0
-        square = _chosen(position.legal, word)
+        square = _choose(position.legal, word)
         tokens.append(torch.where(possible, token_of[square], 0))
         legal.append(position.legal)
         position = after(position, possible.long() << square)
@@ -92,7 +92,7 @@ def start(games: int, device: torch.device) -> Position:
 def after(position: Position, move: Tensor) -> Position:
     """The positions after moves, one bit each; none is a pass of both sides, for games that have ended."""
     own, other, _ = position
-    discs = turned(own, other, move)
+    discs = find_flips(own, other, move)
     own, other = other & ~discs, own | discs | move
     legal = legal_moves(own, other)
     theirs = torch.where(legal == 0, legal_moves(other, own), 0)
@@ -106,18 +106,18 @@ def legal_moves(own: Tensor, other: Tensor) -> Tensor:
     for distance, columns in _DIRECTIONS:
         through = other & columns
         for shift in (distance, -distance):
-            found |= _shifted(_runs(own, through, shift), shift)
+            found |= _shift(_runs(own, through, shift), shift)
     return found & ~(own | other)
 
 
-def turned(own: Tensor, other: Tensor, move: Tensor) -> Tensor:
+def find_flips(own: Tensor, other: Tensor, move: Tensor) -> Tensor:
     """Bits of the discs of `other` that a move turns over."""
     found = torch.zeros_like(own)
     for distance, columns in _DIRECTIONS:
         through = other & columns
         for shift in (distance, -distance):
             run = _runs(move, through, shift)
-            found |= torch.where(_shifted(run, shift) & own != 0, run, 0)
+            found |= torch.where(_shift(run, shift) & own != 0, run, 0)
     return found
 
 
@@ -126,20 +126,20 @@ def _runs(sources: Tensor, through: Tensor, shift: int) -> Tensor:
 
     By doubling (Kogge and Stone 1973), as chess programs do it.
     """
-    found = through & _shifted(sources, shift)
-    found |= through & _shifted(found, shift)
-    through = through & _shifted(through, shift)
-    found |= through & _shifted(found, 2 * shift)
-    found |= through & _shifted(found, 2 * shift)
+    found = through & _shift(sources, shift)
+    found |= through & _shift(found, shift)
+    through = through & _shift(through, shift)
+    found |= through & _shift(found, 2 * shift)
+    found |= through & _shift(found, 2 * shift)
     return found
 
 
-def _shifted(boards: Tensor, shift: int) -> Tensor:
+def _shift(boards: Tensor, shift: int) -> Tensor:
     """Bits moved up by `shift`, or down: logically, which torch's own shift of int64 is not."""
     return boards << shift if shift > 0 else (boards >> -shift) & ((1 << (64 + shift)) - 1)
 
 
-def _chosen(legal: Tensor, word: Tensor) -> Tensor:
+def _choose(legal: Tensor, word: Tensor) -> Tensor:
     """The square of one bit of `legal`, each equally likely, by the upper half of a random word; 63 if there is none.
 
     Uneven by at most one part in 2^32 / 60. Counts of bits in ever wider fields, then down again to the bit of a rank.

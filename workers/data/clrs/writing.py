@@ -19,23 +19,23 @@ ALPHABET = "0123456789\n ,-.:[]_|Aabcdefghijklmnopqrstuvwxyz"
 BLANK = -1
 
 
-def encoded(text: str) -> list[int]:
+def encode(text: str) -> list[int]:
     """The tokens of a text; ValueError for a character that is not in the alphabet."""
     return [ALPHABET.index(character) for character in text]
 
 
-def decoded(tokens: Sequence[int]) -> str:
+def decode(tokens: Sequence[int]) -> str:
     """The text of tokens."""
     return "".join(ALPHABET[token] for token in tokens)
 
 
 def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
     """[..., w] the pieces one after another; a text is the same for every sequence of `like` [..., 1]."""
-    return torch.cat([_repeated(piece, like) if isinstance(piece, str) else piece for piece in pieces], -1)
+    return torch.cat([_repeat(piece, like) if isinstance(piece, str) else piece for piece in pieces], -1)
 
 
-def _repeated(text: str, like: Tensor) -> Tensor:
-    return torch.tensor(encoded(text), device=like.device).expand(*like.shape[:-1], -1)
+def _repeat(text: str, like: Tensor) -> Tensor:
+    return torch.tensor(encode(text), device=like.device).expand(*like.shape[:-1], -1)
 
 
 def thousandths(values: Tensor) -> Tensor:
@@ -53,22 +53,22 @@ def places(values: Tensor) -> Tensor:
     return torch.stack([torch.where(values > 9, values // 10, BLANK), values % 10], -1)
 
 
-def joined(items: Tensor, given: Tensor, separator: str) -> Tensor:
+def join_items(items: Tensor, given: Tensor, separator: str) -> Tensor:
     """[..., n (s + w)] the items [..., n, w] that are `given` [..., n], with a separator between each two."""
-    between = torch.tensor(encoded(separator), device=items.device).expand(*given.shape, -1)
+    between = torch.tensor(encode(separator), device=items.device).expand(*given.shape, -1)
     follows = given & (given.cumsum(-1) > 1)
     between = between.masked_fill(~follows[..., None], BLANK)
     return torch.cat([between, items.masked_fill(~given[..., None], BLANK)], -1).flatten(-2)
 
 
-def bracketed(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
+def write_list(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
     """A list of the first `count` [..., 1] items: `[0.548 0.715]`."""
     given = (torch.arange(items.shape[-2], device=items.device) < count).expand(items.shape[:-1])
-    body = joined(items, given, separator)
+    body = join_items(items, given, separator)
     return write(["[", body, "]"], body)
 
 
-def compacted(text: Tensor) -> tuple[Tensor, Tensor]:
+def compact(text: Tensor) -> tuple[Tensor, Tensor]:
     """[..., w] the text without its blanks, anything after it; and its length [..., 1]."""
     there = text != BLANK
     place = there.cumsum(-1)

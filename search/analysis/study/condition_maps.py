@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from search.analysis.top_k import RAW
+from search.analysis.study.top_k import RAW
 
 _TWO_NUMBERS = r"^(?P<across>\w+)=(?P<x>[\d.]+) (?P<up>\w+)=(?P<y>[\d.]+)$"
 _FEWEST = 2

@@ -9,7 +9,7 @@ import polars as pl
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from search.analysis.compatibility_matrix import GAIN, Matrix
+from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
 
 Axis = Literal["source", "target"]
 

@@ -16,9 +16,9 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from workers.data.tasks._clrs_traces import States
-from workers.data.tasks._clrs_writing import bracketed, joined, places, thousandths, write
-from workers.data.tasks._splits import Split, below, draw_in_split
+from workers.data.clrs.traces import States
+from workers.data.clrs.writing import join_items, places, thousandths, write, write_list
+from workers.data.splits import Split, below, draw_in_split
 
 THOUSAND = 1000
 Piece = TypeVar("Piece", str, Tensor)
@@ -49,7 +49,7 @@ class Algorithm(ABC):
         """How many numbers an example is made of."""
 
     @abstractmethod
-    def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         """Examples [..., m] of a split, from uniform `fractions` [..., m] of 2^32."""
 
     @abstractmethod
@@ -79,12 +79,12 @@ class Keyed(Traced):
     def numbers(self, size: int) -> int:
         return size
 
-    def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         return _keys_apart(fractions, sizes, THOUSAND, split)
 
     def given(self, keys: Tensor, sizes: Tensor) -> Tensor:
         """[..., w] the keys."""
-        return write(["key: ", bracketed(thousandths(keys), sizes)], sizes)
+        return write(["key: ", write_list(thousandths(keys), sizes)], sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +97,17 @@ class Sorting(Keyed):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         ordered = within(example, sizes, THOUSAND).sort(-1).values
-        return Parts(given=self.given(example, sizes), answer=bracketed(thousandths(ordered), sizes))
+        return Parts(given=self.given(example, sizes), answer=write_list(thousandths(ordered), sizes))
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"key: {list_of('0.111', size)}", answer=list_of("0.111", size))
 
     def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
         states = self.states(example, sizes)
-        shown = bracketed(thousandths(states.keys), sizes[..., None])
-        return Trace(start=bracketed(thousandths(example), sizes), steps=joined(shown, _but_last(states.made), ", "))
+        shown = write_list(thousandths(states.keys), sizes[..., None])
+        return Trace(
+            start=write_list(thousandths(example), sizes), steps=join_items(shown, _but_last(states.made), ", ")
+        )
 
     def longest_trace(self, size: int) -> Trace[str]:
         keys = list_of("0.111", size)
@@ -128,7 +130,7 @@ class Minimum(Keyed):
     def trace(self, example: Tensor, sizes: Tensor) -> Trace[Tensor]:
         smallest = torch.stack([example[..., : last + 1].argmin(-1) for last in range(1, example.shape[-1])], -1)
         made = torch.arange(1, example.shape[-1], device=example.device) < sizes
-        return Trace(start=write(["0"], sizes), steps=joined(places(smallest), _but_last(made), ", "))
+        return Trace(start=write(["0"], sizes), steps=join_items(places(smallest), _but_last(made), ", "))
 
     def longest_trace(self, size: int) -> Trace[str]:
         return Trace(start="0", steps=", ".join(str(last) for last in range(1, size - 1)))
@@ -143,7 +145,7 @@ class BinarySearch(Algorithm):
     def numbers(self, size: int) -> int:
         return 1 + size
 
-    def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         keys = within(below(fractions[..., 1:], THOUSAND), sizes, THOUSAND).sort(-1).values
         keys = within(keys, sizes, 0)
         target = draw_in_split(fractions[..., 0], torch.cat([sizes, keys], -1), THOUSAND, split)
@@ -152,7 +154,7 @@ class BinarySearch(Algorithm):
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         target, keys = example[..., :1], example[..., 1:]
         smaller = (within(keys, sizes, THOUSAND) < target).sum(-1, keepdim=True)
-        shown = bracketed(thousandths(keys), sizes)
+        shown = write_list(thousandths(keys), sizes)
         return Parts(
             given=write(["key: ", shown, ", target: ", thousandths(target).flatten(-2)], sizes),
             answer=places(torch.minimum(smaller, sizes - 1)).flatten(-2),
@@ -174,7 +176,7 @@ class MaximumSubarray(Algorithm):
     def numbers(self, size: int) -> int:
         return size
 
-    def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         keys = _keys_apart(fractions, sizes, 2 * THOUSAND - 1, split)
         return within(keys - (THOUSAND - 1), sizes, 0)
 
@@ -182,7 +184,7 @@ class MaximumSubarray(Algorithm):
         start, end = _best_part(example, sizes)
         start, end = places(start).flatten(-2), places(end).flatten(-2)
         return Parts(
-            given=write(["key: ", bracketed(thousandths(example), sizes)], sizes),
+            given=write(["key: ", write_list(thousandths(example), sizes)], sizes),
             answer=write([start, ", ", end], sizes),
         )
 

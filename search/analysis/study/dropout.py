@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from search.analysis.groups import count_doublings
-from search.analysis.top_k import FINE_PORTIONS, PORTION, best_of, mean_margin, rank
+from search.analysis.study.groups import count_doublings
+from search.analysis.study.top_k import FINE_PORTIONS, PORTION, best_of, mean_margin, rank
 
 
 @dataclass(frozen=True, kw_only=True)

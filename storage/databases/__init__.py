@@ -6,9 +6,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from spaces.errors import StorageError
-from storage.database import Database
-from storage.postgres import Postgres
-from storage.sqlite import Sqlite
+from storage.databases.database import Database
+from storage.databases.postgres import Postgres
+from storage.databases.sqlite import Sqlite
 
 _FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 _NO_URL = f"the storage is not a URL; {_FORMS}"  # not shown: it may hold a password

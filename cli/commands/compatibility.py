@@ -52,10 +52,10 @@ def transfer_report(
     from graft.report.compatibility.formats import render
     from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
-    from search.analysis.affinity import by_similarity
-    from search.analysis.compatibility_matrix import compare
     from search.analysis.intervals import Bootstrap, Student
-    from search.analysis.stage_two import READ, results, target_of
+    from search.analysis.transfer.affinity import by_similarity
+    from search.analysis.transfer.compatibility_matrix import compare
+    from search.analysis.transfer.stage_two import READ, results, target_of
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:

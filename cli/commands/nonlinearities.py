@@ -11,7 +11,7 @@ import typer
 
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 from spaces.errors import StudyError
-from spaces.messages import shortened
+from spaces.messages import shorten
 from spaces.settings import Direction
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[obje
     known = found[column].unique().sort().to_list()
     for value in wanted:
         if value not in known:
-            choices = shortened(", ".join(map(str, known)))
+            choices = shorten(", ".join(map(str, known)))
             raise OptionError(f"{option}: no non-linearity is left for {value!r}; choose among {choices}")
     return found.filter(pl.col(column).is_in(wanted))
 

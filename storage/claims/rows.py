@@ -23,8 +23,8 @@ from spaces.records import (
     TrialStart,
 )
 from spaces.settings import Direction
-from storage import checkpointing
-from storage.database import Database, Insert, MetricRow
+from storage.claims import checkpointing
+from storage.databases.database import Database, Insert, MetricRow
 from storage.schema import Now, architectures, checkpoints, metrics, studies, trial_id, trials
 
 _IN = 10_000

@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 
 from spaces.errors import StorageError, StudyError
 from spaces.plugins import canonical_json
-from storage.database import Database, Insert, MetricRow, Rows, who_am_i
+from storage.databases.database import Database, Insert, MetricRow, Rows, who_am_i
 from storage.schema import studies
 
 if TYPE_CHECKING:

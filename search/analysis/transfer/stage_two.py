@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from search.analysis.compatibility_matrix import TransferError
+from search.analysis.transfer.compatibility_matrix import TransferError
 from spaces.settings import Direction
 
 COLUMNS = ("group_number", "model", "scorer", "seed", "task")

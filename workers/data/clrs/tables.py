@@ -1,6 +1,6 @@
 """The algorithms of CLRS-Text over tables: graphs, and pairs of strings.
 
-Legend: as in `_clrs_algorithms`; e = n (n + 1) / 2 entries of a lower triangle.
+Legend: as in `algorithms`; e = n (n + 1) / 2 entries of a lower triangle.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.data.tasks._clrs_algorithms import Algorithm, Parts, list_of, within
-from workers.data.tasks._clrs_writing import ALPHABET, BLANK, bracketed, places, write
-from workers.data.tasks._splits import Split, below, draw_in_split
+from workers.data.clrs.algorithms import Algorithm, Parts, list_of, within
+from workers.data.clrs.writing import ALPHABET, BLANK, places, write, write_list
+from workers.data.splits import Split, below, draw_in_split
 
 LOOPS = 4
 """Nodes whose loops decide the split, and so the smallest size."""
@@ -33,7 +33,7 @@ class BreadthFirst(Algorithm):
     def numbers(self, size: int) -> int:
         return 1 + size * (size + 1) // 2
 
-    def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         source, edge = below(fractions[..., :1], sizes), fractions[..., 1:]
         row, column = _triangle(edge)
         linked = torch.where(row == column, edge < 1 << 31, edge < 1 << 30) & (row < sizes)
@@ -45,11 +45,11 @@ class BreadthFirst(Algorithm):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         source, matrix = example[..., :1], _matrix(example[..., 1:])  # [..., n, n]
-        rows = bracketed(matrix[..., None], sizes[..., None])
+        rows = write_list(matrix[..., None], sizes[..., None])
         found = places(source).flatten(-2)
         return Parts(
-            given=write(["s: ", found, ", A: ", bracketed(rows, sizes, ", ")], sizes),
-            answer=bracketed(places(_predecessors(matrix.bool(), source)), sizes),
+            given=write(["s: ", found, ", A: ", write_list(rows, sizes, ", ")], sizes),
+            answer=write_list(places(_predecessors(matrix.bool(), source)), sizes),
         )
 
     def longest(self, size: int) -> Parts[str]:
@@ -72,7 +72,7 @@ class LongestCommonSubsequence(Algorithm):
     def numbers(self, size: int) -> int:
         return size
 
-    def drawn(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         letters = within(below(fractions, LETTERS), sizes, 0)
         rest = torch.cat([sizes, letters[..., 2:]], -1)
         pair = draw_in_split(fractions[..., 0], rest, LETTERS**2, split)[..., None]
@@ -81,10 +81,10 @@ class LongestCommonSubsequence(Algorithm):
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         index = torch.arange(example.shape[-1], device=example.device)
         first = sizes - sizes // 2  # [..., 1] length of the first string
-        string = bracketed((index >= first).long()[..., None], sizes)
-        key = bracketed(example[..., None], sizes)
-        rows = bracketed(_directions(example, first), sizes[..., None])
-        return Parts(given=write(["string: ", string, ", key: ", key], sizes), answer=bracketed(rows, sizes, ", "))
+        string = write_list((index >= first).long()[..., None], sizes)
+        key = write_list(example[..., None], sizes)
+        rows = write_list(_directions(example, first), sizes[..., None])
+        return Parts(given=write(["string: ", string, ", key: ", key], sizes), answer=write_list(rows, sizes, ", "))
 
     def longest(self, size: int) -> Parts[str]:
         first, second = size - size // 2, size // 2

@@ -34,11 +34,11 @@ from spaces.records import (
     WorkerStatus,
 )
 from spaces.settings import Direction, History, Objective
-from storage import checkpointing, leases, rows
-from storage.database import Database
-from storage.history import Past, follow
+from storage.claims import checkpointing, leases, rows
+from storage.claims.history import Past, follow
+from storage.claims.session import Session
+from storage.databases.database import Database
 from storage.schema import Now, StudyState, checkpoints, metrics, studies, trial_id, trials, workers
-from storage.session import Session
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")

@@ -62,7 +62,7 @@ def open_controller(url: str, name: str, saving: Saving | None = None, checkpoin
 
     row = find_study(url, name)
     space = parse(row["space"], f"the space of study {name}", families())
-    archive = Archive(saving.place, saving.study) if saving else None
+    archive = Archive(saving.url, saving.study) if saving else None
     store = open_store(url)
     try:
         study = store.claim(row["id"], policy=space.search.history, objective=space.search.objective)

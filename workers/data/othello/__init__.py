@@ -1,0 +1,1 @@
+"""Othello: its board, and pools of random games."""
