@@ -23,9 +23,10 @@ import spaces
 from benchmarks import scale
 from benchmarks.engine import SHAPES, bytes_per_step, flops_per_step
 from benchmarks.options import words_of
-from benchmarks.peers.__main__ import PEERS, Result, ratios, seconds_of
+from benchmarks.peers.__main__ import PEERS, Result, ratios
 from benchmarks.peers.add_mod import Gpt
 from benchmarks.peers.catalogue import PROBLEMS
+from benchmarks.peers.commands import seconds_of
 from benchmarks.peers.graft_peer import space
 from benchmarks.peers.loop_peer import TABLES, Loop, connect, run_trial
 from benchmarks.peers.plain import Bema, PlainTrial

@@ -245,7 +245,7 @@ def test_lanes_together_are_lanes_alone_to_the_bit_under_every_optimizer(optimiz
 def test_a_pack_computes_without_subnormal_numbers_and_leaves_the_thread_as_it_was() -> None:
     one = trial(0, config(steps=10, every=5))
     pack = Pack(one, width=2)
-    pack.place([one])
+    pack.fill([one])
     step, seen = pack._step, list[bool]()  # pyright: ignore[reportPrivateUsage]
 
     def watching(*arguments: Any) -> Any:
