@@ -79,8 +79,10 @@ class Traced:
             forms.append(form_out)
             return results
 
-        with _Recorder(leaves) as recorder:
-            results = flat(*leaves)
+        # One object may be given twice, and two another time: each leaf is told from the others.
+        given = [leaf.detach() for leaf in leaves]
+        with _Recorder(given) as recorder:
+            results = flat(*given)
         return _Recording(_off_python(recorder.replay_of(results), leaves), forms[0])
 
 

@@ -79,6 +79,7 @@ void two_moments(const Lane<T> &lane, const Clipped<T> &clipped, const double *s
     const T rate = T(scalars[RATE]), decay = T(scalars[DECAY]), first_share = T(scalars[FIRST_SHARE]);
     const double second_share = scalars[SECOND_SHARE];
     const T correction = T(scalars[CORRECTION2]), epsilon = T(scalars[EPSILON]);
+#pragma GCC ivdep
     for (std::ptrdiff_t i = 0; i < count; i++) {
         T g = gradient(i), x = own.before[i];
         if (DECOUPLED)
@@ -99,6 +100,7 @@ void momentum(const Lane<T> &lane, const Clipped<T> &clipped, const double *scal
     const Lane<T> own = lane;
     const Clipped<T> gradient = clipped;
     const T rate = T(scalars[RATE]), decay = T(scalars[DECAY]), share = T(scalars[FIRST_SHARE]);
+#pragma GCC ivdep
     for (std::ptrdiff_t i = 0; i < count; i++) {
         const T g = gradient(i) + decay * own.decays[i] * own.before[i];
         const T buffer = share * own.first[i] + g;
@@ -110,6 +112,7 @@ void momentum(const Lane<T> &lane, const Clipped<T> &clipped, const double *scal
 template <typename T>
 void average(double *__restrict to, const double *__restrict from, const T *__restrict parameters, double weight,
              std::ptrdiff_t count) {
+#pragma GCC ivdep
     for (std::ptrdiff_t i = 0; i < count; i++) to[i] = from[i] + weight * (double(parameters[i]) - from[i]);
 }
 
