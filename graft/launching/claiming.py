@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graft.families import families, version
 from spaces.errors import StudyError
-from storage import open_reader, open_store
+from storage import NewStudy, open_reader, open_store
 from workers.numerics.version import NUMERICS
 
 if TYPE_CHECKING:
@@ -26,14 +26,16 @@ def enrol(url: str, name: str, space: Space) -> bool:
         if name not in rows:
             search = space.search
             store.create_study(
-                name,
-                space=space.text,
-                space_hash=space.hash,
-                objective=search.objective,
-                seed=search.seed,
-                trials=search.trials,
-                version=version(),
-                numerics=NUMERICS,
+                NewStudy(
+                    name,
+                    space=space.text,
+                    space_hash=space.hash,
+                    objective=search.objective,
+                    seed=search.seed,
+                    trials=search.trials,
+                    version=version(),
+                    numerics=NUMERICS,
+                )
             )
             return True
     if rows[name]["space_hash"] != space.hash:

@@ -8,6 +8,7 @@ tracer and its trees.
 from __future__ import annotations
 
 import functools
+import importlib
 import threading
 import time
 import warnings
@@ -16,10 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
+from torch.func import vmap
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
+
+from workers.numerics.tape import Tape
 
 _ONE_TRACE = threading.Lock()
 """torch's tracer keeps global state; replaying needs no lock."""
@@ -72,95 +73,12 @@ class Traced:
         return recording
 
     def _record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
-        forms: list[pytree.TreeSpec] = []
-
-        def flat(*leaves: Tensor) -> list[Tensor]:
-            results, form_out = pytree.tree_flatten(self._function(*pytree.tree_unflatten(leaves, form)))
-            forms.append(form_out)
-            return results
-
-        # One object may be given twice, and two another time: each leaf is told from the others.
+        # Objects of their own: two leaves may be the same tensor now, and different ones when this is replayed.
         given = [leaf.detach() for leaf in leaves]
-        with _Recorder(given) as recorder:
-            results = flat(*given)
-        return _Recording(_off_python(recorder.replay_of(results), leaves), forms[0])
-
-
-class _Slot(int):
-    """Stands in a recorded call for a tensor, numbered in the order in which tensors were first seen."""
-
-
-class _Call(NamedTuple):
-    """A recorded operation: `arguments` and keyword arguments with a slot for each tensor, and its results' slots."""
-
-    operation: Any
-    arguments: Any
-    results: list[int]
-
-
-class _Recorder(TorchDispatchMode):
-    """Records every operation on tensors that reaches a device, below autograd and vmap.
-
-    torch's own tracer, make_fx, does this too, but first imports the compiler (Dynamo, SymPy and 800 modules), which
-    takes longer than everything else that happens before the first step.
-    """
-
-    def __init__(self, leaves: Sequence[Tensor]) -> None:
-        super().__init__()
-        self._calls: list[_Call] = []
-        self._constants: dict[int, Tensor] = {}
-        """Tensors that no recorded operation has made and that are not given: they are used as they are."""
-        self._slots = WeakTensorKeyDictionary()  # weak, so that what autograd does not keep is freed on the way
-        self._seen = 0
-        for leaf in leaves:
-            self._add(leaf)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to keep the compiler out of what is recorded, torch would import it
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.lift_fresh.default:  # a new constant; later operations may change it in place
-            func = torch.ops.aten.clone.default
-        arguments = pytree.tree_map_only(Tensor, self._find, (args, kwargs or {}))
-        found = func(*args, **(kwargs or {}))
-        self._calls.append(_Call(func, arguments, [self._add(tensor) for tensor in pytree.tree_leaves(found)]))
-        return found
-
-    def _add(self, tensor: Tensor) -> int:
-        """The slot of a tensor that is given or made; an operation in place makes the one that it changed."""
-        if tensor not in self._slots:
-            self._slots[tensor], self._seen = self._seen, self._seen + 1
-        return self._slots[tensor]
-
-    def _find(self, tensor: Tensor) -> _Slot:
-        if tensor not in self._slots:
-            self._constants[self._add(tensor)] = tensor
-        return _Slot(self._slots[tensor])
-
-    def replay_of(self, results: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
-        """A function of the leaves that makes these results again by the calls that lead to them."""
-        wanted, needed = [self._find(result) for result in results], list[tuple[_Call, list[int]]]()
-        alive = set(wanted)
-        for call in reversed(self._calls):
-            if not (call.operation._schema.is_mutable or alive.intersection(call.results)):
-                continue
-            used = {slot for slot in pytree.tree_leaves(call.arguments) if isinstance(slot, _Slot)}
-            needed.append((call, [*{*used, *call.results}.difference(alive)]))
-            alive |= used
-        constants = dict(self._constants)
-
-        def replay(*leaves: Tensor) -> list[Tensor]:
-            values = {**dict(enumerate(leaves)), **constants}
-            for call, last_used in reversed(needed):
-                args, kwargs = pytree.tree_map_only(_Slot, values.__getitem__, call.arguments)
-                found = pytree.tree_leaves(call.operation(*args, **kwargs))
-                values.update(zip(call.results, found, strict=True))
-                for slot in last_used:
-                    del values[slot]
-            return [values[slot] for slot in wanted]
-
-        return replay
+        tape = Tape(given)
+        with tape:
+            results, form_out = pytree.tree_flatten(self._function(*pytree.tree_unflatten(given, form)))
+        return _Recording(_off_python(tape.replayer(tape.slots(results)), leaves), form_out)
 
 
 def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
@@ -186,9 +104,9 @@ def load_tracer() -> None:
 
 
 def load_gradients() -> None:
-    """The first gradient of a process loads torch's compiler, two seconds that a native step need not pay."""
+    """The first gradient of a process loads torch's compiler: two seconds that a native step need not pay."""
     with _ONE_TRACE:
-        grad(torch.square)(torch.zeros(()))
+        importlib.import_module("torch._dynamo")
 
 
 def _leave_lists_as_they_are() -> None:
