@@ -60,6 +60,8 @@ class NewStudy:
     """The planned number."""
     version: str
     """Of Graft."""
+    numerics: int
+    """The version of its numerics (`workers.numerics.version`)."""
     bundles: tuple[Bundle, ...] = ()
     """The plug-ins from outside that it runs."""
 

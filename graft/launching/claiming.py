@@ -10,6 +10,7 @@ from graft.plugins.stored import plugins_of_study
 from spaces.errors import StudyError
 from spaces.plugins import active
 from storage import NewStudy, open_reader, open_store
+from workers.numerics.version import NUMERICS
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
@@ -36,6 +37,7 @@ def enrol(url: str, name: str, space: Space) -> bool:
                     trials=search.trials,
                     version=version(),
                     bundles=active.current().asked_for,
+                    numerics=NUMERICS,
                 )
             )
             return True

@@ -36,6 +36,13 @@ class RestoredTrial:
     """The version of Graft that made the study."""
     outside: Outside
     """The plug-ins from outside that the study runs."""
+    numerics: int
+    """The version of the study's numerics."""
+
+    @property
+    def trained_by(self) -> str | None:
+        """What computed its steps, the kind of device where no more is known; None where nothing is."""
+        return self.row["step_kind"] or self.trained_on
 
     def device(self, requested: str | None) -> str:
         """Where to train it again: on the device requested, else on the one of this machine most like its own."""
@@ -74,6 +81,7 @@ def _restore(
         trained_on=kinds.get(row["worker"]),
         made_by=study["version"],
         outside=current(),
+        numerics=study["numerics"],
     )
 
 

@@ -17,7 +17,7 @@ from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from spaces.errors import PluginError
 from spaces.messages import no_such
@@ -268,7 +268,7 @@ def structure_of(plugin: object) -> dict[str, Any]:
     """What trials must share to train in one pack: names, sizes, options, flags, which switches are on; or its kin."""
     # Recordings and compiled steps are kept by structure, also while a file from outside changes.
     code = {"code": code} if (code := code_of(plugin)) else {}
-    if isinstance(plugin, HasKin) and (kin := plugin.kin()) is not None:
+    if _offers(type(plugin), HasKin) and (kin := cast(HasKin, plugin).kin()) is not None:
         return {"kin": dict(kin), **code}
     shared: dict[str, Any] = {"name": name_of(plugin), **code}
     for field, rule in rules(type(plugin)).items():
@@ -284,7 +284,13 @@ def structure_of(plugin: object) -> dict[str, Any]:
 
 def facts(plugin: object) -> Mapping[str, Any]:
     """What follows from a plug-in's fields and is worth a column, if its family has such facts."""
-    return plugin.facts() if isinstance(plugin, HasFacts) else {}
+    return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
+
+
+@cache
+def _offers(kind: type, protocol: type) -> bool:
+    """Whether plug-ins of this kind are of a protocol of methods; each draw asks, and isinstance takes long to tell."""
+    return issubclass(kind, protocol)
 
 
 def canonical_json(value: Any) -> str:
