@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 
 from cli.commands import database, launch, plugins, queries, replay, reports, space, weights
 from spaces.errors import GraftError
+from spaces.plugins.importing import explain
 
 app = typer.Typer(
     name="search",
@@ -45,6 +46,11 @@ def main() -> None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "search"
         _refuse(f"{error.format_message().rstrip('.')}; see `{command} --help`")
+    except Exception as error:
+        told = explain(error)  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
+        if told is None or _Gate.debug:
+            raise
+        _refuse(str(told))
     sys.exit(status)
 
 

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spaces.errors import GraftError
+
+if TYPE_CHECKING:
+    from spaces.plugins.bundles import Outside
 
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 DEFAULT_STORAGE = "sqlite:///graft.db"
@@ -60,6 +63,14 @@ RetrainingDevice = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial."),
 ]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugins",
+        metavar="FILE|MODULE",
+        help="Plug-ins of yours beside those that the space asks for: ./mine.py, a folder, package.module; repeatable.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +110,11 @@ def check_output(path: Path, force: bool) -> None:
         raise OptionError(f"{path} is a folder; name a file in it")
     if path.exists() and not force:
         raise OptionError(f"{path} exists; overwrite it with --force, or name another file")
+
+
+def say_changes(study: str, outside: Outside) -> None:
+    """Say in a line, if so, that a file of the study's plug-ins is no longer what is stored, and is not run."""
+    from graft.plugins.stored import describe_changes
+
+    if note := describe_changes(study, outside):
+        typer.echo(f"note: {note}", err=True)

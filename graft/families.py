@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -12,6 +13,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from spaces import plugins
+from spaces.errors import PluginError
+from spaces.plugins import active
+from spaces.plugins.indexing import Place
 from spaces.plugins.rules import REQUIRED, Rule
 
 _SENTENCE_END = re.compile(r"[^.]\.(?= )")  # not the one of "r, r eta, ..."
@@ -22,60 +26,68 @@ def version() -> str:
     return importlib.metadata.version("graft-search")
 
 
+FAMILIES: Mapping[str, Place] = {
+    "task": Place("workers.data.tasks", "Task"),
+    "model": Place("workers.networks.models", "Model"),
+    "scorer": Place("workers.networks.scorers", "Scorer"),
+    "activation": Place("workers.networks.activations", "Activation"),
+    "position": Place("workers.networks.positions", "Position"),
+    "diagnostic": Place("workers.networks.diagnostics", "Diagnostic"),
+    "optimizer": Place("workers.training.optimizers", "Optimizer"),
+    "schedule": Place("workers.training.schedules", "Schedule"),
+    "averaging": Place("workers.training.averaging", "Averaging"),
+    "learning": Place("workers.training.learning", "Learning"),
+    "corpus": Place("workers.data.corpora", "Corpus"),
+    "tokenizer": Place("workers.data.tokenizers", "Tokenizer"),
+    "sampler": Place("search.samplers", "Sampler"),
+    "stopping": Place("search.stopping", "Stopping"),
+    "section": Place("graft.report.sections", "Section"),
+}
+"""Every family, and where its abstract class is."""
+PACKAGED = "Graft"
+"""The origin of a plug-in that is part of the package."""
+_SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "sampler", "stopping")
+"""The families that sections of a space name."""
+
+
+def family_of(name: str) -> type:
+    """The abstract class of a family, `scorer`. Imports what the family needs, most often torch."""
+    place = FAMILIES[name]
+    return getattr(importlib.import_module(place.module), place.name)
+
+
 def families() -> Mapping[str, type]:
     """Section of a space -> the abstract class of its plug-ins. Imports torch."""
-    from search.samplers import Sampler
-    from search.stopping import Stopping
-    from workers.data.tasks import Task
-    from workers.networks.models import Model
-    from workers.training.averaging import Averaging
-    from workers.training.learning import Learning
-    from workers.training.optimizers import Optimizer
-
-    return {
-        "task": Task,
-        "model": Model,
-        "optimizer": Optimizer,
-        "averaging": Averaging,
-        "learning": Learning,
-        "sampler": Sampler,
-        "stopping": Stopping,
-    }
+    return {name: family_of(name) for name in _SECTIONS}
 
 
-def diagnostic_names() -> list[str]:
-    """The names of the diagnostics, without loading torch as their family does."""
-    folder = importlib.util.find_spec("workers.networks.diagnostics")
+def packaged_names(family: str) -> list[str]:
+    """The names of Graft's own plug-ins of a family, `scorer`, without loading torch as most families do."""
+    folder = importlib.util.find_spec(FAMILIES[family].module)
     assert folder, "the package is whole"
     modules = pkgutil.iter_modules(folder.submodule_search_locations)
-    return [module.name for module in modules if not module.name.startswith("_")]
+    return sorted(module.name for module in modules if not module.name.startswith("_"))
 
 
-def families_by_folder() -> Mapping[str, type]:
-    """Folder -> family: those that a space names, diagnostics, which it asks for at once, and the families of parts."""
-    from workers.networks.diagnostics import Diagnostic
+def member_names(family: str) -> list[str]:
+    """The names of a family's plug-ins, those from outside that are in use too, without loading torch."""
+    return [*packaged_names(family), *active.current().names(family)]
 
-    found: dict[str, type] = {}
-    waiting = [*families().values(), Diagnostic]
-    while waiting:
-        family = waiting.pop(0)
-        folder = family.__module__.rpartition(".")[2]
-        if folder in found:
-            continue
-        found[folder] = family
-        for name in plugins.names(family):
-            rules = plugins.rules(plugins.load(family, name))
-            waiting.extend(rule.family for rule in rules.values() if rule.family)
-    return found
+
+def families_by_folder() -> Mapping[str, str]:
+    """The folder of a family, which is its name in the plural (`corpora`), -> the family."""
+    return {place.module.rpartition(".")[2]: name for name, place in FAMILIES.items()}
 
 
 class FieldDescription(NamedTuple):
-    """A field of a plug-in in words; all None but the first two for a plug-in without fields."""
+    """A field of a plug-in in words; all None but the first three for a plug-in without fields."""
 
     name: str
     """Of the plug-in."""
+    origin: str
+    """Where it comes from: `Graft`, `./mine.py`, `graft-extra 1.2`."""
     about: str
-    """The first sentence of its docstring."""
+    """The first sentence of its docstring, or why it cannot be imported."""
     field: str | None = None
     rule: str | None = None
     default: str | None = None
@@ -83,17 +95,24 @@ class FieldDescription(NamedTuple):
 
 
 def describe_plugins(family: type) -> list[FieldDescription]:
-    """Every field of every plug-in of a family, with its rule and default."""
+    """Every field of every plug-in of a family, with its rule and default, and where the plug-in comes from."""
     found: list[FieldDescription] = []
     for name in plugins.names(family):
-        member = plugins.load(family, name)
+        outside = active.current().find(plugins.title(family), name)
+        origin = outside[1].origin if outside else PACKAGED
+        try:
+            member = plugins.load(family, name)
+        except PluginError as error:
+            found.append(FieldDescription(name, origin, str(error)))
+            continue
         about = _first_sentence(member)
         fields = {field.name: field for field in dataclasses.fields(member)}
         rules = plugins.rules(member)
         for field, rule in rules.items():
-            found.append(FieldDescription(name, about, field, _describe_rule(rule), _describe_default(fields[field])))
+            words = _describe_rule(rule), _describe_default(fields[field])
+            found.append(FieldDescription(name, origin, about, field, *words))
         if not rules:
-            found.append(FieldDescription(name, about))
+            found.append(FieldDescription(name, origin, about))
     return found
 
 

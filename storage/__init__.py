@@ -5,6 +5,7 @@ schema.py, migrations/   the tables, and the way to them from older ones
 store.py                 the writing end: a database's studies, and the claim of one
 claims/                  what the controller of a claimed study writes
 frames.py                reading: typed Polars frames
+sources.py               the files of a study's plug-ins from outside
 checking.py, copying.py  whether a database is whole; copies of it
 """
 

@@ -13,12 +13,14 @@ import polars as pl
 from sqlalchemy import Boolean, Connection, DateTime, Double, Integer, Table
 
 from spaces.errors import StorageError, StudyError
+from spaces.plugins.bundles import Bundle
 from spaces.records import State
 from storage import migrations
+from storage import sources as stored_sources
 from storage.claims import rows
 from storage.databases import find_database
 from storage.databases.database import Database, Rows
-from storage.schema import NUMBERS_PER_STUDY, studies, trial_id, trials, workers
+from storage.schema import NUMBERS_PER_STUDY, sources, studies, trial_id, trials, workers
 
 Schema = Mapping[str, pl.DataType]
 
@@ -52,6 +54,8 @@ STUDIES: Schema = _schema(studies)
 TRIALS: Schema = _schema(trials)
 """`params`, `draws` and `config` are JSON texts."""
 WORKERS: Schema = _schema(workers)
+SOURCES: Schema = _schema(sources)
+"""`plugins` is a JSON text."""
 METRICS: Schema = {
     "number": pl.Int64(),
     "step": pl.Int64(),
@@ -186,6 +190,15 @@ class Reader:
         """
         mine = f"study_id = {self.study(study)['id']}"
         return self._frame(f"SELECT {', '.join(WORKERS)} FROM workers WHERE {mine} ORDER BY id", WORKERS)
+
+    def sources(self, study: str) -> pl.DataFrame:
+        """The files of a study's plug-ins from outside; columns SOURCES."""
+        mine = f"study_id = {self.study(study)['id']}"
+        return self._frame(f"SELECT {', '.join(SOURCES)} FROM sources WHERE {mine} ORDER BY bundle, module", SOURCES)
+
+    def bundles(self, study: str) -> tuple[Bundle, ...]:
+        """A study's plug-ins from outside; raises StorageError for a file that is not what was stored."""
+        return tuple(stored_sources.read(self.sources(study).iter_rows(named=True)))
 
     def lane_steps(self, study: str) -> tuple[int, int]:
         """Training steps of the study's lanes, and what they would have been with no lane free; of all launches."""

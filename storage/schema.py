@@ -6,6 +6,7 @@ metrics        one row per number of a report, primary key (trial_id, step, name
 architectures  frozen spline non-linearities found by stage one
 checkpoints    where the state of a running trial is stored, the two newest of each
 workers        each worker: when it was last seen, until when its lease runs, and how full its lanes were
+sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
 
 A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
@@ -35,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0005"
+VERSION = "0007"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -72,6 +73,7 @@ studies = Table(
     Column("state", Text, nullable=False),
     Column("stop_requested", Boolean(create_constraint=False), nullable=False),
     Column("version", Text, nullable=False),
+    Column("numerics", Integer, nullable=False, server_default=text("1")),  # workers.numerics.version at its start
     Column("created_at", _Time, nullable=False),
     Column("updated_at", _Time, nullable=False),
     Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
@@ -115,6 +117,7 @@ trials = Table(
     Column("objective", Double),
     Column("architecture_id", ForeignKey("architectures.id")),
     Column("worker", Text),
+    Column("step_kind", Text),  # what computed its steps: `native AVX2`; with commas if it moved to other machines
     Column("fence", BigInteger, nullable=False),  # counts its starts
     Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # of its workers, since its last checkpoint
     Column("error", Text),
@@ -172,6 +175,19 @@ workers = Table(
     Column("steps", BigInteger, nullable=False, server_default=text("0")),
     Column("room", BigInteger, nullable=False, server_default=text("0")),
     Column("log", Text, nullable=False, server_default=text("''")),  # where what it says of itself can be read
+)
+
+sources = Table(
+    "sources",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("bundle", Integer, primary_key=True),  # files of one number import one another
+    Column("module", Text, primary_key=True),  # the dotted name by which they do
+    Column("path", Text, nullable=False),  # where it was read
+    Column("is_package", Boolean(create_constraint=False), nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("plugins", JSON, nullable=False),  # those that it defines: family, name, line, origin
 )
 
 

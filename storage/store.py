@@ -16,8 +16,9 @@ from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.messages import shorten
+from spaces.plugins.bundles import Bundle
 from spaces.settings import History, Objective
-from storage import migrations
+from storage import migrations, sources
 from storage.claims import leases
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.session import Session
@@ -59,6 +60,10 @@ class NewStudy:
     """The planned number."""
     version: str
     """Of Graft."""
+    numerics: int
+    """The version of its numerics (`workers.numerics.version`)."""
+    bundles: tuple[Bundle, ...] = ()
+    """The plug-ins from outside that it runs."""
 
 
 class Store:
@@ -91,14 +96,14 @@ class Store:
         self._session.transact(act)
 
     def create_study(self, study: NewStudy) -> int:
-        """Write a new study, in state `stopped`, and return its id.
+        """Write a new study, in state `stopped`, with its plug-ins from outside, and return its id.
 
         StudyError if the name is taken, or is no word that can stand in a command line, a file's name and a page.
         """
         if not _NAME.fullmatch(study.name):
             raise StudyError(f"{shorten(repr(study.name))} must be a word of letters, digits, '.', '_' and '-'")
         row = {
-            **vars(study),
+            **{name: value for name, value in vars(study).items() if name != "bundles"},
             "objective": str(study.objective),
             "direction": study.objective.direction,
             "state": "stopped",
@@ -106,8 +111,14 @@ class Store:
         }
         times = {"created_at": Now(), "updated_at": Now()}
         statement = insert(studies).values(**row, **times).returning(studies.c.id)
+
+        def write(connection: Connection) -> int:
+            study_id = connection.execute(statement).scalar_one()
+            sources.write(connection, study_id, study.bundles)
+            return study_id
+
         try:
-            return self._session.transact(lambda connection: connection.execute(statement).scalar_one())
+            return self._session.transact(write)
         except IntegrityError:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 

@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.func import grad, vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
@@ -29,9 +28,7 @@ from workers.networks.activations.spline import Spline
 from workers.networks.models import Model
 from workers.numerics.native import library
 from workers.numerics.parameters import Parameters
-from workers.numerics.tracing import Traced
 
-NAMES = plugins.names(Activation)
 functional = nn.functional
 
 
@@ -95,87 +92,6 @@ def test_values_are_those_of_an_independent_implementation(name: str) -> None:
     tolerance = 1e-8 if name in ("polynomial", "chebyshev") else 1e-12
     expected = ORACLES[name](values, learned)
     torch.testing.assert_close(activation.apply(values, learned), expected, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gradients_are_those_of_finite_differences(name: str) -> None:
-    activation = build(name, **({"degree": 5} if name in ("polynomial", "chebyshev") else {}))
-    values, learned = values_for(activation, 3), learned_by(activation)
-    names = list(learned)
-
-    def apply(values: Tensor, *pieces: Tensor) -> Tensor:
-        return activation.apply(values, dict(zip(names, pieces, strict=True)))
-
-    inputs = [tensor.requires_grad_() for tensor in (values, *learned.values())]
-    assert torch.autograd.gradcheck(apply, inputs)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_channel_is_computed_by_itself_and_the_width_is_as_declared(name: str) -> None:
-    activation = build(name)
-    values, learned = values_for(activation, 2, 3), learned_by(activation)
-    whole = activation.apply(values, learned)
-    assert whole.shape == (2, 3, 4)
-    second = activation.apply(values[..., 1::4], learned)
-    torch.testing.assert_close(whole[..., 1:2], second, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("channels", [6, 32])
-def test_an_entrys_bits_do_not_depend_on_where_in_a_tensor_it_lies(name: str, channels: int) -> None:
-    """What is left over when a tensor is cut into vector registers lies elsewhere at each width of a pack."""
-    activation = build(name)
-    generator = torch.Generator().manual_seed(0)
-    values = 3 * torch.randn(41, 3, channels * activation.inputs, generator=generator)
-    learned = {n: t.float() for n, t in learned_by(activation).items()}
-    slopes = vmap(grad(lambda v: activation.apply(v, learned).square().sum()))
-    whole = activation.apply(values, learned), slopes(values)
-    for first in range(0, 39, 3):
-        for width in (2, 3, 7):
-            lanes = values[first : first + width].clone()
-            assert torch.equal(activation.apply(lanes, learned), whole[0][first : first + width])
-            assert torch.equal(slopes(lanes), whole[1][first : first + width])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_lanes_with_knobs_of_their_own_equal_each_alone_to_the_bit(name: str) -> None:
-    activation = build(name)
-    scales = [0.5, 1.0, 1.25]
-    own = {path: [value * scale for scale in scales] for path, value in plugins.knobs(activation)}
-    knobs = {path: torch.tensor(values, dtype=torch.float64) for path, values in own.items()}
-    values = torch.stack([values_for(activation, 3, seed=lane).float() for lane in range(3)])
-    learned = [{n: t.float() for n, t in learned_by(activation, lane).items()} for lane in range(3)]
-    stacked = {n: torch.stack([one[n] for one in learned]) for n in learned[0]}
-
-    def gradients(values: Tensor, learned: Parameters, knobs: Parameters) -> tuple[Tensor, Parameters]:
-        bound = plugins.bind(activation, knobs)
-        return grad(lambda v, p: bound.apply(v, p).square().sum(), argnums=(0, 1))(values, learned)
-
-    together = Traced(("activation", name), vmap(gradients))
-    found = together(values, stacked, knobs)
-    for lane in range(3):
-        twice = torch.tensor([lane, lane])
-        alone = together(
-            values[twice], {n: t[twice] for n, t in stacked.items()}, {n: t[twice] for n, t in knobs.items()}
-        )
-        assert found[0].dtype == torch.float32
-        assert torch.equal(found[0][lane], alone[0][0])
-        for part, tensor in found[1].items():
-            assert torch.equal(tensor[lane], alone[1][part][0])
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("polynomial", "chebyshev")])
-def test_large_inputs_give_no_nan_in_value_or_gradient(name: str) -> None:
-    activation = build(name)
-    learned = learned_by(activation)
-    for dtype in (torch.float32, torch.bfloat16):
-        values = torch.tensor([-1e4, -50.0, 0.0, 0.0, 1e4, 50.0, 3.0, -2.0], dtype=dtype, requires_grad=True)
-        result = activation.apply(values, {n: t.to(dtype) for n, t in learned.items()})
-        assert result.dtype == dtype
-        result.sum().backward()
-        assert values.grad is not None
-        assert result.isfinite().all()
-        assert values.grad.isfinite().all()
 
 
 def test_gelu_has_a_tanh_form() -> None:

@@ -1,124 +1,66 @@
-"""What every plug-in promises, by its own examples: of all families, then of those without a test file of their own."""
+"""Every plug-in keeps the contract of its family (`graft.testing`), with each of its own examples."""
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
-from torch.func import vmap
 
+from graft.families import FAMILIES, family_of
+from graft.testing import Check, DoesNotApply, checks
 from spaces import plugins
-from tests.plug_ins import FAMILIES
-from tests.test_pack import assert_equal_to_the_bit
-from tests.trials import config, trial
-from workers.data.tokenizers import Tokenizer
 from workers.data.tokenizers.bpe import BytePairEncoding
-from workers.training.averaging import Averaging
-from workers.training.learning import Learning
 
-EXAMPLES = [
-    pytest.param(family, configuration, id=f"{plugins.title(family)} {configuration['name']}")
-    for family in FAMILIES
-    for configuration in plugins.examples(family)
-]
+EXCEPTIONS = {
+    ("position", "none", "effect"): "it is there to tell nothing",
+}
+"""Family, name and check -> why a plug-in of ours does not keep it."""
+LONG = ("packed_is_alone", "nothing_diverges", "each_derivative")
+"""Checks that take seconds: in every run for one plug-in of each family, in the long ones for all."""
+REPRESENTATIVES = {"scorer": "ssa", "model": "minimal", "corpus": "stories", "task": "add"}
+"""The one of a family, where it is not its first."""
+NOT_PACKED_HERE = {("corpus", "huggingface"): "its documents come from elsewhere"}
+
+
+def cases() -> Iterator[Any]:
+    """Check and configuration; those that train take the first example of a plug-in."""
+    for family in FAMILIES:
+        seen: set[str] = set()
+        shown = REPRESENTATIVES.get(family, plugins.names(family_of(family))[0])
+        for configuration in plugins.examples(family_of(family)):
+            name = configuration["name"]
+            for check in checks(family):
+                if check.trains and name in seen:
+                    continue
+                quick = check.name not in LONG or (name == shown and check.name == "packed_is_alone")
+                marks = [] if quick else [pytest.mark.long]
+                yield pytest.param(family, check, configuration, marks=marks, id=f"{family} {name} {check.name}")
+            seen.add(name)
+
+
+@pytest.mark.parametrize(("family", "check", "configuration"), [*cases()])
+def test_a_plug_in_keeps_the_contract_of_its_family(
+    family: str, check: Check, configuration: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if family == "tokenizer":  # an example may name a `tokenizer.json` in the current folder
+        Path("tokenizer.json").write_text(BytePairEncoding(vocabulary=270).learn(["The cat sat.\nA hat, a mat!\n"]))
+    monkeypatch.setattr("workers.data.corpora._tokens.cache_folder", lambda: tmp_path / "cache")
+    name = configuration["name"]
+    if (family, name, check.name) in EXCEPTIONS:
+        with pytest.raises(AssertionError):
+            check.run(configuration)
+        return
+    try:
+        check.run(configuration)
+    except DoesNotApply:
+        if check.name == "packed_is_alone" and (family, name) not in NOT_PACKED_HERE:
+            raise
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_plug_in_of_a_family_has_an_example(family: type) -> None:
-    assert {configuration["name"] for configuration in plugins.examples(family)} == set(plugins.names(family))
-
-
-@pytest.mark.parametrize(("family", "configuration"), EXAMPLES)
-def test_an_example_can_be_built_and_built_again_from_what_was_built(
-    family: type, configuration: dict[str, Any]
-) -> None:
-    built: Any = plugins.build(family, configuration)
-    assert plugins.name_of(built) == configuration["name"]
-    assert plugins.build(family, plugins.config_of(built)) == built
-    assert plugins.canonical_json(plugins.structure_of(built))
-
-
-@pytest.mark.parametrize(("family", "configuration"), EXAMPLES)
-def test_a_plug_in_is_a_frozen_dataclass_that_says_what_it_is(family: type, configuration: dict[str, Any]) -> None:
-    member: Any = plugins.load(family, configuration["name"])
-    assert member.__dataclass_params__.frozen
-    assert all(field.kw_only for field in dataclasses.fields(member))
-    assert member.__doc__
-    assert not member.__doc__.startswith(f"{member.__name__}("), "the docstring that dataclass makes says nothing"
-
-
-# -- averaging -------------------------------------------------------------------------------------------------------
-
-PATH = torch.randn(6, 2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-"""Parameters [P] of two lanes after each of five steps, and before the first."""
-
-
-def averages(averaging: Averaging, path: Tensor) -> list[Tensor]:
-    """Every variant [P] after the last step of a path [steps + 1, P]."""
-    shadow = averaging.start(path[0])
-    for step, parameters in enumerate(path[1:]):
-        shadow = averaging.update(shadow, parameters, torch.tensor(step))
-    last = torch.tensor(len(path) - 1)
-    return [averaging.average(shadow, path[-1], last, torch.tensor(index)) for index in range(len(averaging.variants))]
-
-
-@pytest.mark.parametrize("configuration", plugins.examples(Averaging), ids=str)
-def test_averages_of_lanes_together_are_those_of_lanes_alone(configuration: dict[str, Any]) -> None:
-    averaging = plugins.build(Averaging, configuration)
-    factors = torch.tensor([1.0, 0.5], dtype=torch.float64)
-    knobs = {path: (value * factors).clamp(min=min(value, 1.0)) for path, value in plugins.knobs(averaging)}
-
-    def one(knobs: dict[str, Tensor], path: Tensor) -> list[Tensor]:
-        return averages(plugins.bind(averaging, knobs), path)
-
-    together = vmap(one, in_dims=(0, 1))(knobs, PATH) if knobs else vmap(lambda path: one({}, path), in_dims=1)(PATH)
-    for lane in range(2):
-        alone = one({path: values[lane] for path, values in knobs.items()}, PATH[:, lane])
-        assert len(alone) == len(together) == len(averaging.variants)
-        for stacked, expected in zip(together, alone, strict=True):
-            assert expected.shape == (5,)
-            torch.testing.assert_close(stacked[lane], expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("configuration", plugins.examples(Averaging), ids=str)
-def test_an_average_of_parameters_that_never_change_is_these(configuration: dict[str, Any]) -> None:
-    still = PATH[:1, 0].expand(6, -1)
-    for average in averages(plugins.build(Averaging, configuration), still):
-        torch.testing.assert_close(average, still[0], rtol=1e-12, atol=1e-12)
-
-
-# -- learning --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("configuration", plugins.examples(Learning), ids=str)
-def test_trials_learn_in_a_pack_as_they_do_alone(configuration: dict[str, Any]) -> None:
-    spline = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
-    settings = {
-        **config(steps=8, every=4, batch=4, validation_batch=8, dtype="float32"),
-        "task": {"name": "add_mod", "modulus": 13},
-        "model": {"name": "transformer", "width": 8, "depth": 1, "heads": 1, "mlp_multiple": 1, "activation": spline},
-        "learning": configuration,
-    }
-    assert_equal_to_the_bit([trial(number, settings) for number in range(4)])
-
-
-# -- tokenizers ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("configuration", plugins.examples(Tokenizer), ids=str)
-def test_what_a_tokenizer_writes_it_reads(
-    configuration: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An example may name a `tokenizer.json` in the current folder."""
-    text = "The cat sat.\nA hat, a mat!\n"
-    monkeypatch.chdir(tmp_path)
-    Path("tokenizer.json").write_text(BytePairEncoding(vocabulary=270).learn([text]))
-    tokenizer = plugins.build(Tokenizer, configuration)
-    encoder = tokenizer.encoder(tokenizer.learn([text]))
-    tokens = encoder.encode(text)
-    assert all(0 <= token < encoder.size for token in tokens)
-    assert encoder.decode(tokens) == text
+def test_every_plug_in_of_a_family_has_an_example(family: str) -> None:
+    members = family_of(family)
+    assert {configuration["name"] for configuration in plugins.examples(members)} == set(plugins.names(members))

@@ -6,13 +6,12 @@ import ast
 import io
 import json
 import re
-import socket
 import subprocess
 import sys
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spaces import plugins
 from spaces.errors import PluginError
 from tests.plug_ins import shipped
 from workers.data.cached_arrays import Stored, read, write
@@ -43,7 +41,6 @@ from workers.data.tokenizers.bpe_file import BytePairFile
 from workers.data.tokenizers.character import Character
 from workers.numerics.native import cache_folder
 
-OFFLINE = [example for example in plugins.examples(Corpus) if not plugins.load(Corpus, example["name"]).needs_network]
 SENTENCES = "low low low low low lower lower newest newest newest newest newest newest widest widest widest"
 
 
@@ -54,15 +51,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tokens_of.cache_clear()
     yield tmp_path / "cache" / "graft" / "corpora"
     tokens_of.cache_clear()
-
-
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("a connection was tried")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 def written(folder: Path, text: str, name: str = "text.txt") -> File:
@@ -82,16 +70,6 @@ def one_line(error: pytest.ExceptionInfo[PluginError]) -> str:
 
 
 # --- every corpus
-
-
-@pytest.mark.parametrize("configuration", OFFLINE, ids=str)
-@pytest.mark.usefixtures("no_network")
-def test_a_corpus_that_needs_no_network_gives_the_same_documents_each_time(configuration: dict[str, Any]) -> None:
-    corpus = plugins.build(Corpus, configuration)
-    first, second = (list(islice(corpus.documents(), 8)) for _ in range(2))
-    assert first == second
-    assert all(isinstance(document, str) and document.isprintable() is False for document in first)
-    assert corpus.content() == plugins.build(Corpus, plugins.config_of(corpus)).content()
 
 
 def test_every_corpus_and_tokenizer_is_told_of_here() -> None:

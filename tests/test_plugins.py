@@ -81,7 +81,7 @@ def test_a_new_file_is_a_new_member(family: type) -> None:
 
 
 def test_an_unknown_member_is_refused_with_the_choices(family: type) -> None:
-    with pytest.raises(PluginError, match="kernel 'sharp' is unknown; choose one of smooth, wide"):
+    with pytest.raises(PluginError, match="'sharp' is no kernel; choose one of smooth, wide"):
         plugins.load(family, "sharp")
 
 

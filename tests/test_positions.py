@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from spaces import plugins
 from spaces.errors import PluginError
-from tests.plug_ins import example
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.positions.learned import Learned
@@ -19,8 +15,6 @@ from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
 
 pytestmark = pytest.mark.fast
-
-NAMES = plugins.names(Position)
 
 
 def random(*shape: int) -> Tensor:
@@ -33,26 +27,6 @@ def scores(position: Position, query: Tensor, key: Tensor) -> Tensor:
     logits = position.rotate(query) @ position.rotate(key).mT / channels**0.5
     bias = position.bias(heads, random(1, length, heads * channels))
     return logits if bias is None else logits + bias
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_a_position_adds_depends_on_nothing_that_follows(name: str) -> None:
-    """Shorter inputs get the positions and biases that longer ones begin with."""
-    position = plugins.build(Position, example(Position, name))
-    learned = {n: random(*p.shape) for n, p in position.parameters(8, 12).items()}
-    stream, query = random(2, 12, 8), random(3, 12, 4)
-    torch.testing.assert_close(position.add_to(stream[:, :7], learned), position.add_to(stream, learned)[:, :7])
-    torch.testing.assert_close(scores(position, query[:, :7], query[:, :7]), scores(position, query, query)[:, :7, :7])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_positions_tell_equal_tokens_apart_unless_there_are_none(name: str) -> None:
-    position = plugins.build(Position, example(Position, name))
-    learned = {n: random(*p.shape) for n, p in position.parameters(8, 6).items()}
-    placed = position.add_to(torch.ones(1, 6, 8, dtype=torch.float64), learned)
-    same = torch.ones(2, 6, 4, dtype=torch.float64)
-    told = not torch.equal(placed[:, 1], placed[:, 2]) or float(scores(position, same, same).std()) > 0
-    assert told == (name != "none")
 
 
 def test_learned_positions_are_rows_of_a_table_as_long_as_the_longest_input() -> None:
@@ -125,14 +99,3 @@ def test_alibi_grows_linearly_with_the_distance() -> None:
         for query in range(5):
             for key in range(query + 1):
                 assert bias[head, query, key] == pytest.approx(-(2.0 ** -(head + 1)) * (query - key))
-
-
-def test_positions_keep_the_precision_of_the_model() -> None:
-    for name in NAMES:
-        position: Any = plugins.build(Position, example(Position, name))
-        learned = {n: random(*p.shape).float() for n, p in position.parameters(8, 6).items()}
-        stream = random(1, 6, 8).float()
-        bias = position.bias(2, stream)
-        assert position.add_to(stream, learned).dtype == torch.float32
-        assert position.rotate(stream).dtype == torch.float32
-        assert bias is None or bias.dtype == torch.float32

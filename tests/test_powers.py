@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from graft.families import diagnostic_names
+from graft.families import member_names
 from graft.report.data import StudyData
 from graft.report.document import Table
 from graft.report.sections.averaging_grid import AveragingGrid
@@ -114,7 +114,7 @@ def test_diagnostics_are_a_table_of_means_and_no_race() -> None:
 
 
 def test_names_of_diagnostics_are_those_of_the_family() -> None:
-    assert sorted(diagnostic_names()) == sorted(plugins.names(Diagnostic))
+    assert sorted(member_names("diagnostic")) == sorted(plugins.names(Diagnostic))
 
 
 def test_weights_that_are_validated_both_ways_are_compared_trial_by_trial() -> None:

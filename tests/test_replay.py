@@ -21,6 +21,7 @@ from spaces.records import Metric, Report
 from tests.databases import raw
 from tests.inside import called
 from tests.launches import search as search_in_a_process
+from workers.numerics.version import NUMERICS
 
 SPACE = """
 # Fifty trials in float32, of which some are stopped early and some learn so fast that they overflow.
@@ -236,14 +237,19 @@ def test_a_running_trial_is_replayed_up_to_its_last_report(search: Search, small
 
 def test_another_kind_of_device_is_held_to_a_tolerance(search: Search, small: dict[str, list[int]], url: str):
     number = small["finished"][0]
-    raw(url, "UPDATE workers SET device = 'cuda:0'")
-    said = "; trained on cuda, replayed on cpu, where bits are not promised"
+    [(kind,)] = raw(url, f"SELECT step_kind FROM trials WHERE number = {number}")
+    raw(url, "UPDATE trials SET step_kind = 'traced cuda 9.0'")
+    said = f"; trained by traced cuda 9.0 steps, replayed by {kind} ones, so bits are not promised"
     verdict = search("replay", "mixed", number, "--device", "cpu").lines[-1]
     assert re.fullmatch(rf"reproduced: (\d+) of \1 metrics within 0.001; largest relative .*{said}", verdict)
     last = f"trial_id = 1000000000 + {number} AND name = 'loss' AND step = 18"
     raw(url, f"UPDATE metrics SET value = value * 1.0005 WHERE {last}")
     verdict = search("replay", "mixed", number, "--device", "cpu").lines[-1]
     assert f"; largest relative difference 5.0e-04 (loss/raw at step 18){said}" in verdict
+    raw(url, "UPDATE trials SET step_kind = NULL")  # as one that an earlier version trained
+    raw(url, "UPDATE workers SET device = 'cuda:0'")
+    verdict = search("replay", "mixed", number, "--device", "cpu").lines[-1]
+    assert verdict.endswith("; trained by cuda steps, replayed by cpu ones, so bits are not promised")
     raw(url, f"UPDATE metrics SET value = value * 1.01 WHERE {last}")
     assert search("replay", "mixed", number, "--device", "cpu", status=1).lines[-1].startswith("differs: loss/raw at")
 
@@ -306,15 +312,16 @@ REPLAYED = Comparison(
     pairs=[],
     divergence=None,
     replayed_divergence=None,
-    trained_on="cpu",
-    replayed_on="cpu",
+    trained_by="native AVX2",
+    replayed_by="native AVX2",
     made_by="0.2.0",
+    numerics=NUMERICS,
 )
 
 
-def test_bits_are_promised_on_one_kind_of_device_and_a_tolerance_elsewhere():
+def test_bits_are_promised_by_one_kind_of_step_and_a_tolerance_elsewhere():
     near, far = (MetricPair(3, "tvd", "raw", "", 0.5, 0.5 - change, 2 * change) for change in (1e-7, 0.01))
-    elsewhere, older = replace(REPLAYED, replayed_on="cuda"), replace(REPLAYED, made_by="0.1.0")
+    elsewhere, older = replace(REPLAYED, replayed_by="cuda"), replace(REPLAYED, numerics=NUMERICS - 1)
     assert REPLAYED.reproduced
     for comparison, reproduced in ((REPLAYED, False), (elsewhere, True), (older, True)):
         assert replace(comparison, pairs=[near]).reproduced == reproduced

@@ -33,7 +33,6 @@ EVERY = plugins.names(Sampler)
 CONFIGURATIONS = {name: json.dumps(example(Sampler, name)) for name in EVERY}
 """As they stand in a space: JSON is YAML."""
 LEARNING = [name for name in EVERY if plugins.load(Sampler, name).learns]
-MEMORYLESS = [name for name in EVERY if name not in LEARNING]
 
 
 def conditional(sampler: str, **settings: int) -> Space:
@@ -57,18 +56,6 @@ def outcome(trial: Trial) -> Outcome:
     return ended(trial, None if trial.number % 5 == 0 else sum(trial.draws.values()))
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_trials_come_in_order_with_legal_coordinates_for_the_active_draws_alone(name: str) -> None:
-    here = conditional(name)
-    trials = run(here)
-    assert [trial.number for trial in trials] == list(range(20))
-    for trial in trials:
-        assert all(0.0 <= u < 1.0 for u in trial.draws.values())
-        branch = {"averaging.eta", "averaging.kappa"} & {name.removesuffix("#2") for name in trial.draws}
-        assert bool(branch) == (trial.config["averaging"]["name"] == "bema")
-        assert here.resolve(trial.number, trial.draws) == trial
-
-
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "grid"])
 def test_choices_take_every_option(name: str) -> None:
     trials = run(conditional(name))
@@ -84,56 +71,10 @@ def test_a_group_shares_its_draws_and_groups_differ(name: str) -> None:
     assert len(set(widths)) == {"grid": 1, "nsga2": 3}.get(name, 5)
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_same_seed_and_history_give_the_same_trials(name: str) -> None:
-    here = conditional(name)
-    history = [outcome(trial) for trial in run(here, numbers=range(16))]
-    later = range(16, 20)
-    assert run(here, history, later) == run(here, history, later)
-
-
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "grid"])
 def test_another_seed_gives_other_trials(name: str) -> None:
     draws = [run(conditional(name, seed=seed), numbers=range(4))[0].draws for seed in (0, 1)]
     assert draws[0] != draws[1]
-
-
-@pytest.mark.parametrize("name", MEMORYLESS)
-def test_a_memoryless_sampler_goes_on_after_a_restart_as_if_nothing_had_happened(name: str) -> None:
-    here = conditional(name)
-    assert run(here, numbers=range(11, 20)) == run(here)[11:]
-
-
-@pytest.mark.parametrize("name", LEARNING)
-def test_a_restart_repeats_no_trial(name: str) -> None:
-    here = conditional(name, group=1)
-    before = run(here, numbers=range(4))
-    after = run(here, [outcome(trial) for trial in before], range(4, 8))
-    assert not {tuple(trial.draws.items()) for trial in before} & {tuple(trial.draws.items()) for trial in after}
-
-
-@pytest.mark.parametrize("name", LEARNING)
-def test_a_restart_keeps_the_draws_of_groups_whose_trials_are_open(name: str) -> None:
-    here = conditional(name)
-    [first] = run(here, numbers=range(1))
-    queued = Outcome(number=0, group=0, draws=first.draws, objective=None, state="queued")
-    assert run(here, [queued], range(1, 2))[0].draws["group.width"] == first.draws["group.width"]
-
-
-@pytest.mark.parametrize("name", LEARNING)
-def test_a_search_in_which_everything_diverges_goes_on(name: str) -> None:
-    here = conditional(name)
-    strategy = here.search.sampler.begin(here, [])
-    for first in range(0, 20, 4):
-        strategy.tell([ended(trial, None) for trial in strategy.ask(range(first, first + 4))])
-
-
-@pytest.mark.parametrize("name", LEARNING)
-def test_maximizing_is_minimizing_the_negative(name: str) -> None:
-    sampler = CONFIGURATIONS[name]
-    least = space(PLAIN, sampler=sampler, trials=16)
-    most = space(PLAIN, sampler=sampler, trials=16, objective="{maximize: tvd/raw}")
-    assert search_once(least, bowl) == [-value for value in search_once(most, lambda trial: -bowl(trial))]
 
 
 @pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])

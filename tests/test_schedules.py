@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from spaces import plugins
-from tests.plug_ins import example, shipped
+from tests.plug_ins import shipped
 from workers.training.schedules import Schedule
 
 pytestmark = pytest.mark.fast
@@ -77,12 +77,6 @@ def test_a_schedule_equals_torch_with_a_lambda_written_by_hand(config: dict, fac
     assert factors(built(config)) == pytest.approx(rates(factor, STEPS), abs=1e-14)
 
 
-@pytest.mark.parametrize("name", plugins.names(Schedule))
-@pytest.mark.parametrize("steps", [1, 2, 7, 500])
-def test_no_update_has_a_rate_of_zero_or_above_the_peak(name: str, steps: int) -> None:
-    assert all(0 < factor <= 1 for factor in factors(built(example(Schedule, name)), steps))
-
-
 def test_paper_002_warms_up_for_one_twentieth_and_cools_down_for_half() -> None:
     found = factors(built({"name": "warmup_cooldown"}), 500)
     assert [n for n, factor in enumerate(found) if factor == 1.0] == list(range(25, 251))
@@ -102,14 +96,3 @@ def test_shares_of_nothing_and_of_the_whole_run(shares: tuple[float, float], exp
 
 def test_a_cosine_with_warmup_as_long_as_the_run_only_rises() -> None:
     assert factors(built({"name": "cosine", "warmup": 9}), 4) == pytest.approx([0.1, 0.2, 0.3, 0.4])
-
-
-@pytest.mark.parametrize("name", plugins.names(Schedule))
-def test_a_schedule_of_stacked_trials_is_that_of_each(name: str) -> None:
-    schedule = built(example(Schedule, name))
-    knobs = {path: torch.tensor([value, value / 2], dtype=torch.float64) for path, value in plugins.knobs(schedule)}
-    step, steps = torch.tensor([3, 8]), torch.tensor([10.0, 12.0], dtype=torch.float64)
-    found = torch.func.vmap(lambda own, n, all_: plugins.bind(schedule, own).factor(n, all_))(knobs, step, steps)
-    for lane in range(2):
-        alone = plugins.bind(schedule, {path: values[lane] for path, values in knobs.items()})
-        assert float(found[lane]) == float(alone.factor(step[lane], steps[lane]))

@@ -13,35 +13,18 @@ import scipy.special
 import scipy.stats
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from spaces import plugins
 from spaces.errors import PluginError
-from tests.plug_ins import example
-from tests.trials import config, trial
-from workers.engine.pack import Pack
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
 from workers.numerics.temperature import refit
 
 VARIANTS = plugins.examples(Scorer)
 HEADS, QUERIES, CHANNELS = 4, 5, 3
 
-every_scorer = pytest.mark.parametrize("configuration", VARIANTS, ids=str)
-
 
 def built(configuration: Mapping[str, Any]) -> Scorer:
     return plugins.build(Scorer, configuration)
-
-
-def learned_of(scorer: Scorer, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    """Starting values of what the scorer learns, a little apart from one another."""
-    shapes = scorer.parameters(HEADS)
-    values = {name: p.start.values(torch.full((1, math.prod(p.shape)), 0.5).double()) for name, p in shapes.items()}
-    noise = torch.Generator().manual_seed(3)
-    return {
-        name: (value + 0.1 * torch.rand(value.shape, generator=noise)).view(shapes[name].shape).to(dtype)
-        for name, value in values.items()
-    }
 
 
 def queries_and_keys(dtype: torch.dtype = torch.float64, scale: float = 1.5) -> tuple[Tensor, Tensor]:
@@ -56,44 +39,6 @@ def causal() -> Tensor:
 
 def full() -> Tensor:
     return torch.ones(QUERIES, QUERIES, dtype=torch.bool)
-
-
-@every_scorer
-@pytest.mark.parametrize("visible", [causal(), full()], ids=["causal", "full"])
-def test_invisible_keys_weigh_nothing_and_normalised_rows_sum_to_one(
-    configuration: dict[str, Any], visible: Tensor
-) -> None:
-    scorer = built(configuration)
-    weights = scorer.weights(*queries_and_keys(), visible, learned_of(scorer))
-    assert weights.shape == (2, HEADS, QUERIES, QUERIES)
-    assert not weights.masked_fill(visible, 0).any()
-    rows = weights.sum(-1)
-    if scorer.sums_to_one:
-        positive = torch.ones_like(rows, dtype=torch.bool)
-        if configuration["name"] == "cosformer":  # rows of queries or keys that are nowhere positive are zero
-            positive = rows > 1e-6
-            assert positive.float().mean() > 0.5
-        torch.testing.assert_close(rows[positive], torch.ones_like(rows[positive]), rtol=1e-9, atol=1e-9)
-    else:
-        assert not torch.allclose(rows, torch.ones_like(rows))
-
-
-@every_scorer
-@pytest.mark.parametrize("visible", [causal(), full()], ids=["causal", "full"])
-@pytest.mark.parametrize("along_one_direction", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_gradients_are_those_of_finite_differences(
-    configuration: dict[str, Any], visible: Tensor, along_one_direction: bool
-) -> None:
-    """Of a random combination of all weights, in a random direction; then each derivative, which takes longer."""
-    scorer = built(configuration)
-    names, values = list(learned_of(scorer)), list(learned_of(scorer).values())
-    query, key = (part[:1, :, :, :].clone().requires_grad_() for part in queries_and_keys(scale=0.9))
-
-    def weights(query: Tensor, key: Tensor, *learned: Tensor) -> Tensor:
-        return scorer.weights(query, key, visible, dict(zip(names, learned, strict=True)))
-
-    inputs = (query, key, *(value.requires_grad_() for value in values))
-    assert torch.autograd.gradcheck(weights, inputs, eps=1e-7, atol=2e-5, rtol=1e-3, fast_mode=along_one_direction)
 
 
 @pytest.mark.parametrize(
@@ -111,77 +56,6 @@ def test_gradients_of_knobs_are_those_of_finite_differences(name: str, knob: str
         return plugins.replace(scorer, {knob: tensor}).weights(query, key, causal(), {})
 
     assert torch.autograd.gradcheck(weights, (torch.tensor(value).double().requires_grad_(),), eps=1e-7, atol=2e-5)
-
-
-@every_scorer
-def test_reordering_the_keys_reorders_the_weights(configuration: dict[str, Any]) -> None:
-    scorer, (query, key), order = built(configuration), queries_and_keys(), torch.tensor([3, 0, 4, 1, 2])
-    learned = learned_of(scorer)
-    before = scorer.weights(query, key, full(), learned)
-    after = scorer.weights(query, key[..., order, :], full(), learned)
-    if scorer.knows_distance:
-        assert not torch.allclose(after, before[..., order])
-        return
-    torch.testing.assert_close(after, before[..., order], rtol=1e-9, atol=1e-12)
-
-
-@every_scorer
-def test_the_past_is_blind_to_the_future(configuration: dict[str, Any]) -> None:
-    scorer, (query, key) = built(configuration), queries_and_keys()
-    changed = key.clone()
-    changed[..., -1, :] += 5
-    one, other = (scorer.weights(query, k, causal(), learned_of(scorer)) for k in (key, changed))
-    assert torch.equal(one[..., :-1, :], other[..., :-1, :])
-
-
-@every_scorer
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("scale", [0.0, 1.0, 100.0])
-def test_no_logit_of_any_precision_makes_a_nan(configuration: dict[str, Any], dtype: torch.dtype, scale: float) -> None:
-    """Zero logits, large ones (up to some 10,000), one visible key; values and all gradients."""
-    scorer = built(configuration)
-    query, key = (part.requires_grad_() for part in queries_and_keys(dtype, scale))
-    learned = {name: value.requires_grad_() for name, value in learned_of(scorer, dtype).items()}
-    weights = scorer.weights(query, key, causal(), learned)
-    assert weights.dtype == dtype
-    assert not weights.isnan().any()
-    if not weights.requires_grad:  # uniform attention
-        return
-    gradients = torch.autograd.grad(weights.float().clamp(-1e3, 1e3).sum(), (query, key, *learned.values()))
-    assert not any(gradient.isnan().any() for gradient in gradients)
-
-
-@every_scorer
-def test_lanes_together_are_lanes_alone(configuration: dict[str, Any]) -> None:
-    """Each lane with its own knobs, stacked by vmap."""
-    scorer, (query, key) = built(configuration), queries_and_keys()
-    knobs = {path: torch.tensor([1.0, 0.9]).double() * value for path, value in plugins.knobs(scorer)}
-    knobs = {path: values.clamp(min=1.0) if path.endswith(("alpha", "n")) else values for path, values in knobs.items()}
-    learned = learned_of(scorer)
-
-    def weights(knobs: dict[str, Tensor], query: Tensor, key: Tensor) -> Tensor:
-        return plugins.bind(scorer, knobs).weights(query, key, causal(), learned)
-
-    together = vmap(weights)(knobs, query, key) if knobs else vmap(lambda q, k: weights({}, q, k))(query, key)
-    for lane in range(2):
-        alone = weights({path: values[lane] for path, values in knobs.items()}, query[lane], key[lane])
-        torch.testing.assert_close(together[lane], alone, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", [name for name in plugins.names(Scorer) if name != "mixed"])
-def test_a_pack_trains_it_as_it_trains_alone(name: str) -> None:
-    scorer = example(Scorer, name)
-    settings = config(steps=4, every=4, batch=8, validation_batch=16, dtype="float32", model={"scorer": scorer})
-    settings["model"]["residual_dropout"] = 0.2
-    trials = [trial(number, settings) for number in range(3)]
-    together = Pack(trials[0], width=3)
-    together.fill(trials)
-    in_pack = {report.number: report.metrics for report in together.train(10)}
-    alone = Pack(trials[1], width=2)
-    alone.fill([trials[1]])
-    (report,) = alone.train(10)
-    assert report.state == "finished"
-    assert report.metrics == in_pack[1]
 
 
 # -- oracles ---------------------------------------------------------------------------------------------------------

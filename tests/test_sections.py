@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from graft.report import sections
+from graft.plugins.collecting import plugins_asked_for
 from graft.report.data import StudyData
 from graft.report.document import Document, Heading, Paragraph, Picture
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.study import claims, document
 from spaces import plugins
+from spaces.plugins.active import using
 from tests.synthetic_studies import (
     metrics_frame,
     set_complement_study,
@@ -95,11 +94,6 @@ def test_the_report_of_an_experiment_pools_no_arms() -> None:
     assert list(pictures(page)) == [6, 7, 8]
 
 
-def test_no_two_sections_have_one_place() -> None:
-    places = Counter((plugins.load(Section, name).part, plugins.load(Section, name).order) for name in NAMES)
-    assert max(places.values()) == 1
-
-
 def test_the_report_names_no_section_and_no_field_of_a_task_or_model() -> None:
     generic = (
         "graft.report.study",
@@ -121,15 +115,11 @@ def test_figures_keep_their_numbers_when_others_are_left_out() -> None:
 
 
 @pytest.fixture
-def loudness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A section of somebody's own, as a file in the family's folder would be."""
+def loudness(tmp_path: Path) -> Iterator[None]:
+    """A section of somebody's own."""
     (tmp_path / "loudness.py").write_text(NEW)
-    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
-    plugins.names.cache_clear()
-    importlib.invalidate_caches()
-    yield
-    plugins.names.cache_clear()
-    sys.modules.pop("graft.report.sections.loudness", None)
+    with using(plugins_asked_for([str(tmp_path / "loudness.py")])):
+        yield
 
 
 @pytest.mark.usefixtures("loudness")

@@ -238,12 +238,6 @@ def test_stored_reports_make_a_monitor_judge_as_if_it_had_never_stopped(name: st
     assert stopped(resumed, [report(11, 1, 200.0)]) == {11}
 
 
-@pytest.mark.parametrize("name", plugins.names(Stopping))
-def test_reports_without_the_metric_stop_nothing(name: str) -> None:
-    here = monitor(**{**example(Stopping, name), "metric": "itp"})
-    assert stopped(here, [report(n, 1, float(n)) for n in range(6)]) == set()
-
-
 # -------------------------------------------------------------------------------------------------------------- fields
 
 

@@ -59,7 +59,7 @@ def transfer_report(
     from graft.report.compatibility.formats import render
     from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
-    from search.analysis.intervals import Bootstrap, Student
+    from search.analysis.statistics.intervals import Bootstrap, Student
     from search.analysis.transfer.affinity import by_similarity
     from search.analysis.transfer.compatibility_matrix import compare
     from search.analysis.transfer.stage_two import READ, results, target_of
@@ -68,8 +68,8 @@ def transfer_report(
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
         architectures = reader.architectures(study)
-    column = options.target or target_of(trials)
-    wanted = read_target_objectives(row) if column == "transfer.target" else {}
+        column = options.target or target_of(trials)
+        wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
     found = results(trials, directions or row["direction"], source=options.source, target=column, seed=options.pair)
     matrix = compare(found, options.baseline, Bootstrap() if options.interval == "bootstrap" else Student())

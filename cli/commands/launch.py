@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Storage, database_name, storage_url
+from cli.options import Plugins, Storage, database_name, say_changes, storage_url
 from spaces.errors import StudyError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
 class StartOptions:
     """What is done before a study is started."""
 
+    plugins: Plugins = None
     warm_start: Annotated[
         str | None,
         typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
@@ -57,21 +58,24 @@ def launch(
     from graft.launching.claiming import enrol
     from graft.launching.estimate import estimate_study
     from graft.launching.run import RunRequest, read_space
+    from graft.plugins.collecting import plugins_of_space
+    from spaces.plugins.active import using
 
     placement = run.resolve_placement()
-    loaded = read_space(space, overrides.by_path())
-    name = study or loaded.name
-    if start.dry_run:
-        show_estimate(estimate_study(loaded), placement)
-        return
-    url = storage_url(storage)
-    if start.warm_start is not None:
-        from graft.launching.warm_start import warm_start as start_from_earlier
+    with using(plugins_of_space(space, start.plugins or (), overrides.by_path())):
+        loaded = read_space(space, overrides.by_path())
+        name = study or loaded.name
+        if start.dry_run:
+            show_estimate(estimate_study(loaded), placement)
+            return
+        url = storage_url(storage)
+        if start.warm_start is not None:
+            from graft.launching.warm_start import warm_start as start_from_earlier
 
-        warm = start_from_earlier(url, name, loaded, start.warm_start)
-        typer.echo(f"warm start: {warm.finding}", err=True)
-        loaded = warm.space
-    word = "new" if enrol(url, name, loaded) else "goes on"
+            warm = start_from_earlier(url, name, loaded, start.warm_start)
+            typer.echo(f"warm start: {warm.finding}", err=True)
+            loaded = warm.space
+        word = "new" if enrol(url, name, loaded) else "goes on"
     request = RunRequest(database=url, study=name, placement=placement, checkpoints=run.checkpointing())
     _run(request, word)
 
@@ -114,14 +118,23 @@ def _run(request: RunRequest, word: str) -> None:
     from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
     from graft.launching.run import run_study
+    from graft.plugins.stored import plugins_of_study
+    from workers.numerics.version import NUMERICS
 
     name = request.study
     study = find_study(request.database, name)
+    say_changes(name, plugins_of_study(request.database, name))
     finished = study["state"] == "finished"
     word = "finished, nothing is left of its" if finished else f"{word},"
     typer.echo(f"study {name} in {database_name(request.database)}: {word} {study['trials']:,} trials", err=True)
     if finished:
         return
+    if study["numerics"] != NUMERICS:
+        typer.echo(
+            f"made by Graft {study['version']}, whose steps rounded differently; "
+            "replays of this study are held to a tolerance",
+            err=True,
+        )
     started = time.monotonic()
     try:
         with Interruption(_announce_stop) as interruption, Live(name) as live:

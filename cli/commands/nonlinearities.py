@@ -60,6 +60,7 @@ def nonlinearities_report(
 
     with open_reader(storage_url(storage)) as reader:
         row, found = reader.study(study), reader.architectures(study)
+        objectives = read_target_objectives(reader, row)
     if found.is_empty():
         raise StudyError(
             f"no trial of study {study!r} has learned a non-linearity; those of a space with `learning: architecture` "
@@ -68,7 +69,7 @@ def nonlinearities_report(
     found = _filter(found, "--task", "task", options.task)
     found = _filter(found, "--component", "component", [options.component] if options.component else None)
     found = _filter(found, "--trial", "number", options.trial)
-    directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
+    directions: dict[str, Direction] = {name: one.direction for name, one in objectives.items()}
     learned = Learned.of(row, found, directions)
     if options.version:
         learned = _with_version(learned, options.version)

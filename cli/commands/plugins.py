@@ -1,52 +1,137 @@
-"""The command list: what a space can name, with the fields of each and their rules."""
+"""The command list, what a space can name; and the group plugin, for plug-ins of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, OptionError
+from cli.options import Force, Format, OptionError, Plugins, Storage, Study, storage_url
 from cli.tables import show, show_text
 
 if TYPE_CHECKING:
     from graft.families import FieldDescription
 
 
+BROKEN = 1
+"""Exit status when a plug-in breaks a promise of its family."""
+
+
 def register(app: typer.Typer) -> None:
-    """Add the command `list` to the program."""
+    """Add the command `list` and the group `plugin` to the program."""
     app.command("list")(list_plugins)
+    group = typer.Typer(no_args_is_help=True)
+    group.command("new")(new)
+    group.command("check")(check)
+    group.command("show")(show_sources)
+    app.add_typer(group, name="plugin", help="Plug-ins of your own: begin one, check it, show what a study stored.")
 
 
 def list_plugins(
     family: Annotated[str, typer.Argument(help="tasks, models, scorers, activations, positions, optimizers, ...")],
+    plugins: Plugins = None,
     form: Format = "table",
 ) -> None:
-    """List the plug-ins of a family with a sentence on each, its fields, their rules and defaults.
+    """List the plug-ins of a family with a sentence on each, where it comes from, its fields, their rules and defaults.
 
     Example: search list optimizers
     """
     import polars as pl
 
-    from graft.families import FieldDescription, describe_plugins, families_by_folder
+    from graft.families import FieldDescription, describe_plugins, families_by_folder, family_of
+    from graft.plugins.collecting import plugins_asked_for
+    from spaces.plugins.active import using
 
     known = families_by_folder()
     if family not in known:
         raise OptionError(f"list: {family!r} must be one of {', '.join(known)}")
-    found = describe_plugins(known[family])
+    with using(plugins_asked_for(plugins or ())) as outside:
+        found = describe_plugins(family_of(known[family]))
     if form == "table":
         show_text("\n".join(_lines(found)))
     else:
         show(pl.DataFrame(found, schema=dict.fromkeys(FieldDescription._fields, pl.String()), orient="row"), form)
+    for fault in outside.faults:
+        typer.echo(f"note: {fault}", err=True)
 
 
 def _lines(fields: Iterable[FieldDescription]) -> Iterator[str]:
     """For people: each plug-in once, its fields below it."""
+    from graft.families import PACKAGED
+
     before = ""
-    for name, about, field, rule, default in fields:
+    for name, origin, about, field, rule, default in fields:
         if name != before:
-            yield f"{name}: {about}"
+            yield f"{name}: {about}" if origin == PACKAGED else f"{name} (from {origin}): {about}"
         before = name
         if field:
             yield f"    {field:<18} {rule}, {default if default == 'required' else f'default {default}'}"
+
+
+def new(
+    family: Annotated[str, typer.Argument(help="task, model, scorer, activation, position, optimizer, sampler, ...")],
+    file: Annotated[Path, typer.Argument(help="Where to; the file's name is the plug-in's.")],
+    force: Force = False,
+) -> None:
+    """Write a short working plug-in of a family to a new file.
+
+    Example: search plugin new scorer mine.py
+    """
+    from graft.plugins.writing import write_template
+
+    use = write_template(family, file, force=force)
+    typer.echo(f"{file}: a {family}; a space names it by `plugins: [./{file.name}]` and {use}", err=True)
+
+
+def check(
+    files: Annotated[list[str], typer.Argument(metavar="FILE|MODULE...", help="./mine.py, a folder, package.module.")],
+) -> None:
+    """Run the contract of its family on each plug-in and say in words what is broken. Exit status 1 if anything is.
+
+    Example: search plugin check mine.py
+    """
+    from graft.plugins.collecting import plugins_asked_for
+    from graft.testing.reporting import check_plugins
+    from spaces.plugins.active import using
+
+    broken = 0
+    with using(plugins_asked_for(files)) as outside:
+        for report in check_plugins(outside):
+            show_text(report.text)
+            broken += report.is_broken
+    show_text(f"{broken} broken" if broken else "all kept")
+    if broken:
+        raise typer.Exit(BROKEN)
+
+
+def show_sources(
+    study: Study,
+    file: Annotated[str | None, typer.Argument(help="A file of the list. Default: the list.")] = None,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """List the files of a study's plug-ins from outside, or print one of them as it is stored.
+
+    Example: search plugin show set-complement
+    """
+    import json
+
+    import polars as pl
+
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        sources = reader.sources(study)
+    if file is None:
+        defined = [
+            ", ".join(f"{one['family']} {one['name']}" for one in json.loads(text)) for text in sources["plugins"]
+        ]
+        show(sources.select("module", "path", "sha256", pl.Series("plugins", defined, pl.String())), form)
+        return
+    found = sources.filter((pl.col("module") == file) | (pl.col("path") == file))
+    if found.is_empty():
+        known = ", ".join(sources["module"]) or "none"
+        raise OptionError(f"plugin show: study {study!r} has no file {file!r} stored; it has {known}")
+    typer.echo(found["text"][0], nl=False)

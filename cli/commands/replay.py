@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, RetrainingDevice, Storage, Study, storage_url
+from cli.options import Format, RetrainingDevice, Storage, Study, say_changes, storage_url
 from cli.tables import show, show_text
 
 DIFFERS = 1
@@ -32,6 +32,7 @@ def replay(
     """
     from cli.progress import training_bar
     from graft.devices import check_device
+    from graft.plugins.stored import read_outside
     from graft.retraining.comparison import to_frame
     from graft.retraining.replay import read_replays
     from storage.frames import open_reader
@@ -40,6 +41,7 @@ def replay(
         check_device(device)
     with open_reader(storage_url(storage)) as reader:
         replays = read_replays(reader, study, numbers, until)
+        say_changes(study, read_outside(reader, study))
     found = []
     for one in replays:
         with training_bar(one.number, one.steps) as watch:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format
+from cli.options import Format, Plugins
 from cli.tables import show, show_json, show_text
 from spaces.errors import GraftError
 
@@ -31,7 +33,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="space", help="Check, sample and describe space files; list the packaged ones.")
 
 
-def check(files: Files) -> None:
+def check(files: Files, plugins: Plugins = None) -> None:
     """Check space files: the language, every plug-in's rules, and a few hundred draws of each.
 
     Example: search space check spaces/catalogue/*.yaml
@@ -41,9 +43,9 @@ def check(files: Files) -> None:
     faults = 0
     for file in files:
         try:
-            space = _load(file)
-            space.check()
-            show_text(f"{file}: good; {summarise(space)}")
+            with _loaded(file, plugins) as space:
+                space.check()
+                show_text(f"{file}: good; {summarise(space)}")
         except GraftError as error:
             faults += 1
             typer.echo(f"error: {one_line(str(error))}", err=True)
@@ -55,6 +57,7 @@ def sample(
     file: File,
     count: Annotated[int, typer.Option("-n", min=1, help="How many trials, spread evenly over the study.")] = 5,
     seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None,
+    plugins: Plugins = None,
     form: Format = "table",
 ) -> None:
     """Show trials as a launch would start them, by the space's own sampler; json gives whole configurations.
@@ -65,7 +68,8 @@ def sample(
 
     from graft.launching.preview import sample_trials
 
-    trials = sample_trials(_load(file, seed), count)
+    with _loaded(file, plugins, seed) as space:
+        trials = sample_trials(space, count)
     if form == "json":
         show_json([_to_json(trial) for trial in trials])
     elif form == "table":
@@ -75,17 +79,17 @@ def sample(
         show(pl.DataFrame(rows, infer_schema_length=None, strict=False), form)
 
 
-def describe(file: File, form: Format = "table") -> None:
+def describe(file: File, plugins: Plugins = None, form: Format = "table") -> None:
     """Say line by line what a space draws, for a group or for a trial, and how large the study is.
 
     Example: search space describe set_complement
     """
     from graft.launching.preview import describe_space
 
-    space = _load(file)
+    with _loaded(file, plugins) as space:
+        summary, frame = summarise(space), describe_space(space)
     if form == "table":
-        show_text(f"{summarise(space)}\n")
-    frame = describe_space(space)
+        show_text(f"{summary}\n")
     has_conditions = frame["condition"].count() > 0
     show(frame if has_conditions or form != "table" else frame.drop("condition"), form)
 
@@ -120,11 +124,16 @@ def summarise(space: Space) -> str:
     return ", ".join(parts)
 
 
-def _load(file: str, seed: int | None = None) -> Space:
+@contextmanager
+def _loaded(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> Generator[Space]:
+    """The space of a file, while the plug-ins that it asks for are in use."""
     from graft.families import families
+    from graft.plugins.collecting import plugins_of_space
     from spaces import load
+    from spaces.plugins.active import using
 
-    return load(file, families(), {} if seed is None else {"search.seed": str(seed)})
+    with using(plugins_of_space(file, plugins or ())):
+        yield load(file, families(), {} if seed is None else {"search.seed": str(seed)})
 
 
 def _to_json(trial: Trial) -> dict[str, object]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.generators.tables import code, prose, table
-from graft.families import families_by_folder
+from graft.families import families_by_folder, family_of
 from spaces import plugins
 from spaces.plugins.rules import REQUIRED
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def pages() -> Mapping[str, str]:
     """`index.md`, which lists all, and a page for each family by the name of its folder."""
-    families = families_by_folder()
+    families = {folder: family_of(name) for folder, name in families_by_folder().items()}
     return {"index.md": _index(families)} | {f"{name}.md": _page(name, family) for name, family in families.items()}
 
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from graft.families import families, version
+from graft.plugins.stored import plugins_of_study
 from spaces.errors import StudyError
+from spaces.plugins import active
 from storage import NewStudy, open_reader, open_store
+from workers.numerics.version import NUMERICS
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def enrol(url: str, name: str, space: Space) -> bool:
-    """Write the study into the database; True if it is new.
+    """Write the study into the database, with the plug-ins from outside that are in use; True if it is new.
 
     Raises StudyError if the name is taken by a study of another space, or a running controller holds the database.
     """
@@ -33,6 +36,8 @@ def enrol(url: str, name: str, space: Space) -> bool:
                     seed=search.seed,
                     trials=search.trials,
                     version=version(),
+                    bundles=active.current().asked_for,
+                    numerics=NUMERICS,
                 )
             )
             return True
@@ -53,14 +58,16 @@ def find_study(url: str, name: str) -> Mapping[str, Any]:
 def open_controller(url: str, name: str, saving: Saving | None = None, checkpoint_url: str | None = None) -> Controller:
     """Claim a study and give its controller, which this process must close.
 
-    `saving`: where checkpoints go; `checkpoint_url`: what is noted of that for the next launch, None: as it was. Raises
-    StudyError if there is no such study, or another process runs it.
+    From then on this process looks names up among the study's plug-ins from outside. `saving`: where checkpoints go;
+    `checkpoint_url`: what is noted of that for the next launch, None: as it was. Raises StudyError if there is no such
+    study, or another process runs it.
     """
     from search.steering.controller import Controller
     from spaces import parse
     from workers.engine.checkpoints import Archive
 
     row = find_study(url, name)
+    active.install(plugins_of_study(url, name))
     space = parse(row["space"], f"the space of study {name}", families())
     archive = Archive(saving.url, saving.study) if saving else None
     store = open_store(url)

@@ -11,8 +11,10 @@ from graft.families import families
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
 from graft.launching.placement import Placement
+from graft.plugins.stored import plugins_of_study
 from spaces import load
 from spaces.errors import StudyError
+from spaces.plugins.active import current, using
 from spaces.records import Progress
 
 if TYPE_CHECKING:
@@ -58,9 +60,9 @@ def run_study(
         show(progress)
         return stop_requested()
 
-    if request.placement.executor == "inline":
-        return _run_inline(open_study, request.placement, saving, watch)
-    return _run_ray(open_study, request.placement, saving, watch)
+    run = _run_inline if request.placement.executor == "inline" else _run_ray
+    with using(plugins_of_study(request.database, request.study)):
+        return run(open_study, request.placement, saving, watch)
 
 
 def _run_inline(
@@ -99,5 +101,5 @@ def _run_ray(
     cluster = ray_tune.Cluster(
         address=placement.ray_address, workers=placement.workers, environment=placement.environment()
     )
-    ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show)
+    ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=current())
     return last[0]

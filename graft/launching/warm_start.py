@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from graft.families import families
+from graft.plugins.stored import read_outside
 from graft.stored.studies import read_target_objectives
 from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
@@ -19,6 +20,7 @@ from search.samplers.warm import Warm, format_prior
 from spaces import parse
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
 from spaces.plugins import config_of
+from spaces.plugins.active import using
 from spaces.settings import Direction
 from spaces.transfer import TransferSpace
 from storage import bring_up, open_reader
@@ -61,7 +63,7 @@ def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
         rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
         if study in rows:
             finding = f"study {study} exists and keeps what it started with"
-            return WarmStart(space=_with_stored_prior(space, cold, rows[study]), finding=finding)
+            return WarmStart(space=_with_stored_prior(reader, space, cold, rows[study]), finding=finding)
         listed = rows.values() if earlier == AUTO else [reader.study(word.strip()) for word in earlier.split(",")]
         found = prior(space, _read_earlier(reader, list(listed)), _read_gains(reader, rows, task_of(space)))
     if found.candidates:
@@ -85,19 +87,20 @@ def _with_sampler(space: Space, sampler: Warm) -> Space:
     return parse(space.text, f"the space of {space.name}", families(), {"search.sampler": f"{{warm: {{{fields}}}}}"})
 
 
-def _with_stored_prior(space: Space, cold: Warm, row: Mapping[str, Any]) -> Space:
+def _with_stored_prior(reader: Reader, space: Space, cold: Warm, row: Mapping[str, Any]) -> Space:
     """The space with the prior of the stored one, if that has one."""
-    stored = _parse_stored(row)
+    stored = _parse_stored(reader, row)
     sampler = stored.search.sampler if stored else None
     if not isinstance(sampler, Warm):
         return space
     return _with_sampler(space, replace(sampler, sampler=cold.sampler))
 
 
-def _parse_stored(row: Mapping[str, Any]) -> Space | None:
+def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
     """A stored study's space; None for one in the language of another version of this program."""
     try:
-        return parse(row["space"], f"the space of study {row['name']}", families())
+        with using(read_outside(reader, row["name"])):
+            return parse(row["space"], f"the space of study {row['name']}", families())
     except (SpaceError, PluginError):
         return None
 
@@ -107,7 +110,7 @@ def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Ear
     found: list[Earlier] = []
     for row in rows:
         name, finished = row["name"], reader.counts(row["name"]).get("finished", 0)
-        space = _parse_stored(row) if finished else None
+        space = _parse_stored(reader, row) if finished else None
         for where, part in _searches(space) if space else ():
             sort = "objective" if part.search.objective.direction == "minimize" else "objective DESC"
             tried = part.search.trials if isinstance(space, TransferSpace) else finished
@@ -136,8 +139,10 @@ def _read_gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str
 
 def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
     """The compatibility matrix of a study; None unless its trials say what architecture they have, task and pair."""
-    name, space = row["name"], _parse_stored(row)
-    of_targets: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
+    name, space = row["name"], _parse_stored(reader, row)
+    of_targets: dict[str, Direction] = {
+        name: one.direction for name, one in read_target_objectives(reader, row).items()
+    }
     directions: Mapping[str, Direction] | Direction = of_targets or row["direction"]
     try:
         # The last trial tells what kind of study it is: configurations are most of its size.

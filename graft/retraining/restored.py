@@ -9,8 +9,11 @@ from typing import Any
 
 from graft.devices import similar_device
 from graft.families import families, version
+from graft.plugins.stored import read_outside
 from graft.stored.trials import read_metrics, read_trial
 from spaces.errors import StudyError
+from spaces.plugins.active import current, using
+from spaces.plugins.bundles import Outside
 from spaces.records import TERMINAL, StoredTrial, Trial
 from spaces.space import Space
 from storage.frames import Reader
@@ -31,6 +34,15 @@ class RestoredTrial:
     """Kind of device; None where its worker is unknown."""
     made_by: str
     """The version of Graft that made the study."""
+    outside: Outside
+    """The plug-ins from outside that the study runs."""
+    numerics: int
+    """The version of the study's numerics."""
+
+    @property
+    def trained_by(self) -> str | None:
+        """What computed its steps, the kind of device where no more is known; None where nothing is."""
+        return self.row["step_kind"] or self.trained_on
 
     def device(self, requested: str | None) -> str:
         """Where to train it again: on the device requested, else on the one of this machine most like its own."""
@@ -45,9 +57,10 @@ def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[
     from spaces import parse
 
     row = reader.study(study)
-    space = parse(row["space"], f"the space of study {study}", families())
     kinds = {worker: device.partition(":")[0] for worker, device in reader.workers(study)["id", "device"].rows()}
-    return space, [_restore(reader, space, row, number, kinds) for number in numbers]
+    with using(read_outside(reader, study)):
+        space = parse(row["space"], f"the space of study {study}", families())
+        return space, [_restore(reader, space, row, number, kinds) for number in numbers]
 
 
 def _restore(
@@ -67,6 +80,8 @@ def _restore(
         steps=steps,
         trained_on=kinds.get(row["worker"]),
         made_by=study["version"],
+        outside=current(),
+        numerics=study["numerics"],
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from graft.devices import check_device
 from graft.retraining.restored import RestoredTrial, restore_trials
 from spaces.errors import StudyError
+from spaces.plugins.active import using
 from storage.frames import open_reader
 
 WeightsFormat = Literal["safetensors", "gpt2"]
@@ -32,10 +33,11 @@ def check_weights(restored: RestoredTrial, variant: str, form: WeightsFormat) ->
     """Raise an error, before anything is trained, if the trial has no such variant or cannot be written as `form`."""
     from workers.engine.exporting import check_gpt2, check_package, check_variant
 
-    check_variant(restored.trial.config, variant)
     check_package()
-    if form == "gpt2":
-        check_gpt2(restored.trial.config)
+    with using(restored.outside):
+        check_variant(restored.trial.config, variant)
+        if form == "gpt2":
+            check_gpt2(restored.trial.config)
 
 
 def write_weights(
@@ -55,11 +57,12 @@ def write_weights(
     from workers.engine.replay import weights
 
     trial = restored.trial
-    learned = weights(trial, variant=variant, steps=restored.steps, device=restored.device(device), watch=watch)
-    if form == "gpt2":
-        write_gpt2(output, trial.config, learned)
-    else:
-        write_safetensors(output, learned)
+    with using(restored.outside):
+        learned = weights(trial, variant=variant, steps=restored.steps, device=restored.device(device), watch=watch)
+        if form == "gpt2":
+            write_gpt2(output, trial.config, learned)
+        else:
+            write_safetensors(output, learned)
     return sum(array.size for array in learned.values())
 
 
@@ -69,10 +72,11 @@ def refit_scorer(
     """Train a trial again and fit adaptive temperature's polynomial to its attention; its fields for a space."""
     from workers.engine.replay import refit_temperature
 
-    return refit_temperature(
-        restored.trial,
-        condition=condition,
-        steps=restored.steps,
-        device=restored.device(device),
-        watch=watch,
-    )
+    with using(restored.outside):
+        return refit_temperature(
+            restored.trial,
+            condition=condition,
+            steps=restored.steps,
+            device=restored.device(device),
+            watch=watch,
+        )

@@ -8,6 +8,8 @@ from typing import Any
 import polars as pl
 
 from graft.families import families
+from graft.plugins.stored import read_outside
+from spaces.plugins.active import using
 from spaces.records import TERMINAL
 from spaces.settings import Objective
 from storage.frames import Reader
@@ -41,7 +43,7 @@ def read_state(reader: Reader, row: Mapping[str, Any]) -> str:
     return "interrupted" if row["state"] == "running" and not reader.holder(row["name"]) else row["state"]
 
 
-def read_target_objectives(row: Mapping[str, Any]) -> dict[str, Objective]:
+def read_target_objectives(reader: Reader, row: Mapping[str, Any]) -> dict[str, Objective]:
     """Target task -> its objective, of the row of a study that is a transfer; of any other study nothing."""
     from spaces import parse
     from spaces.reading.transfer_section import is_transfer_text
@@ -49,6 +51,7 @@ def read_target_objectives(row: Mapping[str, Any]) -> dict[str, Objective]:
 
     if not is_transfer_text(row["space"]):
         return {}
-    space = parse(row["space"], f"the space of study {row['name']}", families())
+    with using(read_outside(reader, row["name"])):
+        space = parse(row["space"], f"the space of study {row['name']}", families())
     assert isinstance(space, TransferSpace), "that is what its text says"
     return {domain.name: domain.baseline.search.objective for domain in space.domains}

@@ -33,9 +33,13 @@ def read_plugin(node: Node, family: type, context: Context) -> Formula:
         return _read_plugin_choice(node, options[1], family, context)
     name, fields = _split_name(node, context.path)
     if name not in plugins.names(family):
-        raise node.error(context.path, no_such(plugins.title(family), name, plugins.names(family)))
+        raise node.error(context.path, plugins.unknown_member(family, name))
     context.declarations.describe(context, name, Level.CONSTANT, len(context.declarations.draws))
-    return read_record(node, fields, plugins.load(family, name), name, context)
+    try:
+        member = plugins.load(family, name)
+    except PluginError as error:  # a file from outside that cannot be imported
+        raise node.error(context.path, str(error)) from error
+    return read_record(node, fields, member, name, context)
 
 
 def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str, context: Context) -> Formula:

@@ -1,7 +1,8 @@
 """Plug-in families: one folder per family, one file per member, the file's name is the member's name.
 
 A family is an abstract class defined in the `__init__` of its package (`workers.networks.scorers.Scorer`). Its
-members are the modules beside it; adding a file adds a member, and no list is edited anywhere.
+members are the modules beside it, and those from outside that are in use (`active.using`); adding a file adds a member,
+and no list is edited anywhere.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ import importlib
 import json
 import pkgutil
 import sys
+from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from types import ModuleType
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from spaces.errors import PluginError
+from spaces.messages import no_such
+from spaces.plugins import active
+from spaces.plugins.bundles import PREFIX
+from spaces.plugins.importing import import_member
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
 from spaces.records import Architecture
 
@@ -70,9 +77,14 @@ class HoldsArchitectures(Protocol):
         ...
 
 
-@cache
 def names(family: type) -> tuple[str, ...]:
-    """The members of a family, sorted: the modules of the folder that defines it."""
+    """The members of a family, sorted: the modules of the folder that defines it, and those from outside in use."""
+    outside = active.current().names(title(family))
+    return tuple(sorted({*_packaged(family), *outside})) if outside else _packaged(family)
+
+
+@cache
+def _packaged(family: type) -> tuple[str, ...]:
     folder = sys.modules[family.__module__].__path__
     return tuple(sorted(m.name for m in pkgutil.iter_modules(folder) if not m.name.startswith("_")))
 
@@ -82,24 +94,42 @@ def title(family: type) -> str:
     return family.__name__.lower()
 
 
+def load(family: type[Family], name: str) -> type[Family]:
+    """The class of the member `name`.
+
+    Raises PluginError with the choices if there is none, and with file and line if its file cannot be imported.
+    """
+    found = active.current().find(title(family), name)
+    if found:
+        return _only_class(family, import_member(*found), found[1].title)
+    if name not in _packaged(family):
+        raise PluginError(unknown_member(family, name))
+    return _only_class(family, importlib.import_module(f"{family.__module__}.{name}"), f"{family.__module__}.{name}")
+
+
+def unknown_member(family: type, name: str) -> str:
+    """The error of a name that is no member's: the choices, and what is wrong with packages that might have it."""
+    problem = no_such(title(family), name, names(family))
+    return "; ".join([problem, *active.current().faults])
+
+
 @cache
-def _member(family: type, name: str) -> type:
-    if name not in names(family):
-        raise PluginError(f"{title(family)} {name!r} is unknown; choose one of {', '.join(names(family))}")
-    module = importlib.import_module(f"{family.__module__}.{name}")
+def _only_class(family: type[Family], module: ModuleType, where: str) -> type[Family]:
     found = [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, family) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, family)
+        and value.__module__ == module.__name__
+        and not value.__name__.startswith("_")
+        and ABC not in value.__bases__
     ]
     if len(found) != 1:
-        raise PluginError(f"{module.__name__} must define exactly one {title(family)}, but defines {len(found)}")
+        raise PluginError(f"{where} must define exactly one {title(family)}, but defines {len(found)}")
+    missing = getattr(found[0], "__abstractmethods__", ())
+    if missing:
+        raise PluginError(f"{where}: {found[0].__name__} must define {', '.join(sorted(missing))}")
     return found[0]
-
-
-def load(family: type[Family], name: str) -> type[Family]:
-    """The class of the member `name`; raises PluginError with the choices if there is none."""
-    return _member(family, name)
 
 
 def examples(family: type) -> list[dict[str, Any]]:
@@ -116,6 +146,12 @@ def examples(family: type) -> list[dict[str, Any]]:
 def name_of(plugin: object) -> str:
     """The member's name: the last part of its module."""
     return type(plugin).__module__.rpartition(".")[2]
+
+
+def code_of(plugin: object) -> str | None:
+    """What stands for the code of a plug-in from outside: other code, another text. None for a packaged one."""
+    package = type(plugin).__module__.partition(".")[0]
+    return package.removeprefix(PREFIX) if package.startswith(PREFIX) else None
 
 
 @cache
@@ -230,9 +266,11 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 def structure_of(plugin: object) -> dict[str, Any]:
     """What trials must share to train in one pack: names, sizes, options, flags, which switches are on; or its kin."""
-    if isinstance(plugin, HasKin) and (kin := plugin.kin()) is not None:
-        return {"kin": dict(kin)}
-    shared: dict[str, Any] = {"name": name_of(plugin)}
+    # Recordings and compiled steps are kept by structure, also while a file from outside changes.
+    code = {"code": code} if (code := code_of(plugin)) else {}
+    if _offers(type(plugin), HasKin) and (kin := cast(HasKin, plugin).kin()) is not None:
+        return {"kin": dict(kin), **code}
+    shared: dict[str, Any] = {"name": name_of(plugin), **code}
     for field, rule in rules(type(plugin)).items():
         value = getattr(plugin, field)
         if rule.family:
@@ -246,7 +284,13 @@ def structure_of(plugin: object) -> dict[str, Any]:
 
 def facts(plugin: object) -> Mapping[str, Any]:
     """What follows from a plug-in's fields and is worth a column, if its family has such facts."""
-    return plugin.facts() if isinstance(plugin, HasFacts) else {}
+    return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
+
+
+@cache
+def _offers(kind: type, protocol: type) -> bool:
+    """Whether plug-ins of this kind are of a protocol of methods; each draw asks, and isinstance takes long to tell."""
+    return issubclass(kind, protocol)
 
 
 def canonical_json(value: Any) -> str:

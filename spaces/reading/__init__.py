@@ -21,7 +21,7 @@ from spaces.messages import no_such, shorten
 from spaces.plugins import canonical_json
 from spaces.plugins.rules import Rule
 from spaces.program import Program
-from spaces.reading import catalogue
+from spaces.reading import catalogue, plugins_section
 from spaces.reading.experiment_section import is_experiment, read_experiment
 from spaces.reading.padding import follow_space, padding_rule
 from spaces.reading.search_section import read_search
@@ -33,7 +33,7 @@ _BLOCKS: tuple[Block, ...] = get_args(Block)
 _DEFAULTS = {"averaging": "none", "learning": "weights"}
 """Plug-ins of a trial that a space may leave out."""
 _PLUGINS = ("task", "model", "optimizer", *_DEFAULTS)
-_SECTIONS = ("study", *_BLOCKS, *_PLUGINS, "training", "search")
+_SECTIONS = ("study", plugins_section.SECTION, *_BLOCKS, *_PLUGINS, "training", "search")
 _REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -136,6 +136,8 @@ def _read_sections(root: Node) -> Mapping[str, Node]:
     for key, node in sections.items():
         if key not in _SECTIONS:
             raise node.error("", no_such("section", key, _SECTIONS))
+    if plugins_section.SECTION in sections:
+        plugins_section.check_section(sections[plugins_section.SECTION])
     missing = [key for key in _REQUIRED if key not in sections]
     if missing:
         raise root.error("", f"a space needs the section{'s' * (len(missing) > 1)} {', '.join(missing)}")

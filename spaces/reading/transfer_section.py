@@ -79,7 +79,7 @@ def inline_spaces(root: Node) -> Node:
 
 def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpace, hash_: str) -> TransferSpace:
     """The space of a file that needs no other; raises SpaceError that names the line, the path and the rule."""
-    _check_keys(root, "", _SECTIONS, _SECTIONS)
+    _check_keys(root, "", (*_SECTIONS, "plugins"), _SECTIONS)
     transfer, search = _require(root, "transfer"), _require(root, "search")
     _check_keys(transfer, "transfer", _FIELDS, ("tasks", "architecture"))
     pairs = _read_pairs(transfer)

@@ -12,6 +12,8 @@ import ray
 from ray import tune
 from ray.exceptions import RayActorError
 
+from spaces.plugins.active import install
+from spaces.plugins.bundles import Outside
 from spaces.records import Directives, Offer, Report
 from workers.engine.devices import default_device, device_name
 from workers.engine.process import prepare
@@ -29,11 +31,13 @@ def swift(method: Any) -> Any:
     return method.options(concurrency_group=SWIFT).remote
 
 
-def serve(desk: Any, slot: int, width: int | None, saving: Saving | None) -> None:
+def serve(desk: Any, slot: int, width: int | None, saving: Saving | None, outside: Outside = Outside()) -> None:
     """What runs inside a Tune trial: a pack worker on the device that Tune placed it on.
 
-    One whose lease ran out goes on as a new worker in the same slot: what it held is others' by then.
+    One whose lease ran out goes on as a new worker in the same slot: what it held is others' by then. `outside`: the
+    study's plug-ins, whose files need not be here.
     """
+    install(outside)
     prepare()
     begin_log()
     node = ray.get_runtime_context().get_node_id()

@@ -8,6 +8,7 @@ on whole actors, cost a fraction of a second each time, and forget what they kne
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import secrets
@@ -42,6 +43,7 @@ from ray.runtime_env import RuntimeEnv
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from spaces.errors import GraftError, StudyError
+from spaces.plugins.bundles import Outside
 from workers.pool import Saving, Steering
 from workers.pool.desk import Desk
 from workers.pool.ray_access import check_access
@@ -75,10 +77,12 @@ def run(
     width: int | None,
     saving: Saving | None,
     watch: Callable[[Any], bool],
+    outside: Outside = Outside(),
 ) -> None:
     """Train until the controller is done.
 
     `make_controller` is called in the controller's process on this node. `saving` None: no checkpoints are written.
+    `outside`: plug-ins that workers are sent, since no node need have their files.
     `watch` is called with the controller's progress a few times a second, and returns True to ask for a stop. Raises
     the controller's GraftError, and StudyError for a cluster that cannot be used.
     """
@@ -87,7 +91,7 @@ def run(
         desk = _desk(make_controller)
         try:
             ray.get(swift(desk.progress)())  # the controller's own errors, before any worker is placed
-            _train(desk, cluster, width, saving, watch)
+            _train(desk, cluster, functools.partial(serve, desk, width=width, saving=saving, outside=outside), watch)
             watch(ray.get(swift(desk.progress)()))
         except RayTaskError as error:
             raise _ours(error) from None
@@ -170,7 +174,7 @@ def _desk(make_controller: Callable[[], Steering]) -> Any:
     return actor.remote(make_controller)
 
 
-def _train(desk: Any, cluster: Cluster, width: int | None, saving: Saving | None, watch: Callable[[Any], bool]) -> None:
+def _train(desk: Any, cluster: Cluster, work: Callable[[int], None], watch: Callable[[Any], bool]) -> None:
     """Fit the Tuner in a thread, so that this one can watch and be interrupted."""
     failure: list[BaseException] = []
     nodes = Nodes()
@@ -178,7 +182,7 @@ def _train(desk: Any, cluster: Cluster, width: int | None, saving: Saving | None
     slots = Slots(most=cluster.workers, room=lambda: room_on(nodes.recent().values(), share))
 
     def pack_worker(config: dict[str, int]) -> None:
-        serve(desk, config["slot"], width, saving)
+        work(config["slot"])
 
     def fit(folder: str) -> None:
         try:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import final
 
 import polars as pl
 
-from graft.families import diagnostic_names
+from graft.families import member_names
 from graft.report.document import Block, Table
 from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.series import series_label
 from search.analysis.study.scores import Claim, mean_last
 
-_CLAIM = Claim(names=diagnostic_names())
+
+class _DiagnosticNames(Collection[str]):
+    """The names of all diagnostics, read when they are asked for: a study may have some of its own."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(member_names("diagnostic"))
+
+    def __len__(self) -> int:
+        return len(member_names("diagnostic"))
+
+    def __contains__(self, name: object) -> bool:
+        return name in member_names("diagnostic")
+
+
+_CLAIM = Claim(names=_DiagnosticNames())
 
 
 @final

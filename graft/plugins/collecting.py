@@ -1,0 +1,67 @@
+"""Which plug-ins from outside there are: those that a space or a command asks for, and those of installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from graft.families import FAMILIES, packaged_names
+from spaces.errors import PluginError, SpaceError
+from spaces.plugins.bundles import Bundle, Outside, check_distinct
+from spaces.plugins.indexing import Indexer
+from spaces.reading.plugins_section import Entry, read_entries
+
+GROUP = "graft.plugins"
+"""The entry points by which an installed package offers its plug-ins; each names a module or a package."""
+
+
+def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[str, str] | None = None) -> Outside:
+    """What a space file asks for and what a command does (`--plugins`, relative to the working folder), and installed.
+
+    No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or read, defines no
+    plug-in, or has a name that is taken.
+    """
+    return _collect([*read_entries(origin, overrides), *_entries(asked)])
+
+
+def plugins_asked_for(asked: Sequence[str] = ()) -> Outside:
+    """What a command asks for (`--plugins`), and what installed packages offer."""
+    return _collect(_entries(asked))
+
+
+def _entries(asked: Iterable[str]) -> Iterator[Entry]:
+    for text in asked:
+        yield Entry(text, Path.cwd(), "--plugins")
+
+
+def _collect(entries: Iterable[Entry]) -> Outside:
+    indexer = Indexer({place: family for family, place in FAMILIES.items()})
+    for entry in entries:
+        try:
+            indexer.add(entry.text, entry.folder)
+            _check_names(indexer.bundles)
+        except PluginError as error:
+            raise SpaceError(f"{entry.location}: {error}") from error
+    faults: list[str] = []
+    for offer in _offers():
+        origin = f"{offer.dist.name} {offer.dist.version}" if offer.dist else offer.value
+        more = indexer.copy()
+        try:
+            more.add(offer.module, Path.cwd(), origin=origin, is_installed=True)
+            _check_names(more.bundles)
+        except PluginError as error:
+            faults.append(f"the installed package {origin} offers {offer.value}, but {error}")
+        else:
+            indexer = more
+    return Outside(bundles=indexer.bundles, faults=tuple(faults))
+
+
+def _offers() -> list[EntryPoint]:
+    """The entry points, in an order that does not depend on how packages were installed."""
+    return sorted(entry_points(group=GROUP), key=lambda offer: (offer.value, offer.name))
+
+
+def _check_names(bundles: Iterable[Bundle]) -> None:
+    members = [member for bundle in bundles for member in bundle.members]
+    check_distinct(members, {member.family: packaged_names(member.family) for member in members})

@@ -1,0 +1,27 @@
+"""A section of a study's report: when it applies, and what it shows of which data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from graft.report.document import Block, Paragraph, Table
+from graft.report.formatting import number
+from graft.report.sections import FigureNumbers, Part, Section
+
+
+class Example(Section):
+    """How many trials of each state there are, and the mean of their steps."""
+
+    part = Part.RESULTS
+    order = 1000  # among the sections of its part, low ones first
+
+    @property
+    def title(self) -> str:
+        return "States"
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        # self.data has the study's frames: trials, metrics, scores (graft.report.data.StudyData).
+        counted = self.data.trials.group_by("state").len().sort("state")
+        rows = [[state, number(count)] for state, count in counted.rows()]
+        yield Table(caption="Trials by state", header=["State", "Trials"], rows=rows)
+        yield Paragraph(text=f"{number(self.data.ended.height)} of them have a result.")

@@ -1,0 +1,55 @@
+"""A short working file of a plug-in of any family, to begin with."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+from graft.families import FAMILIES, packaged_names
+from graft.files import OutputError, writing
+from spaces.errors import PluginError
+from spaces.messages import no_such, shorten
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_IN_A_SPACE = {
+    "task": "task: {name}",
+    "model": "model: {name}",
+    "scorer": "model: {{name: transformer, scorer: {name}}}",
+    "activation": "model: {{name: transformer, activation: {name}}}",
+    "position": "model: {{name: transformer, position: {name}}}",
+    "diagnostic": "training: {{diagnostics: true}}",
+    "optimizer": "optimizer: {name}",
+    "schedule": "optimizer: {{name: adamw, schedule: {name}}}",
+    "averaging": "averaging: {name}",
+    "learning": "learning: {name}",
+    "corpus": "task: {{name: language, corpus: {name}}}",
+    "tokenizer": "task: {{name: language, tokenizer: {name}}}",
+    "sampler": "search: {{sampler: {name}}}",
+    "stopping": "search: {{stopping: {name}}}",
+    "section": "nothing more: `search report study` shows it",
+}
+
+
+def write_template(family: str, path: Path, *, force: bool = False) -> str:
+    """Write a working plug-in of a family to a new file; how a space names it.
+
+    Raises PluginError or OutputError, one line, before anything is written: for an unknown family, a name that is
+    taken or no name, a file that exists (unless `force`), a folder that does not.
+    """
+    if family not in FAMILIES:
+        raise PluginError(no_such("family", family, FAMILIES))
+    name = path.stem
+    if path.suffix != ".py" or not _NAME.fullmatch(name):
+        raise PluginError(f"{shorten(str(path))}: the file's name is the plug-in's: letters, digits and _, then .py")
+    if name in packaged_names(family):
+        raise PluginError(f"{path}: Graft has a {family} {name!r}; choose another name")
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists; name another file or add --force")
+    if not path.absolute().parent.is_dir():
+        raise OutputError(f"{path}: there is no folder {path.parent}")
+    text = resources.files("graft").joinpath("plugins", "templates", f"{family}.py").read_text(encoding="utf-8")
+    title = "".join(word.capitalize() for word in name.split("_"))
+    with writing(path):
+        path.write_text(re.sub(r"\bExample\b", title, text), encoding="utf-8")
+    return _IN_A_SPACE[family].format(name=name)

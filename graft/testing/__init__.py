@@ -1,0 +1,89 @@
+"""The contracts of the plug-in families, as checks of any plug-in's configuration.
+
+`search plugin check` runs them on files of yours, and Graft's own tests on what is packaged:
+
+    from graft.testing import checks
+    for check in checks("scorer"):
+        check.run({"name": "mine", "temperature": 2.0})     # AssertionError, in words, where the promise is broken
+
+A check of a family is a function `check_...(configuration)` of the module of that name here; the first line of its
+docstring is what it promises. Raises DoesNotApply where it says nothing of such a configuration.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graft.testing.common import Configuration, DoesNotApply
+from spaces.plugins.importing import explain
+
+__all__ = ["Check", "Configuration", "DoesNotApply", "Finding", "check", "checks"]
+
+_WITH_A_PACK = (
+    "task", "corpus", "tokenizer", "model", "scorer", "activation", "position", "diagnostic", "optimizer", "schedule",
+    "averaging", "learning",
+)  # fmt: skip
+"""Families whose plug-ins train in the lanes of a pack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One promise of a family."""
+
+    name: str
+    """`packed_is_alone`"""
+    promise: str
+    """In words."""
+    run: Callable[[Configuration], None]
+    """Raises AssertionError for a configuration that breaks it, DoesNotApply for one that it says nothing of."""
+    trains: bool
+    """Whether it trains packs, which takes seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What one check said of one configuration."""
+
+    check: Check
+    verdict: str
+    """`kept`, `broken`, `none`: does not apply."""
+    reason: str
+    """In words; empty where the promise is kept."""
+
+
+def checks(family: str) -> Sequence[Check]:
+    """The checks of a family, `scorer`, the quick ones first."""
+    modules = [] if family == "section" else ["common"]
+    modules += [f"of_{family}"] + (["training"] if family in _WITH_A_PACK else [])
+    return [check for module in modules for check in _checks_in(f"graft.testing.{module}", family)]
+
+
+def check(family: str, configuration: Mapping[str, Any]) -> Iterator[Finding]:
+    """Run the checks of a family, one after the other."""
+    for one in checks(family):
+        verdict, reason = "kept", ""
+        try:
+            one.run(configuration)
+        except DoesNotApply as error:
+            verdict, reason = "none", str(error)
+        except AssertionError as error:
+            verdict, reason = "broken", " ".join(str(error).split()) or "it does not"
+        except Exception as error:
+            verdict, reason = "broken", str(explain(error) or f"{type(error).__name__}: {error}")
+        yield Finding(check=one, verdict=verdict, reason=reason)
+
+
+def _checks_in(module: str, family: str) -> Iterator[Check]:
+    found = importlib.import_module(module)
+    for name, function in vars(found).items():
+        if name.startswith("check_") and function.__module__ == module:
+            promise = (function.__doc__ or "").partition("\n")[0]
+            own = function if module.partition("of_")[2] else _with_family(function, family)
+            yield Check(name=name.removeprefix("check_"), promise=promise, run=own, trains=module.endswith(".training"))
+
+
+def _with_family(function: Callable[[str, Configuration], None], family: str) -> Callable[[Configuration], None]:
+    return lambda configuration: function(family, configuration)

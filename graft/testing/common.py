@@ -1,0 +1,73 @@
+"""What every plug-in promises, and what checks of several families need."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graft.families import family_of
+from spaces import plugins
+from workers.numerics.parameters import Parameter
+
+Configuration = Mapping[str, Any]
+"""`{"name": "mine", field: value}`, as a space has it."""
+
+
+class DoesNotApply(Exception):  # noqa: N818 - no error
+    """A check says nothing of this configuration; the text is why."""
+
+
+def build(family: str, configuration: Configuration) -> Any:
+    """The plug-in of a configuration."""
+    return plugins.build(family_of(family), configuration)
+
+
+def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Standard normal numbers, always the same."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def start(parameters: Mapping[str, Parameter], seed: int = 3) -> dict[str, Tensor]:
+    """Starting values of parameters, a little apart from one another."""
+    noise = torch.Generator().manual_seed(seed)
+    found: dict[str, Tensor] = {}
+    for name, one in parameters.items():
+        values = one.start.values(torch.full((1, math.prod(one.shape)), 0.5, dtype=torch.float64))
+        found[name] = (values + 0.1 * torch.rand(values.shape, generator=noise, dtype=torch.float64)).view(one.shape)
+    return found
+
+
+def equal(found: Tensor, expected: Tensor, what: str, tolerance: float = 1e-12) -> None:
+    """Raise AssertionError, which begins with `what`, unless two tensors agree."""
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, msg=lambda text: f"{what}: {text}")
+
+
+def check_configuration(family: str, configuration: Configuration) -> None:
+    """What is built from a configuration can be built again from what was built."""
+    built = build(family, configuration)
+    assert plugins.name_of(built) == configuration["name"]
+    again = plugins.build(family_of(family), plugins.config_of(built))
+    assert again == built, (
+        f"{plugins.config_of(built)} builds another plug-in: do all fields say their rule (knob(...))?"
+    )
+    plugins.canonical_json(plugins.structure_of(built))
+
+
+def check_declaration(family: str, configuration: Configuration) -> None:
+    """It is a frozen dataclass with keyword-only fields and a docstring that says what it is."""
+    member: Any = plugins.load(family_of(family), configuration["name"])
+    parameters = member.__dict__.get("__dataclass_params__")
+    assert parameters is not None, f"write @dataclass(frozen=True, kw_only=True) above class {member.__name__}"
+    assert parameters.frozen, f"write @dataclass(frozen=True, kw_only=True) above class {member.__name__}"
+    without = [field.name for field in dataclasses.fields(member) if not field.kw_only]
+    assert not without, f"fields {', '.join(without)} are not keyword-only: write kw_only=True"
+    unruled = [field.name for field in dataclasses.fields(member) if "rule" not in field.metadata]
+    assert not unruled, f"field {unruled[0]} does not say what it accepts: use knob(...), size(...), option(...)"
+    about = member.__doc__ or ""
+    said = bool(about) and not about.startswith(f"{member.__name__}(")  # as dataclass writes one
+    assert said, f"class {member.__name__} needs a docstring"

@@ -1,0 +1,1 @@
+"""The contract of ways of learning: that of whole trials, in `training`."""

@@ -1,0 +1,43 @@
+"""The contract of schedules."""
+
+from __future__ import annotations
+
+import torch
+from torch.func import vmap
+
+from graft.testing.common import Configuration, build
+from spaces import plugins
+from workers.training.schedules import Schedule
+
+
+def exact(value: float) -> torch.Tensor:
+    """A knob as the engine has it."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def factors(schedule: Schedule, steps: int) -> list[float]:
+    """The factor of each update of a run of so many."""
+    bound = plugins.bind(schedule, {path: exact(value) for path, value in plugins.knobs(schedule)})
+    return [float(bound.factor(torch.tensor(n), exact(steps))) for n in range(steps)]
+
+
+def check_range(configuration: Configuration) -> None:
+    """No update has a rate of zero or above the peak, however many steps there are."""
+    for steps in (1, 2, 7, 500):
+        for step, factor in enumerate(factors(build("schedule", configuration), steps)):
+            assert 0 < factor <= 1, f"the factor of step {step} of {steps} is {factor}, not in (0, 1]"
+
+
+def check_lanes(configuration: Configuration) -> None:
+    """Stacked by vmap, lanes have the factors that each has alone."""
+    schedule: Schedule = build("schedule", configuration)
+    knobs = {path: torch.tensor([value, value / 2], dtype=torch.float64) for path, value in plugins.knobs(schedule)}
+    step, steps = torch.tensor([3, 8]), torch.tensor([10.0, 12.0], dtype=torch.float64)
+    if knobs:
+        found = vmap(lambda own, n, all_: plugins.bind(schedule, own).factor(n, all_))(knobs, step, steps)
+    else:
+        found = vmap(schedule.factor)(step, steps)
+    for lane in range(2):
+        alone = plugins.bind(schedule, {path: values[lane] for path, values in knobs.items()})
+        expected = float(alone.factor(step[lane], steps[lane]))
+        assert float(found[lane]) == expected, f"lane {lane} has {float(found[lane])} in a stack and {expected} alone"

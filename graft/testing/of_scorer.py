@@ -1,0 +1,137 @@
+"""The contract of scorers.
+
+Legend: 2 sequences, h heads, q queries and keys, c channels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from graft.testing.common import Configuration, DoesNotApply, build, equal, random, start
+from spaces import plugins
+from workers.networks.scorers import Scorer
+
+HEADS, QUERIES, CHANNELS = 4, 5, 3
+CAUSAL = torch.ones(QUERIES, QUERIES, dtype=torch.bool).tril()
+FULL = torch.ones(QUERIES, QUERIES, dtype=torch.bool)
+
+
+def learned_of(scorer: Scorer, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    """What the scorer learns, near where it starts."""
+    return {name: value.to(dtype) for name, value in start(scorer.parameters(HEADS)).items()}
+
+
+def queries_and_keys(dtype: torch.dtype = torch.float64, scale: float = 1.5) -> tuple[Tensor, Tensor]:
+    """[2, h, q, c] each."""
+    drawn = random(2, 2, HEADS, QUERIES, CHANNELS, seed=1) * scale
+    return drawn[0].to(dtype), drawn[1].to(dtype)
+
+
+def _scorer(configuration: Configuration) -> Scorer:
+    return build("scorer", configuration)
+
+
+def check_mask(configuration: Configuration) -> None:
+    """Invisible keys weigh nothing, and each query's weights sum to 1 where the scorer says so (sums_to_one)."""
+    scorer = _scorer(configuration)
+    for visible in (CAUSAL, FULL):
+        weights = scorer.weights(*queries_and_keys(), visible, learned_of(scorer))
+        assert weights.shape == (2, HEADS, QUERIES, QUERIES), f"weights have the shape {tuple(weights.shape)}"
+        assert not weights.masked_fill(visible, 0).any(), "a key that a query does not see has a weight: mask last"
+        rows = weights.sum(-1)
+        if scorer.sums_to_one:
+            # A scorer that cuts at zero may leave a query without any key.
+            given = rows > 1e-6
+            assert given.double().mean() > 0.5, "most queries give no weight to any key"
+            equal(rows[given], torch.ones_like(rows[given]), "the weights of a query do not sum to 1", 1e-9)
+        else:
+            assert not torch.allclose(rows, torch.ones_like(rows)), "sums_to_one is False, but the weights sum to 1"
+
+
+def check_gradients(configuration: Configuration) -> None:
+    """Its gradients are those of finite differences along random directions, for queries, keys and what it learns."""
+    _compare_gradients(configuration, fast=True)
+
+
+def check_each_derivative(configuration: Configuration) -> None:
+    """Each derivative by itself is that of finite differences."""
+    _compare_gradients(configuration, fast=False)
+
+
+def _compare_gradients(configuration: Configuration, *, fast: bool) -> None:
+    scorer = _scorer(configuration)
+    learned = learned_of(scorer)
+    query, key = (part[:1].clone().requires_grad_() for part in queries_and_keys(scale=0.9))
+    inputs = (query, key, *(value.requires_grad_() for value in learned.values()))
+    for visible in (CAUSAL, FULL):
+
+        def weights(query: Tensor, key: Tensor, *values: Tensor, visible: Tensor = visible) -> Tensor:
+            return scorer.weights(query, key, visible, dict(zip(learned, values, strict=True)))
+
+        if not weights(*inputs).requires_grad:
+            raise DoesNotApply("its weights depend on nothing that is learned")
+        right = torch.autograd.gradcheck(
+            weights, inputs, eps=1e-7, atol=2e-5, rtol=1e-3, raise_exception=False, fast_mode=fast
+        )
+        assert right, "its gradients are not those of finite differences"
+
+
+def check_order(configuration: Configuration) -> None:
+    """Reordering the keys reorders the weights, unless it knows where keys stand (knows_distance)."""
+    scorer, (query, key), order = _scorer(configuration), queries_and_keys(), torch.tensor([3, 0, 4, 1, 2])
+    learned = learned_of(scorer)
+    before = scorer.weights(query, key, FULL, learned)
+    after = scorer.weights(query, key[..., order, :], FULL, learned)
+    if scorer.knows_distance:
+        assert not torch.allclose(after, before[..., order]), "knows_distance is True, but it does not"
+        return
+    equal(after, before[..., order], "the weights depend on where keys stand: say so by knows_distance", 1e-9)
+
+
+def check_causality(configuration: Configuration) -> None:
+    """A query that does not see a key has the same weights whatever that key is."""
+    scorer, (query, key) = _scorer(configuration), queries_and_keys()
+    changed = key.clone()
+    changed[..., -1, :] += 5
+    one, other = (scorer.weights(query, k, CAUSAL, learned_of(scorer)) for k in (key, changed))
+    same = torch.equal(one[..., :-1, :], other[..., :-1, :])
+    assert same, "weights of earlier queries change with the last key, which they do not see"
+
+
+def check_no_nan(configuration: Configuration) -> None:
+    """No logit of any precision makes a NaN in a weight or a gradient: zeros, large ones, one visible key."""
+    scorer = _scorer(configuration)
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        for scale in (0.0, 1.0, 100.0):
+            query, key = (part.requires_grad_() for part in queries_and_keys(dtype, scale))
+            learned = {name: value.requires_grad_() for name, value in learned_of(scorer, dtype).items()}
+            weights = scorer.weights(query, key, CAUSAL, learned)
+            where = f"{dtype} logits of about {scale * scale:g}".replace("torch.", "")
+            assert weights.dtype == dtype, f"{where}: the weights are {weights.dtype}"
+            assert not weights.isnan().any(), f"{where}: a weight is NaN"
+            if weights.requires_grad:
+                inputs = (query, key, *learned.values())
+                total = weights.float().clamp(-1e3, 1e3).sum()
+                gradients: Any = torch.autograd.grad(total, inputs, allow_unused=True)
+                bad = any(gradient is not None and gradient.isnan().any() for gradient in gradients)
+                assert not bad, f"{where}: a gradient is NaN"
+
+
+def check_lanes(configuration: Configuration) -> None:
+    """Stacked by vmap, each lane with its own knobs, it gives what each lane gives alone."""
+    scorer, (query, key) = _scorer(configuration), queries_and_keys()
+    knobs = {path: torch.tensor([1.0, 0.9], dtype=torch.float64) * value for path, value in plugins.knobs(scorer)}
+    knobs = {path: values.clamp(min=1.0) if path.endswith(("alpha", "n")) else values for path, values in knobs.items()}
+    learned = learned_of(scorer)
+
+    def weights(knobs: dict[str, Tensor], query: Tensor, key: Tensor) -> Tensor:
+        return plugins.bind(scorer, knobs).weights(query, key, CAUSAL, learned)
+
+    together = vmap(weights)(knobs, query, key) if knobs else vmap(lambda q, k: weights({}, q, k))(query, key)
+    for lane in range(2):
+        alone = weights({path: values[lane] for path, values in knobs.items()}, query[lane], key[lane])
+        equal(together[lane], alone, "stacked lanes differ from lanes alone")

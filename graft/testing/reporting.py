@@ -1,0 +1,66 @@
+"""The contracts run on plug-ins from outside, each of their examples, told line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from graft.families import family_of
+from graft.testing import Configuration, DoesNotApply, check
+from graft.testing.of_task import share_seen
+from graft.testing.training import time_beside
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.plugins.bundles import Member, Outside
+
+_WORDS = {"kept": "kept", "broken": "BROKEN", "none": "does not apply"}
+
+
+class Line(NamedTuple):
+    """A line for a person."""
+
+    text: str
+    is_broken: bool = False
+
+
+def check_plugins(outside: Outside) -> Iterator[Line]:
+    """Check all plug-ins but those of installed packages; they must be in use (`spaces.plugins.active`)."""
+    for bundle in outside.bundles:
+        for member in () if bundle.is_installed else bundle.members:
+            yield Line(member.title)
+            yield from _check_member(member)
+
+
+def _check_member(member: Member) -> Iterator[Line]:
+    family = family_of(member.family)
+    try:
+        plugin = plugins.load(family, member.name)
+    except PluginError as error:
+        yield Line(f"  BROKEN: {error}", is_broken=True)
+        return
+    for fields in getattr(plugin, "EXAMPLES", ({},)):
+        configuration = {"name": member.name, **fields}
+        if fields:
+            yield Line(f"  with {fields}:")
+        kept = True
+        for finding in check(member.family, configuration):
+            reason = f" ({finding.reason})" if finding.reason else ""
+            broken = finding.verdict == "broken"
+            kept = kept and not broken
+            yield Line(f"  {_WORDS[finding.verdict]}: {finding.check.promise}{reason}", is_broken=broken)
+        if kept:
+            yield from map(Line, _measure(member.family, configuration))
+
+
+def _measure(family: str, configuration: Configuration) -> Iterator[str]:
+    """What is worth knowing and neither right nor wrong."""
+    try:
+        speed = time_beside(family, configuration)
+        yield (
+            f"  speed: {speed.rate / speed.rate_beside:.2f} of {speed.beside}'s "
+            f"({speed.rate:,.0f} against {speed.rate_beside:,.0f} model-steps/s of a small trial, one worker, CPU)"
+        )
+        if family == "task":
+            yield f"  splits: {share_seen(configuration):.0%} of validation sequences come in 4 training batches too"
+    except DoesNotApply:
+        return

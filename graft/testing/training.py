@@ -1,0 +1,161 @@
+"""Plug-ins in whole trials: packed as alone, and how fast beside what is packaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from graft.families import FAMILIES, families, family_of, packaged_names
+from graft.testing.common import Configuration, DoesNotApply
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.program import complete_config
+from spaces.records import Report, Trial
+from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
+from workers.engine.pack import Pack
+from workers.engine.timing import best_rate
+
+TOKENS = {"name": "add_mod", "modulus": 13}
+MODELS: Mapping[type[Task], Mapping[str, Any]] = {
+    TokenTask: {"name": "transformer", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 1, "mlp_dropout": 0.1},
+    VectorTask: {"name": "regressor", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 1},
+    SetTask: {"name": "attention_pooling", "width": 8},
+}
+ENCODER = {"name": "encoder", "width": 8, "depth": 1, "heads": 2, "mlp_multiple": 1}
+REFERENCES = {
+    "task": TOKENS, "model": MODELS[TokenTask], "scorer": {"name": "softmax"}, "activation": {"name": "gelu"},
+    "position": {"name": "learned"}, "optimizer": {"name": "adamw"}, "schedule": {"name": "linear"},
+    "averaging": {"name": "bema"}, "learning": {"name": "weights"},
+}  # fmt: skip
+"""What a plug-in is timed beside."""
+_LANES = 3
+
+
+class Speed(NamedTuple):
+    """Training steps of single models per second, by one worker on a CPU."""
+
+    rate: float
+    beside: str
+    """A packaged plug-in of the family."""
+    rate_beside: float
+
+
+def trial_with(family: str, configuration: Configuration, number: int = 0, *, steps: int = 4) -> Trial:
+    """A small trial that has a plug-in in its place; raises DoesNotApply where no packaged part goes with it."""
+    config = _config(family, configuration, steps)
+    try:
+        whole, structure = complete_config(config, families())
+    except PluginError as error:
+        raise DoesNotApply(str(error)) from error
+    return Trial(
+        number=number, group=0, seed=1_000_003 * number + 17, draws={}, params={}, config=whole, structure=structure
+    )
+
+
+def _config(family: str, configuration: Configuration, steps: int) -> dict[str, Any]:
+    own = dict(configuration)
+    training = {"steps": steps, "batch": 4, "validate_every": steps, "validation_batch": 8, "dtype": "float32"}
+    parts: dict[str, Any] = {
+        "task": TOKENS,
+        "model": dict(MODELS[TokenTask]),
+        "optimizer": {"name": "adamw", "learning_rate": 1e-3},
+        "averaging": {"name": "none"},
+        "learning": {"name": "weights"},
+        "training": {**training, "diagnostics": family == "diagnostic", "pad_shapes": False},
+    }
+    if family in ("optimizer", "averaging", "learning"):
+        parts[family] = own
+    elif family == "schedule":
+        parts["optimizer"]["schedule"] = own
+    elif family in ("scorer", "activation", "position"):
+        parts["model"][family] = own
+    elif family == "corpus":
+        if plugins.load(family_of("corpus"), own["name"]).needs_network:
+            raise DoesNotApply("its documents come from elsewhere")
+        parts["task"] = {"name": "language", "corpus": own, "length": 8, "rare": 1}
+    elif family == "tokenizer":
+        parts["task"] = {"name": "language", "tokenizer": own, "length": 8, "rare": 1}
+    elif family == "task":
+        parts["task"] = own
+        parts["model"] = _model_for(plugins.build(Task, own))
+    elif family == "model":
+        parts["model"] = own
+        parts["task"] = _task_for(own)
+    if family == "learning":
+        parts["model"]["mlp_dropout"] = 0.0  # some ways of learning know none
+        parts["model"]["activation"] = {"name": "spline", "knots": 9, "low": -1.0, "high": 1.0}
+    return parts
+
+
+def _model_for(task: Task) -> dict[str, Any]:
+    if isinstance(task, TokenTask) and not task.causal:
+        return dict(ENCODER)
+    return dict(next(model for kind, model in MODELS.items() if isinstance(task, kind)))
+
+
+def _task_for(model: Configuration) -> dict[str, Any]:
+    """A packaged task that a model reads, the smallest of its examples."""
+    built: Any = plugins.build(family_of("model"), model)
+    refused = ""
+    for task in [TOKENS, *(one for one in plugins.examples(Task) if one["name"] in packaged_names("task"))]:
+        try:
+            built.check(plugins.build(Task, task))
+        except PluginError as error:
+            refused = str(error)
+        else:
+            return dict(task)
+    raise DoesNotApply(f"no packaged task goes with it: {refused}")
+
+
+def _reports(pack: Pack, waiting: list[Trial]) -> dict[tuple[int, int], Report]:
+    """Train to the end, filling freed lanes from `waiting`; reports by number and step."""
+    seen: dict[tuple[int, int], Report] = {}
+    while pack.running:
+        for report in pack.train(1000):
+            seen[report.number, report.step] = report
+        pack.fill([waiting.pop(0) for _ in range(min(pack.free, len(waiting)))])
+    return seen
+
+
+def check_packed_is_alone(family: str, configuration: Configuration) -> None:
+    """A trial with it gives the same numbers in a pack, refilled, as it does alone: to the bit."""
+    trials = [trial_with(family, configuration, number) for number in range(_LANES + 1)]
+    pack = Pack(trials[0], width=_LANES)
+    pack.fill(trials[:_LANES])
+    together = _reports(pack, trials[_LANES:])
+    for trial in trials:
+        alone = Pack(trial, width=1)
+        alone.fill([trial])
+        for (number, step), report in _reports(alone, []).items():
+            packed = together.get((number, step))
+            assert packed is not None, f"trial {number} reports at step {step} alone, but not in a pack"
+            _compare(report, packed)
+
+
+def _compare(alone: Report, packed: Report) -> None:
+    where = f"trial {alone.number} at step {alone.step}"
+    assert packed.state == alone.state, f"{where} is {alone.state} alone and {packed.state} in a pack"
+    for one, other in zip(alone.metrics, packed.metrics, strict=True):
+        same = one == other or (one.value != one.value and other.value != other.value)
+        assert same, f"{where}: {one.name}/{one.variant} is {one.value!r} alone and {other.value!r} in a pack"
+
+
+def check_nothing_diverges(family: str, configuration: Configuration) -> None:
+    """Twelve steps at the usual learning rate make no NaN."""
+    trial = trial_with(family, configuration, steps=12)
+    pack = Pack(trial, width=2)
+    pack.fill([trial])
+    for report in _reports(pack, []).values():
+        assert report.state != "diverged", f"the trial diverged at step {report.step}: {report.error}"
+
+
+def time_beside(family: str, configuration: Configuration, width: int = 8) -> Speed:
+    """How fast a small trial with the plug-in trains, and one with a packaged plug-in in its place.
+
+    Raises DoesNotApply for families whose plug-ins are not in a training step.
+    """
+    reference = REFERENCES.get(family)
+    if reference is None or family not in FAMILIES:
+        raise DoesNotApply(f"a {family} is in no training step")
+    rates = [best_rate(trial_with(family, one), width, "cpu", 0.3) for one in (configuration, reference)]
+    return Speed(rates[0], str(reference["name"]), rates[1])

@@ -1,0 +1,137 @@
+"""Plug-ins from outside the package, as the texts of their files: what is stored with a study, and what it runs.
+
+A *bundle* is one folder's plug-ins with every local file that they import. Its modules are imported from their texts,
+under a package that is named by their hash: two versions of a file can be loaded side by side, an object of one can be
+pickled, and a worker needs the texts alone, whatever is on its disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from spaces.errors import PluginError
+
+PREFIX = "graft_plugins_"
+"""How the packages start that bundles are imported as."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One Python file."""
+
+    module: str
+    """Its dotted name, as the files of its bundle import it."""
+    path: str
+    """Where it was read."""
+    text: str
+    is_package: bool = False
+    """Whether it is the `__init__.py` of a package."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the file, in hexadecimal digits."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A plug-in that a file defines; found without importing it."""
+
+    family: str
+    """`scorer`, `task` ..."""
+    name: str
+    module: str
+    line: int
+    """Of its class."""
+    origin: str
+    """What a person calls where it comes from: `./mine.py`, `mypackage.tasks`, `graft-extra 1.2`."""
+
+    @property
+    def title(self) -> str:
+        """`scorer 'mine' of ./mine.py:12`"""
+        return f"{self.family} {self.name!r} of {self.origin}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """The plug-ins of one folder, or of one package, and all local files that they import."""
+
+    sources: tuple[Source, ...]
+    members: tuple[Member, ...]
+    is_installed: bool = False
+    """Whether an installed package offers it by its entry point, rather than a space or a command asks for it."""
+
+    @cached_property
+    def package(self) -> str:
+        """What its modules are imported under: equal for equal files, wherever they lie."""
+        digest = hashlib.sha256()
+        for source in sorted(self.sources, key=lambda source: source.module):
+            digest.update(f"{source.module}\0{source.is_package:d}\0{source.sha256}\0".encode())
+        return PREFIX + digest.hexdigest()[:16]
+
+    @cached_property
+    def by_module(self) -> Mapping[str, Source]:
+        """Dotted name -> file."""
+        return {source.module: source for source in self.sources}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outside:
+    """The plug-ins from outside that names are looked up among, before the packaged ones."""
+
+    bundles: tuple[Bundle, ...] = ()
+    faults: tuple[str, ...] = ()
+    """What is wrong with installed packages that offer plug-ins, a sentence each: told to who asks for a name that is
+    not there."""
+    _used: set[Bundle] = field(default_factory=set[Bundle])
+
+    def names(self, family: str) -> list[str]:
+        """The names of a family's plug-ins."""
+        return [member.name for bundle in self.bundles for member in bundle.members if member.family == family]
+
+    def find(self, family: str, name: str) -> tuple[Bundle, Member] | None:
+        """A plug-in and its bundle, which counts as used from now on; None if there is none of this name."""
+        for bundle in self.bundles:
+            for member in bundle.members:
+                if (member.family, member.name) == (family, name):
+                    self._used.add(bundle)
+                    return bundle, member
+        return None
+
+    @property
+    def asked_for(self) -> tuple[Bundle, ...]:
+        """What belongs to a study: all but what is installed and was never used.
+
+        Installed diagnostics are measured in every study that asks for diagnostics.
+        """
+        return tuple(
+            bundle
+            for bundle in self.bundles
+            if not bundle.is_installed
+            or bundle in self._used
+            or any(member.family == "diagnostic" for member in bundle.members)
+        )
+
+    def __or__(self, other: Outside) -> Outside:
+        """Both; where names meet, the left one's count."""
+        known = {(member.family, member.name) for bundle in self.bundles for member in bundle.members}
+        more = [bundle for bundle in other.bundles if not any((m.family, m.name) in known for m in bundle.members)]
+        return Outside(bundles=(*self.bundles, *more), faults=(*self.faults, *other.faults))
+
+
+def check_distinct(members: Iterable[Member], packaged: Mapping[str, Sequence[str]]) -> None:
+    """Raise PluginError for a name that another plug-in of its family has, with both origins.
+
+    `packaged`: the names of Graft's own, by family.
+    """
+    known: dict[tuple[str, str], Member] = {}
+    for member in members:
+        key = member.family, member.name
+        if member.name in packaged.get(member.family, ()):
+            raise PluginError(f"{member.title}: Graft has a {member.family} of this name; rename the file")
+        if key in known:
+            raise PluginError(f"{member.title}: this name is taken by {known[key].title}; rename one of the two files")
+        known[key] = member

@@ -1,0 +1,142 @@
+"""Imports the modules of bundles from their texts, and says in one line where one of them went wrong."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from spaces.errors import GraftError, PluginError
+from spaces.messages import shorten
+from spaces.plugins.bundles import PREFIX, Bundle, Member, Source
+
+_known: dict[str, Bundle] = {}
+"""Package -> the bundle that is imported as it."""
+
+
+def import_member(bundle: Bundle, member: Member) -> ModuleType:
+    """The module of a plug-in; raises PluginError, one line with file and line, if importing it goes wrong."""
+    register(bundle)
+    try:
+        return importlib.import_module(f"{bundle.package}.{member.module}")
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{member.title} cannot be imported: {_describe(error)}") from error
+
+
+def register(bundle: Bundle) -> None:
+    """Make a bundle's modules importable in this process."""
+    _known[bundle.package] = bundle
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
+
+
+def explain(error: BaseException) -> PluginError | None:
+    """What went wrong inside a plug-in from outside, in one line with file and line; None: it was not inside one.
+
+    An error of ours says what it has to say, wherever it was raised.
+    """
+    if isinstance(error, GraftError) or not _innermost(error):
+        return None
+    return PluginError(f"a plug-in failed: {_describe(error)}")
+
+
+def _describe(error: BaseException) -> str:
+    what = shorten(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, limit=300)
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
+    where = _innermost(error)
+    return f"{where}: {what}" if where else what
+
+
+def _innermost(error: BaseException) -> str | None:
+    """`file:line` of the last frame that is in a bundle's file."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
+            found = f"{frame.f_code.co_filename}:{line}"
+    return found
+
+
+class _Finder(MetaPathFinder):
+    """Finds `graft_plugins_<hash>.mine` among the registered bundles."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, module = fullname.partition(".")
+        bundle = _known.get(package)
+        if bundle is None:
+            return None
+        source = bundle.by_module.get(module)
+        if source:
+            return ModuleSpec(fullname, _Loader(bundle, source), origin=source.path, is_package=source.is_package)
+        if not module or any(name.startswith(f"{module}.") for name in bundle.by_module):
+            return ModuleSpec(fullname, None, is_package=True)  # a folder of modules
+        return None
+
+
+class _Loader(InspectLoader):
+    """Runs the text of one file."""
+
+    def __init__(self, bundle: Bundle, source: Source) -> None:
+        self._bundle = bundle
+        self._source = source
+
+    def get_source(self, fullname: str) -> str:
+        """The text, for tracebacks and `inspect`."""
+        return self._source.text
+
+    def is_package(self, fullname: str) -> bool:
+        """Whether it is an `__init__.py`."""
+        return self._source.is_package
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The text, compiled."""
+        return compile(self._source.text, _file_name(self._source), "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run it with an import statement that finds the bundle's own modules by the names that they have in it."""
+        module.__file__ = self._source.path
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _LocalImport(self._bundle)}
+        exec(self.get_code(module.__name__), module.__dict__)
+
+
+class _LocalImport:
+    """`__import__` for the modules of a bundle: `import helper` is the bundle's helper, not another one on the path.
+
+    Python takes it from a module's `__builtins__` for each import statement in it.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._package = bundle.package
+        self._local = {module.partition(".")[0] for module in bundle.by_module}
+
+    def __call__(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002 - Python's own names
+        locals: Mapping[str, Any] | None = None,  # noqa: A002
+        fromlist: Sequence[str] = (),
+        level: int = 0,
+    ) -> ModuleType:
+        top = name.partition(".")[0]
+        if level or top not in self._local:
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        found = builtins.__import__(f"{self._package}.{name}", globals, locals, fromlist or ("__name__",), 0)
+        return found if fromlist else sys.modules[f"{self._package}.{top}"]
+
+
+def _file_name(source: Source) -> str:
+    """What tracebacks call the file: its path, where it is still what was read."""
+    try:
+        same = Path(source.path).read_bytes() == source.text.encode()
+    except OSError:
+        same = False
+    return source.path if same else f"{source.path} (as stored, {source.sha256[:8]})"

@@ -1,0 +1,307 @@
+"""Finds the plug-ins of files, folders and packages, and the local files that they import, without importing any."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from spaces.errors import PluginError
+from spaces.messages import shorten
+from spaces.plugins.bundles import Bundle, Member, Source
+
+MOST_FILES = 200
+LARGEST_FILE = 1 << 20
+"""Bytes."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_OURS = {"cli", "graft", "graft_search", "search", "spaces", "storage", "workers"}
+
+
+class Place(NamedTuple):
+    """Where a class is defined."""
+
+    module: str
+    name: str
+
+
+class Indexer:
+    """Collects the plug-ins of entries such as `./mine.py`, `./folder` and `mypackage.tasks`."""
+
+    def __init__(self, families: Mapping[Place, str]) -> None:
+        """`families`: where a family's abstract class is -> the family."""
+        self._families = families
+        self._bundles: dict[tuple[Path, str], Bundle] = {}
+        """By folder and, in it, the package; files that lie side by side share what they import."""
+
+    def copy(self) -> Indexer:
+        """Another one with the same plug-ins."""
+        other = Indexer(self._families)
+        other._bundles = dict(self._bundles)
+        return other
+
+    @property
+    def bundles(self) -> tuple[Bundle, ...]:
+        """What was added."""
+        return tuple(self._bundles.values())
+
+    def add(self, entry: str, folder: Path, *, origin: str = "", is_installed: bool = False) -> None:
+        """Add the plug-ins of a file, of a folder's files, or of a module or package.
+
+        Paths are relative to `folder`, where modules are looked for first, too. `origin` is what messages call the
+        entry. Raises PluginError, one line, for what cannot be found or read, or defines no plug-in.
+        """
+        root, modules = _locate(entry, folder, origin or entry)
+        bundle = _Reader(root, self._families).read(modules, origin or entry)
+        key = root, modules[0].partition(".")[0] if "." in modules[0] else ""
+        before = self._bundles.get(key)
+        self._bundles[key] = _merge(before, bundle) if before else replace(bundle, is_installed=is_installed)
+        if before and not is_installed:
+            self._bundles[key] = replace(self._bundles[key], is_installed=False)
+
+
+def _merge(one: Bundle, other: Bundle) -> Bundle:
+    sources = {source.module: source for source in (*one.sources, *other.sources)}
+    known = {(member.family, member.name, member.module) for member in one.members}
+    more = [member for member in other.members if (member.family, member.name, member.module) not in known]
+    return replace(one, sources=tuple(sources.values()), members=(*one.members, *more))
+
+
+def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
+    """The folder that an entry's modules are imported from, and their dotted names."""
+    if entry.endswith(".py") or "/" in entry or entry.startswith(("~", ".")):
+        path = (folder / Path(entry).expanduser()).resolve()
+        if path.is_dir():
+            return path, _plugin_files(path, origin)
+        if not path.is_file():
+            raise PluginError(f"plug-in {shorten(repr(origin))}: there is no file {path}")
+        if path.suffix != ".py" or not _NAME.fullmatch(path.stem):
+            raise PluginError(
+                f"plug-in {shorten(repr(origin))}: the file's name is the plug-in's: letters, digits and _, then .py"
+            )
+        return path.parent, [path.stem]
+    if not _DOTTED.fullmatch(entry):
+        raise PluginError(
+            f"plug-in {shorten(repr(origin))}: write a file (./mine.py), a folder (./mine) or a module (package.mine)"
+        )
+    if entry.partition(".")[0] in _OURS:
+        raise PluginError(f"plug-in {shorten(repr(origin))}: what Graft packages needs not be asked for")
+    root = _root_of(entry, folder)
+    found = _find(root, entry) if root else None
+    if root is None or found is None:
+        raise PluginError(f"plug-in {shorten(repr(origin))}: there is no such module here, and none is installed")
+    if found.name != "__init__.py":
+        return root, [entry]
+    return root, [f"{entry}.{name}" for name in _plugin_files(found.parent, origin)]
+
+
+def _plugin_files(folder: Path, origin: str) -> list[str]:
+    names = sorted(path.stem for path in folder.glob("*.py") if _NAME.fullmatch(path.stem))
+    if not names:
+        raise PluginError(f"plug-in {shorten(repr(origin))}: {folder} has no file that could be a plug-in")
+    return names
+
+
+def _root_of(module: str, folder: Path) -> Path | None:
+    """The folder on Python's path, or `folder` itself, that has the top-level package of a module."""
+    top = module.partition(".")[0]
+    if top in _OURS:
+        return Path(__file__).parents[2]  # a folder of the user's may have the same name
+    if _find(folder, top) or (folder / top).is_dir():
+        return folder.resolve()
+    try:
+        spec = importlib.util.find_spec(top)  # of a top-level name: nothing is imported
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).parent
+    return Path(spec.origin).parent if spec.origin else None
+
+
+def _find(root: Path, module: str) -> Path | None:
+    """The file of a module below a folder."""
+    path = root.joinpath(*module.split("."))
+    for file in (path / "__init__.py", path.with_suffix(".py")):
+        if file.is_file():
+            return file
+    return None
+
+
+@cache
+def _foreign_folders() -> tuple[Path, ...]:
+    """Where Python and installed packages lie."""
+    paths = sysconfig.get_paths()
+    return tuple({Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _read(path: Path) -> tuple[str, ast.Module]:
+    """The text and the syntax tree of a file."""
+    try:
+        state = path.stat()
+        if state.st_size > LARGEST_FILE:
+            raise PluginError(
+                f"{path}: a plug-in's file may have {LARGEST_FILE:,} bytes, this one has {state.st_size:,}"
+            )
+        return _read_version(path, state.st_mtime_ns, state.st_size)
+    except OSError as error:
+        raise PluginError(f"{path}: it cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=4 * MOST_FILES)
+def _read_version(path: Path, changed_at: int, size: int) -> tuple[str, ast.Module]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        return text, ast.parse(text, filename=str(path))
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise PluginError(f"{path}:{line}: byte 0x{error.object[error.start]:02x} is not UTF-8") from None
+    except SyntaxError as error:
+        raise PluginError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise PluginError(f"{path}: it is no Python: {error}") from None
+
+
+class _Reader:
+    """Reads the files of one bundle."""
+
+    def __init__(self, root: Path, families: Mapping[Place, str]) -> None:
+        self._root = root
+        self._families = families
+        self._sources: dict[str, Source] = {}
+
+    def read(self, modules: list[str], origin: str) -> Bundle:
+        """The plug-ins that the modules define, and these with all local files that they import."""
+        members = [member for module in modules for member in self._members(module, origin)]
+        if not members:
+            known = ", ".join(self._families.values())
+            raise PluginError(
+                f"plug-in {shorten(repr(origin))}: no class in it derives from a family's class ({known})"
+            )
+        for module in dict.fromkeys(member.module for member in members):
+            self._add(module)
+        return Bundle(sources=tuple(self._sources.values()), members=tuple(members))
+
+    def _members(self, module: str, origin: str) -> Iterator[Member]:
+        path = self._file(module)
+        assert path, "it was located"
+        classes = [node for node in _read(path)[1].body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+        found: dict[str, ast.ClassDef] = {}
+        for node in classes:
+            family = self._family_of(Place(module, node.name), frozenset())
+            if family is None or _is_abstract(node):
+                continue
+            if family in found:
+                raise PluginError(
+                    f"{path}:{node.lineno}: {node.name} is the second {family} of the file, after "
+                    f"{found[family].name} in line {found[family].lineno}; a file defines one plug-in of a family, "
+                    "which has the file's name (a class whose name starts with _ is none)"
+                )
+            found[family] = node
+        name = module.rpartition(".")[2]
+        for family, node in found.items():
+            yield Member(family=family, name=name, module=module, line=node.lineno, origin=origin)
+
+    def _family_of(self, place: Place, seen: frozenset[Place]) -> str | None:
+        """The family that a class belongs to, by its bases and theirs, as the files say."""
+        if place in self._families:
+            return self._families[place]
+        path = None if place in seen else self._file(place.module, beyond=True)
+        if path is None:
+            return None
+        for node in _read(path)[1].body:
+            if isinstance(node, ast.ClassDef) and node.name == place.name:
+                bases = [self._place_of(base, place.module, path) for base in node.bases]
+                found = (self._family_of(base, seen | {place}) for base in bases if base)
+                return next((family for family in found if family), None)
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == place.name:
+                        return self._family_of(Place(_absolute(node, place.module, path), alias.name), seen | {place})
+        return None
+
+    def _place_of(self, base: ast.expr, module: str, path: Path) -> Place | None:
+        """Where the class is defined, or imported from, that stands as a base class in a file."""
+        if isinstance(base, ast.Subscript):
+            return self._place_of(base.value, module, path)
+        if isinstance(base, ast.Name):
+            return Place(module, base.id)
+        if not isinstance(base, ast.Attribute):
+            return None
+        prefix = ast.unparse(base.value)
+        for node in ast.walk(_read(path)[1]):
+            if isinstance(node, ast.Import) and any((alias.asname or alias.name) == prefix for alias in node.names):
+                original = next(alias.name for alias in node.names if (alias.asname or alias.name) == prefix)
+                return Place(original, base.attr)
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == prefix:
+                        return Place(f"{_absolute(node, module, path)}.{alias.name}", base.attr)
+        return None
+
+    def _file(self, module: str, *, beyond: bool = False) -> Path | None:
+        """The file of a module of this bundle; `beyond`: of any one that Python would find."""
+        top = module.partition(".")[0]
+        if top in sys.stdlib_module_names:
+            return None
+        own = None if top in _OURS else _find(self._root, module)
+        if own:
+            return own
+        root = _root_of(module, self._root)
+        path = _find(root, module) if root else None
+        if path is None or beyond:
+            return path
+        # A folder of the user's that is on Python's path belongs to the plug-in as much as the folder it lies in.
+        foreign = top in _OURS or any(path.resolve().is_relative_to(folder) for folder in _foreign_folders())
+        return None if foreign else path
+
+    def _add(self, module: str) -> None:
+        """Add a module's file, those of the packages around it, and those that it imports."""
+        if module in self._sources:
+            return
+        path = self._file(module)
+        if path is None:
+            return
+        text, tree = _read(path)
+        is_package = path.name == "__init__.py"
+        self._sources[module] = Source(module=module, path=str(path), text=text, is_package=is_package)
+        if len(self._sources) > MOST_FILES:
+            raise PluginError(f"{path}: a plug-in may import {MOST_FILES} local files; this one imports more")
+        parent = module.rpartition(".")[0]
+        if parent:
+            self._add(parent)
+        for imported in _imports(tree, module, path):
+            self._add(imported)
+
+
+def _is_abstract(node: ast.ClassDef) -> bool:
+    """Whether a class says of itself that others derive from it."""
+    return any(ast.unparse(base).rpartition(".")[2] == "ABC" for base in node.bases)
+
+
+def _imports(tree: ast.Module, module: str, path: Path) -> Iterator[str]:
+    """The dotted names that may be modules among what a file imports, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, module, path)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _absolute(node: ast.ImportFrom, module: str, path: Path) -> str:
+    """The dotted name that a `from` statement imports from."""
+    if not node.level:
+        return node.module or ""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+    return ".".join(filter(None, [*parts, node.module]))

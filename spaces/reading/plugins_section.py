@@ -1,0 +1,66 @@
+"""The section `plugins:` of a space: files, folders and modules with plug-ins that are not Graft's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from spaces.grammar.nodes import SETTING, Node, compose, read
+from spaces.grammar.overrides import override
+from spaces.messages import shorten
+from spaces.reading import catalogue
+from spaces.reading.transfer_section import inline_spaces, is_transfer
+
+SECTION = "plugins"
+
+
+class Entry(NamedTuple):
+    """One entry of the section."""
+
+    text: str
+    """`./mine.py`, `mypackage.tasks`."""
+    folder: Path
+    """The space file's, which paths are relative to."""
+    location: str
+    """What an error about it starts with."""
+
+
+def read_entries(origin: str, overrides: Mapping[str, str] | None = None) -> list[Entry]:
+    """What a space file asks for, and where it is a transfer, what its tasks' spaces ask for; nothing is imported.
+
+    Raises SpaceError as `load` does, if it does not come as far as this section.
+    """
+    tree = compose(catalogue.read_text(origin), origin)
+    root = read(override(tree, overrides) if overrides else tree)
+    return list(_entries(inline_spaces(root) if is_transfer(root) else root))
+
+
+def check_section(node: Node) -> None:
+    """Raise SpaceError unless the section is a list of words."""
+    for _ in _words(node):
+        pass
+
+
+def _entries(root: Node) -> Iterator[Entry]:
+    content = root.content if isinstance(root.content, Mapping) else {}
+    if SECTION in content:
+        for one in _words(content[SECTION]):
+            file = one.tree.start_mark.name
+            folder = Path() if file.startswith(SETTING) else Path(file).parent
+            yield Entry(one.word, folder.absolute(), f"{one.location}: {SECTION}")
+    transfer = content.get("transfer")
+    tasks = transfer.content.get("tasks") if transfer and isinstance(transfer.content, Mapping) else None
+    for task in tasks.content.values() if tasks and isinstance(tasks.content, Mapping) else ():
+        own = task.content.get("space") if isinstance(task.content, Mapping) else None
+        if own:
+            yield from _entries(own)
+
+
+def _words(node: Node) -> Iterator[Node]:
+    if node.content is None:
+        return
+    for one in node.content if isinstance(node.content, tuple) else (node,):
+        if not isinstance(one.content, str) or not one.word:
+            raise one.error(SECTION, f"{shorten(one.text) or 'nothing'} must be a file (./mine.py) or a module")
+        yield one
