@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         copy = Path(folder) / "graft"
         _copy_tree(copy)
         if not _pass_unchanged(copy, chosen.values()):
-            print("invalid: these tests fail without any mutation")
+            print(f"invalid: {_first_failure(copy)} fails without any mutation")
             return INVALID
         survivors = [number for number, mutation in chosen.items() if not _kill(copy, number, mutation)]
     unexplained = [number for number in survivors if chosen[number].survives is None]
@@ -60,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _read_numbers(text: str) -> set[int]:
-    return {int(number) for number in text.split(",")}
+    try:
+        return {int(number) for number in text.split(",")}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 3,17") from None
 
 
 def _copy_tree(target: Path) -> None:
@@ -120,7 +123,7 @@ def _run_tests(copy: Path, tests: Sequence[str], postgresql: bool) -> int | None
 
 
 def _first_failure(copy: Path) -> str:
-    """The first test that failed in the last run."""
+    """The first test that failed in the last run, or what ended it."""
     found = re.search(r"^(?:FAILED|ERROR) tests/(.*?)(?: - .*)?$", (copy.parent / "output").read_text(), re.MULTILINE)
     return found[1] if found else f"the limit of {SECONDS:.0f} s"
 
