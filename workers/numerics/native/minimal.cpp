@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "splitmix.hpp"
+#include "exchange.hpp"
 #include "vectors.hpp"
 
 namespace {
@@ -166,17 +167,8 @@ template <typename T> void transposed(T *to, const T *from, int rows, int column
 
 // W rows of W numbers, turned in place.
 template <typename T, int K> void turn_pairs(V<T> *rows) {
-    I<T> low, high;
-    for (int n = 0; n < W<T>; n++) {
-        low[n] = n & K ? W<T> + (n ^ K) : n;
-        high[n] = n & K ? W<T> + n : n ^ K;
-    }
     for (int n = 0; n < W<T>; n++)
-        if (!(n & K)) {
-            const V<T> a = rows[n], b = rows[n | K];
-            rows[n] = __builtin_shuffle(a, b, low);
-            rows[n | K] = __builtin_shuffle(a, b, high);
-        }
+        if (!(n & K)) exchange<V<T>, I<T>, K>(rows[n], rows[n | K], std::make_index_sequence<W<T>>());
 }
 template <typename T> inline void turn(V<T> *rows) {
     turn_pairs<T, 1>(rows);
