@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spaces.records import Metric, Report, Trial
 from spaces.settings import History, Objective
-from storage import Store, open_reader, open_store
+from storage import NewStudy, Store, open_reader, open_store
 from tests.databases import running_server
 
 OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="bema")
@@ -49,7 +49,7 @@ def rate(count: int, work: Callable[[], object]) -> str:
 
 def write(store: Store, policy: History) -> None:
     study_id = store.create_study(
-        policy, space="", space_hash="", objective=OBJECTIVE, seed=0, trials=TRIALS, version=""
+        NewStudy(policy, space="", space_hash="", objective=OBJECTIVE, seed=0, trials=TRIALS, version="")
     )
     study = store.claim(study_id, policy=policy, objective=OBJECTIVE)
     started = [[trial(n) for n in batch] for batch in batches(TRIALS, TRIAL_BATCH)]

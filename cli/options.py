@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,16 @@ RetrainingDevice = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial."),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainingOptions:
+    """Where a stored trial is found, and on what it is trained again."""
+
+    storage: Storage = None
+    device: RetrainingDevice = None
+
+
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 
 

@@ -105,6 +105,8 @@ class Trial:
     """Canonical JSON of what the trials of one pack must have in common (names, sizes, options; no knobs)."""
     lineage: tuple[Ancestor, ...] = ()
     """Whose state it starts from, the first of the lineage first; empty for a trial that starts from step 0."""
+    evaluation_seed: int | None = None
+    """63-bit seed of the sets that it is evaluated on, where trials share them; None: they come from its own seed."""
     architecture_trial: int | None = None
     """Number of the trial whose architecture it has, in stage two of a transfer; None elsewhere."""
     fence: int = field(default=0, compare=False)
@@ -249,7 +251,7 @@ class QueuedTrial(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a running study stands, for the display and the closing line."""
+    """Where a study stands: by its controller, which knows what was done since it began, or by its database."""
 
     planned: int
     """Trials of the whole study, copies of a population made so far included; a grid may have fewer."""
@@ -259,16 +261,16 @@ class Progress:
     best: float | None
     """The best objective of all trials that ended, in the user's direction; None where trials have different ones."""
     best_number: int | None
-    reports: int
-    """Reports recorded by this controller."""
     steps: int
-    """Optimizer steps that these reports stand for, summed over trials."""
+    """Optimizer steps that reports stand for, summed over trials."""
     model_steps: int
-    """Optimizer steps that this controller's workers made, summed over lanes."""
+    """Optimizer steps that workers made, summed over lanes; those of trials that were restarted included."""
     lane_room: int
     """What these would have been with no lane free."""
-    stopping: bool
-    """Whether workers are being dismissed before the study is finished."""
+    reports: int = 0
+    """Reports recorded by this controller; a database does not count them."""
+    stopping: bool = False
+    """Whether a controller dismisses its workers before the study is finished."""
 
     @property
     def ended(self) -> int:

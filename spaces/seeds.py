@@ -23,3 +23,8 @@ def mix64(word: int) -> int:
 def trial_seed(seed: int, number: int) -> int:
     """The 63-bit seed of trial `number` in a search with `seed`."""
     return mix64(mix64(seed + GAMMA) + (number + 1) * GAMMA) >> 1
+
+
+def evaluation_seed(seed: int) -> int:
+    """The 63-bit seed of the data that all trials of an experiment with `seed` are judged on; no trial's own."""
+    return mix64(mix64(seed + 2 * GAMMA)) >> 1

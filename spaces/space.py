@@ -92,6 +92,11 @@ class Space(ABC):
         """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
         return self.rows
 
+    def describe_size(self) -> str:
+        """How many trials there are, and how they belong together, for people."""
+        groups = -(-self.search.trials // self.search.group)
+        return f"{self.search.trials:,} trials in {groups:,} group{'s' * (groups > 1)} of up to {self.search.group:,}"
+
     @property
     def has_one_objective(self) -> bool:
         """Whether all of its trials can be compared."""

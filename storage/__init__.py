@@ -11,6 +11,16 @@ checking.py, copying.py  whether a database is whole; copies of it
 from storage.claims.claimed_study import ClaimedStudy
 from storage.databases import file_of
 from storage.frames import Reader, open_reader
-from storage.store import Store, bring_up, open_store, request_stop
+from storage.store import NewStudy, Store, bring_up, open_store, request_stop
 
-__all__ = ["ClaimedStudy", "Reader", "Store", "bring_up", "file_of", "open_reader", "open_store", "request_stop"]
+__all__ = [
+    "ClaimedStudy",
+    "NewStudy",
+    "Reader",
+    "Store",
+    "bring_up",
+    "file_of",
+    "open_reader",
+    "open_store",
+    "request_stop",
+]

@@ -119,7 +119,8 @@ class Reader:
         """One row of `studies` as a dictionary; StudyError with the choices if there is no such study."""
         known = self._frame(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {_quote(name)}", STUDIES)
         if known.is_empty():
-            raise StudyError(f"study {name!r} does not exist; {self._choices()}")
+            names = ", ".join(self.studies()["name"])
+            raise StudyError(f"study {name!r} does not exist; {f'there are {names}' if names else 'there is none yet'}")
         return known.row(0, named=True)
 
     def counts(self, study: str) -> dict[State, int]:
@@ -230,10 +231,6 @@ class Reader:
                 )
             count = max(1, min(_CHUNK, len(fetched) * (LARGEST_ANSWER >> 4) // taken))
         return fetched
-
-    def _choices(self) -> str:
-        names = self.studies()["name"].to_list()
-        return f"there are {', '.join(names)}" if names else "there is none yet"
 
     def _expression(self, sql: str, study_id: int) -> str:
         """The user's SQL with `params.<path>` spelled out; texts in quotes stay as they are."""

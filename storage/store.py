@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -44,6 +45,22 @@ def open_store(url: str) -> Store:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
+@dataclass(frozen=True)
+class NewStudy:
+    """A study as it is written first."""
+
+    name: str
+    space: str
+    """Its YAML text."""
+    space_hash: str
+    objective: Objective
+    seed: int
+    trials: int
+    """The planned number."""
+    version: str
+    """Of Graft."""
+
+
 class Store:
     """The studies of a database. Safe to call from several threads; calls run one after another."""
 
@@ -73,33 +90,17 @@ class Store:
 
         self._session.transact(act)
 
-    def create_study(
-        self,
-        name: str,
-        *,
-        space: str,
-        space_hash: str,
-        objective: Objective,
-        seed: int,
-        trials: int,
-        version: str,
-    ) -> int:
+    def create_study(self, study: NewStudy) -> int:
         """Write a new study, in state `stopped`, and return its id.
 
-        `space` is the YAML text, `trials` the planned number, `version` Graft's. StudyError if the name is taken, or
-        is no word that can stand in a command line, a file's name and a page.
+        StudyError if the name is taken, or is no word that can stand in a command line, a file's name and a page.
         """
-        if not _NAME.fullmatch(name):
-            raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
+        if not _NAME.fullmatch(study.name):
+            raise StudyError(f"{shorten(repr(study.name))} must be a word of letters, digits, '.', '_' and '-'")
         row = {
-            "name": name,
-            "space": space,
-            "space_hash": space_hash,
-            "objective": str(objective),
-            "direction": objective.direction,
-            "seed": seed,
-            "trials": trials,
-            "version": version,
+            **vars(study),
+            "objective": str(study.objective),
+            "direction": study.objective.direction,
             "state": "stopped",
             "stop_requested": False,
         }
@@ -108,7 +109,7 @@ class Store:
         try:
             return self._session.transact(lambda connection: connection.execute(statement).scalar_one())
         except IntegrityError:
-            raise StudyError(f"study {name!r} exists already; resume it, or choose another name") from None
+            raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 
     def claim(self, study_id: int, *, policy: History, objective: Objective) -> ClaimedStudy:
         """Become the study's only controller and forget earlier stop requests.

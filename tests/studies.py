@@ -8,7 +8,7 @@ from typing import Any
 
 from spaces.records import Checkpoint, Metric, Report, Trial, TrialResult
 from spaces.settings import Objective
-from storage import ClaimedStudy, Store, open_store
+from storage import ClaimedStudy, NewStudy, Store, open_store
 from tests.databases import heard
 
 SPACE = "study: demo\n# the text of a space is only stored here\n"
@@ -71,13 +71,15 @@ def ending(number: int) -> TrialResult:
 def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
     """The study in state running: 16 trials ended, 4 are at step 100, 4 have not been started."""
     study_id = store.create_study(
-        name,
-        space=SPACE,
-        space_hash="0" * 64,
-        objective=OBJECTIVE,
-        seed=7,
-        trials=PLANNED,
-        version="0.2.0",
+        NewStudy(
+            name,
+            space=SPACE,
+            space_hash="0" * 64,
+            objective=OBJECTIVE,
+            seed=7,
+            trials=PLANNED,
+            version="0.2.0",
+        )
     )
     study = store.claim(study_id, policy="full", objective=OBJECTIVE)
     study.set_state("running")

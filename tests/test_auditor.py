@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from graft.families import families
 from graft.launching.claiming import enrol
 from spaces import load
-from tests.databases import raw
+from tests.databases import DATABASES, raw
 from tests.faults.auditor import CHECKS, Finding, Rule, Verdict, audit, gather
 from tests.faults.history import Event, History, events
 from tests.faults.steering import Steering
@@ -23,22 +25,49 @@ Damage = Callable[[str, Path], object]
 """Done to the database at a URL, or to the histories in a folder."""
 
 
-@pytest.fixture
-def folder(url: str, tmp_path: Path) -> Path:
-    """The histories of a study in `url` that one worker trained and nobody disturbed."""
-    place = tmp_path / "histories"
-    place.mkdir()
+@pytest.fixture(scope="module", params=DATABASES)
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL of a study that one worker trained and nobody disturbed, and the folder of its histories."""
+    folder = tmp_path_factory.mktemp("histories")
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path_factory.mktemp('study')}/graft.db"
+        train(url, folder)
+        yield url, folder
+        return
+    with request.getfixturevalue("postgres").database() as url:
+        train(url, folder)
+        yield url, folder
+
+
+def train(url: str, folder: Path) -> None:
     enrol(url, STUDY, load(str(SPACE), families(), {"search.trials": f"{TRIALS}"}))
     steering = Steering(url, STUDY)
     worker = ToyWorker(
-        name="worker", width=4, pace=0, exchange=steering.exchange, history=History(place, "worker"), folder=place
+        name="worker", width=4, pace=0, exchange=steering.exchange, history=History(folder, "worker"), folder=folder
     )
     worker.run()
     standing = steering.progress()
     steering.close()
     assert standing.best_number is not None
-    History(place, "launcher").add(Event(kind="closed", number=standing.best_number, best=standing.best))
-    return place
+    History(folder, "launcher").add(Event(kind="closed", number=standing.best_number, best=standing.best))
+
+
+@pytest.fixture
+def folder(trained: tuple[str, Path], tmp_path: Path) -> Path:
+    """A copy of the histories, to be damaged."""
+    return Path(shutil.copytree(trained[1], tmp_path / "histories"))
+
+
+@pytest.fixture
+def url(trained: tuple[str, Path], tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A copy of the database, to be damaged."""
+    original = make_url(trained[0]).database
+    assert original
+    if trained[0].startswith("sqlite"):
+        yield f"sqlite:///{shutil.copy(original, tmp_path)}"
+        return
+    with request.getfixturevalue("postgres").database(template=original) as copy:
+        yield copy
 
 
 def told(**seen: object) -> Damage:

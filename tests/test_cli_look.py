@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ import yaml
 import spaces
 from cli.options import database_name, storage_url
 from spaces.plugins import names
-from storage.store import open_store
+from spaces.reading import catalogue
+from storage.store import NewStudy, open_store
 from tests import studies
-from tests.databases import raw
+from tests.databases import claimed, make_trial, raw
 from tests.inside import called
 from workers.training.schedules import Schedule
 
@@ -113,7 +114,9 @@ def test_status_does_not_believe_a_study_without_a_controller_that_it_is_running
 
 def test_a_controller_of_one_study_does_not_hold_another(search: Search, url: str) -> None:
     with studies.running(url) as store:
-        store.create_study("other", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0")
+        store.create_study(
+            NewStudy("other", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0")
+        )
         raw(url, "UPDATE studies SET state = 'running' WHERE name = 'other'")
         listed = search("studies", "--storage", url, "--format", "json").json
     assert [(study["name"], study["state"]) for study in listed] == [("demo", "running"), ("other", "interrupted")]
@@ -155,6 +158,16 @@ def test_trials_shows_people_only_the_params_that_differ(search: Search) -> None
     header, first, *_ = rows(search("trials", "demo").text)
     assert header == ["number", "group", "state", "steps", "objective", "learning_rate", "scorer", "n", "error"]
     assert first == ["0", "0", "finished", "200", "0.1", "0.001", "ssa", "1.5"]
+
+
+def test_a_param_that_is_called_as_a_column_is_shown_by_its_path(search: Search, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/paths.db"
+    drawn = [{"training.steps": 10, "task.error": 1, "a.x": 1}, {"training.steps": 20, "task.error": 2, "a.x": 2}]
+    with claimed(url) as study:
+        study.start([replace(make_trial(number), params=params) for number, params in enumerate(drawn)], "w")
+    header, *shown = rows(search("trials", "study", "--storage", url).text)
+    assert header == ["number", "group", "state", "steps", "objective", "task.error", "x", "training.steps"]
+    assert [row[-3:] for row in shown] == [["1", "1", "10"], ["2", "2", "20"]]
 
 
 def test_trials_filters_sorts_and_cuts(search: Search) -> None:
@@ -273,9 +286,9 @@ def test_export_that_fails_leaves_nothing_behind(
 def test_a_study_without_trials_is_shown_by_every_command(search: Search, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/empty.db"
     with open_store(url) as store:
-        store.create_study(
+        store.create_study(NewStudy(
             "new", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0"
-        )  # fmt: skip
+        ))  # fmt: skip
     assert "0 of 5 ended: 5 not started" in search("status", "new", "--storage", url).text
     assert search("status", "new", "--storage", url, "--format", "json").json[0]["best"] is None
     assert search("trials", "new", "--storage", url, "--format", "json").json == []
@@ -423,7 +436,14 @@ def test_space_list_names_the_packaged_spaces(search: Search) -> None:
     assert all(listed.values())
 
 
-@pytest.mark.parametrize("name", spaces.packaged())
+def tokenises(name: str) -> bool:
+    """Whether a packaged space has a whole corpus made into tokens, which takes half a minute where none are cached."""
+    return "quick/" not in name and bool(re.search(r"corpus:|space: language/", catalogue.read_text(name)))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * tokenises(name)) for name in spaces.packaged()]
+)
 def test_every_packaged_space_passes_its_check(search: Search, name: str) -> None:
     search("space", "check", name)
 

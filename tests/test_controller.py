@@ -74,6 +74,10 @@ class Rows(StudyStore):
         self.lease_until: dict[str, float] = {}
         self.lost: set[str] = set()
 
+    @property
+    def queries(self) -> Rows:
+        return self
+
     def _fail_if_asked(self) -> None:
         if self.failures:
             self.failures -= 1
@@ -165,15 +169,15 @@ class Rows(StudyStore):
     def reports(self, metric: str) -> list[Report]:
         return [report for number in self.ended for report in self.rows[number].reports]
 
-    def copied(self) -> dict[int, int]:
+    def copy_steps(self) -> dict[int, int]:
         trials = [row.trial for row in self.rows.values() if row.trial.parent is not None]
         return {t.parent: t.parent_step for t in sorted(trials, key=lambda t: t.parent_step) if t.parent is not None}
 
-    def created(self) -> int:
+    def next_number(self) -> int:
         return max(self.rows, default=-1) + 1
 
     def holes(self) -> list[range]:
-        return [range(number, number + 1) for number in range(self.created()) if number not in self.rows]
+        return [range(number, number + 1) for number in range(self.next_number()) if number not in self.rows]
 
     def counts(self) -> dict[State, int]:
         return dict(Counter(row.state for row in self.rows.values()))
@@ -380,7 +384,7 @@ def test_trials_that_were_only_held_are_asked_for_again_after_a_restart() -> Non
     here = space(CONDITIONAL, trials=30, group=30)
     memory = Rows()
     Controller.begin(here, memory).exchange([], Offer(worker="a", lanes=30))
-    assert 0 < len(memory.rows) < memory.created(), "the test needs trials that were asked for and not started"
+    assert 0 < len(memory.rows) < memory.next_number(), "the test needs trials that were asked for and not started"
     finish(Controller.begin(here, memory), FakeWorker("a", 4))
     audit(memory, here)
 

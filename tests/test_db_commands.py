@@ -24,7 +24,7 @@ from sqlalchemy import create_engine
 
 import storage
 from spaces.errors import StorageError, StudyError
-from storage import migrations, open_reader, open_store
+from storage import NewStudy, migrations, open_reader, open_store
 from storage.copying import backup, copy
 from storage.schema import VERSION, VERSION_TABLE, trial_id
 from tests import studies
@@ -364,7 +364,9 @@ def test_a_backup_has_every_row_and_the_same_ids(url: str, search: Search, tmp_p
     assert raw(target, "PRAGMA journal_mode") == [("delete",)]  # one file, readable from a read-only place
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".", "copy"))] == ["copy.db"]
     with open_store(target) as store:  # and it can be gone on with
-        store.create_study("more", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=1, version="")
+        store.create_study(
+            NewStudy("more", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=1, version="")
+        )
 
 
 def test_a_backup_never_takes_a_name_that_is_taken(tmp_path: Path, search: Search):
@@ -480,7 +482,7 @@ def test_a_copy_goes_on_where_its_study_was(url: str, other: str):
     with open_store(other) as store:
         [(own,)] = raw(other, "SELECT id FROM studies")
         study = store.claim(own, policy="full", objective=studies.OBJECTIVE)
-        assert study.running() == held(0, 1, 2, 3)
+        assert study.queries.running() == held(0, 1, 2, 3)
         assert [one.number for one in study.rescue(held(0, 1, 2, 3))] == [0, 1, 2, 3]
         assert new_study(store, "next") != own
 

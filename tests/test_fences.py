@@ -171,7 +171,7 @@ def test_a_trial_goes_on_from_its_newest_checkpoints_with_the_reports_up_to_ther
         [waiting] = study.rescue(held(0))
         assert waiting == QueuedTrial(0, crashes=1, checkpoints=(at(40), at(30)))
         assert raw(url, "SELECT DISTINCT step FROM metrics ORDER BY step") == [(10,), (20,), (30,), (40,)]
-        [(_, again)] = study.queued()
+        [(_, again)] = study.queries.queued()
         assert again == waiting
         study.start([replace(make_trial(0), checkpoints=waiting.checkpoints)], "w")
         assert raw(url, "SELECT steps, fence FROM trials") == [(40, 2)]
@@ -181,7 +181,7 @@ def test_a_trial_goes_on_from_its_newest_checkpoints_with_the_reports_up_to_ther
         assert raw(url, "SELECT deaths FROM trials") == [(0,)], "it has come further"
         study.end([ending("pruned", 2)])
         assert raw(url, "SELECT count(*) FROM checkpoints") == [(0,)]
-        assert study.checkpoint_paths() == frozenset()
+        assert study.queries.checkpoint_paths() == frozenset()
 
 
 def test_what_history_forgets_does_not_depend_on_a_death(url: str):

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from search.steering.controller import QUARANTINED_AFTER, SUSPECTED_AFTER, Controller
+from search.steering.controller import Controller
 from search.steering.leases import LEASE_SECONDS, Leases
+from search.steering.requeueing import QUARANTINED_AFTER, SUSPECTED_AFTER
 from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 from tests.test_controller import FakeWorker, Rows, finish

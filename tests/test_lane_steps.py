@@ -77,7 +77,7 @@ def test_status_and_report_add_up_the_workers_of_all_launches(
     assert "Lane utilisation is 97.4 % (1,234,567 of 1,268,000 lane-steps)" in (tmp_path / "page.md").read_text()
     with open_reader(url) as reader:
         status = read_status(reader, "tiny")
-    assert (status.lane_steps, status.lane_room) == (1_234_567, 1_268_000)
+    assert (status.progress.model_steps, status.progress.lane_room) == (1_234_567, 1_268_000)
 
 
 def test_status_says_nothing_of_lanes_that_have_not_trained(url: str, capsys: pytest.CaptureFixture[str]):

@@ -170,8 +170,8 @@ def test_a_missing_ray_is_told_in_one_line(tmp_path: Path):
 @pytest.mark.parametrize(
     ("space", "trials"),
     [
-        ("quick/set_complement", "64 in 1 groups of 64"),
-        pytest.param("set_complement", "260,000 in 260 groups of 1,000", marks=pytest.mark.long),
+        ("quick/set_complement", "64 trials in 1 group of up to 64"),
+        pytest.param("set_complement", "260,000 trials in 260 groups of up to 1,000", marks=pytest.mark.long),
     ],
 )
 def test_a_dry_run_tells_packs_time_and_size_and_touches_nothing(here: Run, tmp_path: Path, space: str, trials: str):

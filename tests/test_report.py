@@ -76,6 +76,27 @@ def four_groups() -> StudyData:
     return synthetic(groups=4, members=250)
 
 
+@pytest.fixture(scope="module")
+def page_file(four_groups: StudyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of four groups, in a folder of its own; drawing it takes seconds."""
+    folder = tmp_path_factory.mktemp("page")
+    html(four_groups, folder)
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="module")
+def four_groups_page(page_file: Path) -> Page:
+    return Page(page_file.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def markdown(four_groups: StudyData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of four groups in Markdown, in a folder with its figures."""
+    path = tmp_path_factory.mktemp("markdown") / "my report.md"
+    render(four_groups, path)
+    return path
+
+
 def assert_inert(page: Page) -> None:
     """All tags are closed, no script, nothing is fetched, every reference has its target."""
     assert page.open == []
@@ -90,16 +111,16 @@ def assert_inert(page: Page) -> None:
     assert {reference[1:] for reference in references if reference and reference[0] == "#"} <= set(page.ids)
 
 
-def test_a_page_has_all_figures_and_fetches_nothing(four_groups: StudyData, tmp_path: Path) -> None:
-    page = html(four_groups, tmp_path)
+def test_a_page_has_all_figures_and_fetches_nothing(four_groups_page: Page) -> None:
+    page = four_groups_page
     assert_inert(page)
     assert page.tags.count("svg") == 4
     assert [f"Figure {number}." in page.text for number in (1, 2, 3, 4)] == [True] * 4
     assert "Left out" not in page.text
 
 
-def test_a_page_shows_the_numbers_of_the_study(four_groups: StudyData, tmp_path: Path) -> None:
-    page = html(four_groups, tmp_path)
+def test_a_page_shows_the_numbers_of_the_study(four_groups: StudyData, four_groups_page: Page) -> None:
+    page = four_groups_page
     best_ten = best_trials(four_groups.ended, "minimize")
     best = best_ten.row(0, named=True)
     assert f"The best trial is {best['number']}, with tvd/bema = {best['objective']:.3g}." in page.text
@@ -118,19 +139,17 @@ def test_a_page_shows_the_numbers_of_the_study(four_groups: StudyData, tmp_path:
         assert path in page.text
 
 
-def test_markdown_has_its_figures_beside_it(four_groups: StudyData, tmp_path: Path) -> None:
-    render(four_groups, tmp_path / "my report.md")
-    text = (tmp_path / "my report.md").read_text(encoding="utf-8")
+def test_markdown_has_its_figures_beside_it(markdown: Path) -> None:
+    text = markdown.read_text(encoding="utf-8")
     for number in (1, 2, 3, 4):
         assert f"![Figure {number}](my%20report_figure{number}.svg)" in text
-        svg = ElementTree.parse(tmp_path / f"my report_figure{number}.svg").getroot()
+        svg = ElementTree.parse(markdown.with_name(f"my report_figure{number}.svg")).getroot()
         assert svg.tag == "{http://www.w3.org/2000/svg}svg"
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(markdown.parent.iterdir())) == 5
 
 
-def test_the_rows_of_a_markdown_table_have_as_many_cells_as_its_header(four_groups: StudyData, tmp_path: Path) -> None:
-    render(four_groups, tmp_path / "page.md")
-    tables = re.findall(r"(?:^\|.*\|\n)+", (tmp_path / "page.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+def test_the_rows_of_a_markdown_table_have_as_many_cells_as_its_header(markdown: Path) -> None:
+    tables = re.findall(r"(?:^\|.*\|\n)+", markdown.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert len(tables) == 6
     for table in tables:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
@@ -287,10 +306,9 @@ def test_many_groups_are_folded_away(tmp_path: Path) -> None:
     assert_inert(page)
 
 
-def test_the_same_study_gives_the_same_page(four_groups: StudyData, tmp_path: Path) -> None:
-    for name in ("one.html", "two.html"):
-        render(four_groups, tmp_path / name)
-    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+def test_the_same_study_gives_the_same_page(four_groups: StudyData, page_file: Path, tmp_path: Path) -> None:
+    render(four_groups, tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_bytes() == page_file.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,21 @@ class Loudness(Section):
 
 def studies() -> dict[str, StudyData]:
     one = trials_frame([trial_row(0, 0, "finished", 0.5)])
+    tried = [
+        ({"arm": arm, "configuration": configuration, "seed": seed}, 1.0 + configuration * len(arm) + 0.1 * seed)
+        for configuration in range(2)
+        for arm in ("base", "other")
+        for seed in range(3)
+    ]
+    arms = [trial_row(at, 0, "finished", value, params=params) for at, (params, value) in enumerate(tried)]
+    curves = [
+        (at, step, "mse", "raw", condition, value + 1 / step)
+        for at, (_, value) in enumerate(tried)
+        for step in (1, 2)
+        for condition in ("", "length=8")
+    ]
     return {
+        "arms": study_data(study_row(objective="mse/raw"), trials_frame(arms), metrics_frame(curves)),
         "groups": study_data(study_row(), *set_complement_study(groups=4, members=20)),
         "one trial": study_data(study_row(), one, metrics_frame([(0, 1, "tvd", "raw", "", 0.5)])),
         "no metrics": study_data(study_row(), one, metrics_frame([])),
@@ -63,7 +77,7 @@ def pictures(page: Document) -> dict[int, str]:
 def test_a_section_that_applies_has_blocks_and_numbers_its_figures_from_its_own_on(name: str, study: str) -> None:
     section = plugins.load(Section, name)(data=studies()[study])
     assert section.part in Part
-    if not section.applies:
+    if not section.fits or not section.applies:
         return
     numbers = FigureNumbers(own=7, sections=dict.fromkeys(NAMES, 1))
     blocks = list(section.blocks(numbers))
@@ -72,6 +86,13 @@ def test_a_section_that_applies_has_blocks_and_numbers_its_figures_from_its_own_
     assert found == list(range(7, 7 + len(found)))
     assert len(found) <= section.figure_count
     assert not any(isinstance(block, Heading) for block in blocks)
+
+
+def test_the_report_of_an_experiment_pools_no_arms() -> None:
+    page = document(studies()["arms"])
+    titles = [block.text for block in page.blocks if isinstance(block, Heading)]
+    assert titles == ["Arms", "Figures", "How these numbers are made"]
+    assert list(pictures(page)) == [6, 7, 8]
 
 
 def test_no_two_sections_have_one_place() -> None:

@@ -89,7 +89,7 @@ WRITES: dict[str, Callable[[ClaimedStudy], object]] = {
     "rescue": lambda study: study.rescue(held(1, 2)),
     "leases": lambda study: study.renew_leases([heard("silent", seconds=99), heard()], 60),
     "state": lambda study: study.set_state("running"),
-    "read": lambda study: study.counts(),
+    "read": lambda study: study.queries.counts(),
 }
 
 
@@ -117,7 +117,7 @@ def test_a_lost_request_or_answer_leaves_what_an_undisturbed_write_leaves(
 def test_after_a_loss_the_study_is_locked_again(url: str):
     with claimed(url) as study:
         hang_up(url)
-        assert study.counts() == {}
+        assert study.queries.counts() == {}
         with open_store(url) as other, pytest.raises(StudyError, match=r"study 'study' is being run by process \d+ on"):
             other.claim(study.id, policy="full", objective=OBJECTIVE)
 
@@ -156,7 +156,7 @@ def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(url: s
         abandoned = session._connection
         session._connection = session._database.writer()  # the old one stays open, and holds the lock
         session._lock_again()
-        assert study.counts() == {}
+        assert study.queries.counts() == {}
         driver: Any = abandoned.connection.driver_connection
         with pytest.raises(psycopg.OperationalError):
             driver.execute("SELECT 1")
@@ -171,7 +171,7 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
         monkeypatch.setattr(store._session._database, "writer", lambda: (_ for _ in ()).throw(refused))
         hang_up(url)
         with caplog.at_level(logging.WARNING), pytest.raises(AwayError, match=r"; no answer in 0 minutes$") as caught:
-            study.counts()
+            study.queries.counts()
         with pytest.raises(AwayError, match=r"; no answer in 0 minutes$"):
             study.set_state("stopped")
     assert "\n" not in str(caught.value)

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from search.steering.controller import QUARANTINED_AFTER, SUSPECTED_AFTER, Controller
+from search.steering.controller import Controller
+from search.steering.requeueing import QUARANTINED_AFTER, SUSPECTED_AFTER
 from spaces.records import (
     TERMINAL,
     Checkpoint,
@@ -36,8 +37,6 @@ from spaces.records import (
 )
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 from tests.test_controller import POLICIES, SAMPLERS, FakeWorker, Rows, loss
-
-pytestmark = pytest.mark.fast
 
 POISON_STEP = 20
 LARGEST = 24
@@ -308,13 +307,20 @@ def checkpoints(worker: FakeWorker) -> tuple[Checkpoint, ...]:
     )
 
 
-TestSimulation = Simulation.TestCase
-TestSimulation.settings = settings(
-    max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+MANY = settings(max_examples=300, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.fast
+class TestSimulation(Simulation.TestCase):
+    settings = settings(MANY, max_examples=60)
+
+
+@pytest.mark.long
+class TestManySimulations(Simulation.TestCase):
+    settings = MANY
 
 
 if __name__ == "__main__":
     many = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    run_state_machine_as_test(Simulation, settings=settings(TestSimulation.settings, max_examples=many))
+    run_state_machine_as_test(Simulation, settings=settings(MANY, max_examples=many))
     print(f"{many:,} simulated studies, each trial of each ended once with its numbers")

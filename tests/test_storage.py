@@ -52,7 +52,7 @@ def test_a_store_opened_again_finds_what_was_written(url: str):
         study.start([make_trial(0)], "w")
     with open_store(url) as store:
         study = store.claim(study.id, policy="full", objective=OBJECTIVE)
-        assert study.counts() == {"running": 1}
+        assert study.queries.counts() == {"running": 1}
 
 
 def test_the_state_of_a_study_is_stored(url: str):
@@ -178,35 +178,35 @@ def test_the_queue_of_a_study_is_found_without_reading_what_ended(tmp_path: Path
         with claimed_with_store(f"sqlite:///{tmp_path}/{trials}.db") as (store, study):
             study.start([make_trial(number) for number in range(trials)], "w")
             study.end([finished(number) for number in range(5, trials)])
-            study.release(study.running())
+            study.release(study.queries.running())
             counted: list[None] = []
             driver = store._session._connection.connection.driver_connection
             driver.set_progress_handler(lambda counted=counted: counted.append(None), 10)
-            assert len(study.queued()) == 5
+            assert len(study.queries.queued()) == 5
         work.append(len(counted))
     assert work[1] <= 2 * work[0] + 2
 
 
 def test_the_numbers_that_were_never_started_are_told_as_ranges(url: str):
     with claimed_with_store(url) as (store, study):
-        assert study.holes() == []
+        assert study.queries.holes() == []
         study.start([make_trial(number) for number in (2, 3, 7, 8, 10)], "w")
         other = store.claim(new_study(store, "other"), policy="full", objective=OBJECTIVE)
         other.start([make_trial(5)], "w")
-        assert study.holes() == [range(2), range(4, 7), range(9, 10)]
+        assert study.queries.holes() == [range(2), range(4, 7), range(9, 10)]
         study.start([make_trial(number) for number in (0, 1, 4, 5, 6, 9)], "w")
-        assert study.holes() == []
+        assert study.queries.holes() == []
 
 
 @pytest.mark.parametrize(("direction", "expected"), [("minimize", (0.25, 2)), ("maximize", (0.75, 1))])
 def test_the_best_trial_is_the_first_of_those_with_the_best_objective(url: str, direction: Direction, expected: object):
     endings = [finished(0, 0.5), finished(1, 0.75), finished(2), finished(3), finished(4, 0.75), finished(5, None)]
     with claimed(url) as study:
-        assert study.best(direction) is None
+        assert study.queries.best(direction) is None
         study.start([make_trial(number) for number in range(7)], "w")
         study.end([endings[3], endings[4]])
         study.end(endings)
-        assert study.best(direction) == expected
+        assert study.queries.best(direction) == expected
 
 
 def test_an_older_report_does_not_move_the_steps_back(url: str):
@@ -244,7 +244,7 @@ def test_an_ended_trial_never_changes_again(url: str, state: str):
         before = raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)
         study.end([TrialResult(number=0, fence=1, state="pruned", objective=0.1)])
         study.record([make_report(0, 20)], [finished(0)])
-        assert study.running() == study.rescue(held(0)) == []
+        assert study.queries.running() == study.rescue(held(0)) == []
         with pytest.raises(StudyError):
             study.start([make_trial(0)], "w")
         assert (raw(url, "SELECT * FROM trials"), raw(url, ALL_METRICS)) == before
@@ -269,9 +269,9 @@ def test_requeued_trials_start_from_nothing(url: str):
         study.record([make_report(0, 10), make_report(1, 10)], [finished(1)])
         study.record([make_report(2, 10)])
         assert study.release(held(0, 1)) == [QueuedTrial(0)]
-        assert study.queued() == [([stage(make_trial(0))], QueuedTrial(0))]
+        assert study.queries.queued() == [([stage(make_trial(0))], QueuedTrial(0))]
         assert raw(url, "SELECT DISTINCT trial_id FROM metrics ORDER BY 1") == [(study.id * 10**9 + n,) for n in (1, 2)]
-        assert study.running() == held(2)
+        assert study.queries.running() == held(2)
         assert study.rescue(held(2)) == [QueuedTrial(2, crashes=1)]
         study.start([make_trial(0)], "c")
     assert raw(url, "SELECT number, state, worker, steps, fence FROM trials ORDER BY number") == [
@@ -294,11 +294,11 @@ def test_a_trial_that_goes_on_from_another_is_stored_with_it_and_found_again_wit
         study.start([make_trial(0), make_trial(1)], "w")
         study.start([child], "w", [TrialResult(number=0, fence=1, state="pruned", objective=0.5)])
         study.start([grandchild, copy_of(make_trial(1), 122, 60)], "w", [finished(1)])
-        assert study.copied() == {1: 60, 120: 50}
+        assert study.queries.copy_steps() == {1: 60, 120: 50}
         rows = raw(url, "SELECT number, state, parent, parent_step, steps FROM trials ORDER BY number")
-        assert [one.number for one in study.release(study.running())] == [120, 121, 122]
+        assert [one.number for one in study.release(study.queries.running())] == [120, 121, 122]
         line = [stage(trial) for trial in (make_trial(1), child, grandchild)]
-        assert [found for found, _ in study.queued()][:2] == [line[:2], line]
+        assert [found for found, _ in study.queries.queued()][:2] == [line[:2], line]
     assert rows == [
         (0, "pruned", None, None, 0),
         (1, "finished", None, None, 0),
@@ -324,17 +324,17 @@ def test_studies_do_not_touch_one_another(url: str):
             each.start([make_trial(0)], "w")
             each.record([make_report(0, 10)])
         study.release(held(0))
-        assert study.counts() == {"queued": 1}
-        assert other.counts() == {"running": 1}
-        assert other.outcomes(None) == []
+        assert study.queries.counts() == {"queued": 1}
+        assert other.queries.counts() == {"running": 1}
+        assert other.queries.outcomes(None) == []
     assert raw(url, "SELECT count(*) FROM metrics") == [(2,)]
 
 
 def test_outcomes_come_in_the_order_of_their_ends(url: str):
     with claimed(url) as study:
-        assert study.created() == 0
+        assert study.queries.next_number() == 0
         study.start([make_trial(n) for n in range(5)], "w")
-        assert study.created() == 5
+        assert study.queries.next_number() == 5
         study.record([], [finished(4, 0.4)])
         study.record([], [TrialResult(number=0, fence=1, state="diverged", objective=None, error="loss is nan")])
         time.sleep(0.01)  # SQLite's clock counts milliseconds
@@ -342,7 +342,7 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
         time.sleep(0.01)
         study.end([TrialResult(number=3, fence=1, state="pruned", objective=0.3)])
         raw(url, "UPDATE trials SET finished_at = '2020-01-01 00:00:00.000000+00' WHERE number = 0")
-        ended = study.outcomes(None)
+        ended = study.queries.outcomes(None)
         assert [(o.number, o.state, o.objective) for o in ended] == [
             (0, "diverged", None),
             (4, "finished", 0.4),
@@ -350,8 +350,8 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
             (3, "pruned", 0.3),
         ]
         assert ended[0].draws == make_trial(0).draws
-        assert study.outcomes(2) == ended[2:]
-        assert study.counts() == {"running": 1, "finished": 2, "pruned": 1, "diverged": 1}
+        assert study.queries.outcomes(2) == ended[2:]
+        assert study.queries.counts() == {"running": 1, "finished": 2, "pruned": 1, "diverged": 1}
 
 
 def test_more_trials_than_one_statement_can_name(url: str):

@@ -25,7 +25,7 @@ from spaces.errors import StorageError, StudyError
 from spaces.records import QueuedTrial
 from storage import Store, bring_up, open_reader, open_store
 from storage.databases import find_database
-from storage.databases.sqlite import filesystem_of
+from storage.databases.sqlite_file import filesystem_of
 from storage.schema import VERSION, VERSION_TABLE, metadata
 from tests.databases import (
     OBJECTIVE,
@@ -81,7 +81,7 @@ def test_everything_acknowledged_survives_kill_9(url: str):
     assert set(stored.values()) == {2 * 50}  # no half of a batch
     with open_store(url) as store:
         study = store.claim(1, policy="full", objective=OBJECTIVE)
-        assert study.running() == held(*range(50))
+        assert study.queries.running() == held(*range(50))
 
 
 def test_a_second_launch_is_told_who_runs_the_study(url: str):
@@ -156,7 +156,7 @@ def test_a_study_of_every_released_schema_is_brought_up_and_goes_on(url: str, ve
     assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [(VERSION,)]
     with open_store(url) as store:
         study = store.claim(1, policy="full", objective=OBJECTIVE)
-        [(line, waiting)] = study.queued()
+        [(line, waiting)] = study.queries.queued()
         assert (line[0].number, waiting) == (3, QueuedTrial(3))
         assert study.start([make_trial(3)], "w") == {3: 2}
 
@@ -364,7 +364,7 @@ def test_a_full_disk_is_said_in_words(tmp_path: Path):
         study.start([make_trial(0)], "w")
         with pytest.raises(StorageError, match="no space left on the disk; what was committed before stays"):
             study.start([make_trial(n) for n in range(1, 1000)], "w")
-        assert study.counts() == {"running": 1}
+        assert study.queries.counts() == {"running": 1}
 
 
 @pytest.mark.parametrize(("kind", "network"), [("ext4", False), ("nfs4", True), ("cifs", True), ("fuse.sshfs", True)])
@@ -375,7 +375,7 @@ def test_sqlite_is_refused_on_a_network_file_system(
     table = tmp_path / "mountinfo"
     ours = f"22 1 {os.major(device)}:{os.minor(device)} / /x rw shared:1 - {kind} a rw"
     table.write_text(f"21 1 0:999 / / rw - tmpfs tmpfs rw\n{ours}\n")
-    monkeypatch.setattr("storage.databases.sqlite.filesystem_of", lambda folder: filesystem_of(folder, table))  # pyright: ignore
+    monkeypatch.setattr("storage.databases.sqlite_file.filesystem_of", lambda folder: filesystem_of(folder, table))  # pyright: ignore
     url = f"sqlite:///{tmp_path}/graft.db"
     if network:
         with pytest.raises(StorageError, match=rf"is on a network file system \({kind}\); use a local disk"):

@@ -27,7 +27,7 @@ from search.analysis.transfer.stage_two import READ, results
 from spaces.records import Trial, TrialResult
 from spaces.settings import Direction, Objective
 from storage.frames import open_reader
-from storage.store import open_store
+from storage.store import NewStudy, open_store
 from tests.browser import Browser, browser
 from tests.inside import reporting
 from tests.test_nonlinearities import add_architectures, learned, wave
@@ -66,7 +66,7 @@ def write(url: str, name: str, pairs: int = 6) -> int:
     objective = Objective(direction="maximize", metric="accuracy", variant="raw")
     with open_store(url) as store:
         study_id = store.create_study(
-            name, space="", space_hash="", objective=objective, seed=0, trials=200, version=""
+            NewStudy(name, space="", space_hash="", objective=objective, seed=0, trials=200, version="")
         )
         study = store.claim(study_id, policy="full", objective=objective)
         keys = [(source, target, pair) for target in TASKS for pair in range(pairs) for source in (BASELINE, *TASKS)]

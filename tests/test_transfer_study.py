@@ -14,7 +14,7 @@ import torch
 
 from graft.families import families
 from search.steering.controller import Controller
-from search.steering.transfer_strategy import begin
+from search.steering.strategies import begin
 from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
 from spaces.records import Architecture, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
@@ -68,7 +68,7 @@ def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> 
     rows: dict[tuple[int | None, str], set[tuple[int, int]]] = defaultdict(set)
     for place in places:
         if isinstance(place, StageTwo):
-            rows[place.source, place.form].add((place.target, place.pair))
+            rows[place.source, place.variant].add((place.target, place.pair))
     every = {(target, pair) for target in range(3) for pair in range(PAIRS)}
     assert rows == {
         (None, "spline"): every,
@@ -333,12 +333,12 @@ def test_a_frozen_spline_has_the_same_bits_before_and_after_stage_two() -> None:
 
 def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None:
     """Recorded with the report that ends the trial; written twice it is there once."""
-    from storage import open_store
+    from storage import NewStudy, open_store
 
     space = transfer()
     with open_store(f"sqlite:///{tmp_path}/a.db") as store:
         study_id = store.create_study(
-            "s", space="", space_hash="", objective=space.search.objective, seed=0, trials=1, version="1"
+            NewStudy("s", space="", space_hash="", objective=space.search.objective, seed=0, trials=1, version="1")
         )
         study = store.claim(study_id, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)
@@ -346,7 +346,7 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
         report = Report(number=0, fence=1, step=9, metrics=(), state="finished", architectures=(LEARNED,))
         study.record([report])
         study.record([report], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])
-        [outcome] = study.outcomes(None)
+        [outcome] = study.queries.outcomes(None)
     assert outcome.architectures == (LEARNED,)
 
 

@@ -527,7 +527,7 @@ def test_the_database_requeues_some_of_a_workers_trials(url: str):
         study.start([make_trial(4)], "b")
         study.record([make_report(n, 10) for n in range(4)])
         assert study.release(held(1, 2)) == [QueuedTrial(1), QueuedTrial(2)]
-        assert study.counts() == {"queued": 2, "running": 3}
+        assert study.queries.counts() == {"queued": 2, "running": 3}
 
 
 @pytest.mark.slow

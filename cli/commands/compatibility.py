@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,28 +15,34 @@ from spaces.settings import Direction
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet", ".png", ".svg")
 
 
-def transfer_report(
-    study: Study,
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, .md, .tex, .csv, .parquet, .png or .svg.")],
-    source: Annotated[
-        str, typer.Option(metavar="PATH", help="Rows: where a trial says what it was made for.")
-    ] = "architecture.source",
+@dataclass(frozen=True, kw_only=True)
+class MatrixOptions:
+    """What the rows and columns of a matrix are, and how they are compared."""
+
+    source: Annotated[str, typer.Option(metavar="PATH", help="Rows: where a trial says what it was made for.")] = (
+        "architecture.source"
+    )
     target: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Columns: what it was trained on. Default: transfer.target, else task.name."),
-    ] = None,
-    pair: Annotated[
-        str, typer.Option(metavar="PATH", help="The integer that says which trials are compared.")
-    ] = "pair",
-    baseline: Annotated[
-        str, typer.Option(metavar="NAME", help="The row that all others are compared with.")
-    ] = "baseline",
+    ] = None
+    pair: Annotated[str, typer.Option(metavar="PATH", help="The integer that says which trials are compared.")] = "pair"
+    baseline: Annotated[str, typer.Option(metavar="NAME", help="The row that all others are compared with.")] = (
+        "baseline"
+    )
     interval: Annotated[
         Literal["student", "bootstrap"], typer.Option(help="How the intervals over pairs are made.")
-    ] = "student",
+    ] = "student"
     order: Annotated[
         Literal["similarity", "name"], typer.Option(help="Rows and columns: like ones side by side, or by name.")
-    ] = "similarity",
+    ] = "similarity"
+
+
+def transfer_report(
+    study: Study,
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, .md, .tex, .csv, .parquet, .png or .svg.")],
+    *,
+    options: MatrixOptions,
     force: Force = False,
     storage: Storage = None,
 ) -> None:
@@ -61,17 +68,17 @@ def transfer_report(
     with open_reader(storage_url(storage)) as reader:
         row, trials = reader.study(study), reader.trials(study, columns=READ)
         architectures = reader.architectures(study)
-    column = target or target_of(trials)
+    column = options.target or target_of(trials)
     wanted = read_target_objectives(row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
-    found = results(trials, directions or row["direction"], source=source, target=column, seed=pair)
-    matrix = compare(found, baseline, Bootstrap() if interval == "bootstrap" else Student())
+    found = results(trials, directions or row["direction"], source=options.source, target=column, seed=options.pair)
+    matrix = compare(found, options.baseline, Bootstrap() if options.interval == "bootstrap" else Student())
     transfer = Transfer(
         study=study,
         objective=row["objective"] if len(set(wanted.values())) < 2 else "the target's objective",
         direction=_common(directions.values()) or row["direction"],
-        paths=Paths(source=source, target=column, pair=pair),
-        matrix=by_similarity(matrix) if order == "similarity" else matrix,
+        paths=Paths(source=options.source, target=column, pair=options.pair),
+        matrix=by_similarity(matrix) if options.order == "similarity" else matrix,
         results=found,
         left_out=trials.height - found.height,
     )

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,17 @@ def register(app: typer.Typer) -> None:
         app.command()(with_groups(command))
 
 
+@dataclass(frozen=True, kw_only=True)
+class StartOptions:
+    """What is done before a study is started."""
+
+    warm_start: Annotated[
+        str | None,
+        typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False
+
+
 def launch(
     space: Annotated[str, typer.Argument(help="A space file, or the name of a packaged space.")],
     *,
@@ -36,11 +48,7 @@ def launch(
     overrides: OverrideOptions,
     storage: Storage = None,
     run: RunOptions,
-    warm_start: Annotated[
-        str | None,
-        typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False,
+    start: StartOptions,
 ) -> None:
     """Run a search. Launching a study again goes on where it was.
 
@@ -53,14 +61,14 @@ def launch(
     placement = run.resolve_placement()
     loaded = read_space(space, overrides.by_path())
     name = study or loaded.name
-    if dry_run:
+    if start.dry_run:
         show_estimate(estimate_study(loaded), placement)
         return
     url = storage_url(storage)
-    if warm_start is not None:
+    if start.warm_start is not None:
         from graft.launching.warm_start import warm_start as start_from_earlier
 
-        warm = start_from_earlier(url, name, loaded, warm_start)
+        warm = start_from_earlier(url, name, loaded, start.warm_start)
         typer.echo(f"warm start: {warm.finding}", err=True)
         loaded = warm.space
     word = "new" if enrol(url, name, loaded) else "goes on"
@@ -141,7 +149,7 @@ def show_estimate(estimate: Estimate, placement: Placement) -> None:
     structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")
     lines = {
         "study": f"{space.name}, objective {search.objective.direction} {search.objective}",
-        "trials": f"{search.trials:,} in {estimate.groups:,} groups of {search.group:,}",
+        "trials": space.describe_size(),
         "packs": f"{structures} a group; device {placement.device}",
         "steps": f"{_range(estimate.steps)} a trial, validated every {estimate.validate_every:,}; "
         f"{estimate.model_steps:,.0f} model-steps in all",

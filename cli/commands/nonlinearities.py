@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,18 +22,26 @@ if TYPE_CHECKING:
 ENDINGS = (".svg", ".png", ".html", ".csv", ".parquet", ".json")
 
 
-def nonlinearities_report(
-    study: Study,
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.svg, .png, .html, .csv, .parquet or .json.")],
-    task: Annotated[list[str] | None, typer.Option(help="Only those learned on this task; may be repeated.")] = None,
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """Which of the non-linearities are written, and beside which version of them."""
+
+    task: Annotated[list[str] | None, typer.Option(help="Only those learned on this task; may be repeated.")] = None
     component: Annotated[
         Literal["mlp", "attention"] | None, typer.Option(help="Only those of the MLPs, or of attention.")
-    ] = None,
-    trial: Annotated[list[int] | None, typer.Option(help="Only those of this trial; may be repeated.")] = None,
+    ] = None
+    trial: Annotated[list[int] | None, typer.Option(help="Only those of this trial; may be repeated.")] = None
     version: Annotated[
         Literal["symmetrised", "polynomial", "chebyshev"] | None,
         typer.Option("--with", help="Draw this version beside each: averaged with its mirror image, or a polynomial."),
-    ] = None,
+    ] = None
+
+
+def nonlinearities_report(
+    study: Study,
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.svg, .png, .html, .csv, .parquet or .json.")],
+    *,
+    options: SelectionOptions,
     force: Force = False,
     storage: Storage = None,
 ) -> None:
@@ -57,13 +65,13 @@ def nonlinearities_report(
             f"no trial of study {study!r} has learned a non-linearity; those of a space with `learning: architecture` "
             "do, and those that train a spline"
         )
-    found = _filter(found, "--task", "task", task)
-    found = _filter(found, "--component", "component", [component] if component else None)
-    found = _filter(found, "--trial", "number", trial)
+    found = _filter(found, "--task", "task", options.task)
+    found = _filter(found, "--component", "component", [options.component] if options.component else None)
+    found = _filter(found, "--trial", "number", options.trial)
     directions: dict[str, Direction] = {name: one.direction for name, one in read_target_objectives(row).items()}
     learned = Learned.of(row, found, directions)
-    if version:
-        learned = _with_version(learned, version)
+    if options.version:
+        learned = _with_version(learned, options.version)
     render(learned, output)
     if note := worst_version(learned):
         typer.echo(f"note: {note}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,8 @@ SECONDS = 300.0
 """How long the database may work on an answer that a person described in SQL."""
 _PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
 """The order in which params stand in a table for people, which may be too narrow for all."""
+_COLUMNS = ("number", "group", "state", "steps", "objective", "parent", "parent_step", "error")
+"""What else such a table has."""
 _TIMES = {"started": "started_at", "ended": "finished_at"}
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 
@@ -108,7 +111,10 @@ def query(
 
 
 def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
-    """What a person compares: where each trial stands, then the params that differ, then errors if there are any."""
+    """What a person compares: where each trial stands, then the params that differ, then errors if there are any.
+
+    The last part of a param's path is its name in the table, where no other column is called so.
+    """
     import polars as pl
 
     from graft.stored.trials import PARAMS_PREFIX
@@ -119,19 +125,16 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
 
     columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
     columns.sort(key=preference)
-    # The last part of a path is its name in the table, where no other path ends alike.
-    last = [column.rpartition(".")[2] for column in columns]
-    names = [
-        name if last.count(name) == 1 else column.removeprefix(PARAMS_PREFIX)
-        for name, column in zip(last, columns, strict=True)
-    ]
+    short = {column: column.rpartition(".")[2] for column in columns}
+    uses = Counter([*_COLUMNS, *short.values()])
+    names = {column: name if uses[name] == 1 else column.removeprefix(PARAMS_PREFIX) for column, name in short.items()}
     return trials.select(
         "number",
         pl.col("group_number").alias("group"),
         "state",
         "steps",
         "objective",
-        *(pl.col(column).alias(name) for column, name in zip(columns, names, strict=True)),
+        *(pl.col(column).alias(name) for column, name in names.items()),
         *(["parent", "parent_step"] if trials["parent"].count() else []),
         *(["error"] if trials["error"].count() else []),
     )

@@ -9,6 +9,7 @@ import typer
 
 from cli.commands.compatibility import transfer_report
 from cli.commands.nonlinearities import nonlinearities_report
+from cli.option_groups import with_groups
 from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
 
 _ENDINGS = (".html", ".md")
@@ -18,10 +19,13 @@ def register(app: typer.Typer) -> None:
     """Add the command group `report` to the program."""
     group = typer.Typer(no_args_is_help=True)
     group.command("study")(study_report)
-    group.command("transfer")(transfer_report)
-    group.command("nonlinearities")(nonlinearities_report)
+    group.command("compare")(compare_report)
+    group.command("transfer")(with_groups(transfer_report))
+    group.command("nonlinearities")(with_groups(nonlinearities_report))
     app.add_typer(
-        group, name="report", help="Write what studies found: report study, report transfer, report nonlinearities."
+        group,
+        name="report",
+        help="Write what studies found: report study, report compare, report transfer, report nonlinearities.",
     )
 
 
@@ -43,4 +47,28 @@ def study_report(
 
     with open_reader(storage_url(storage)) as reader:
         render(read(reader, study), output)
+    typer.echo(str(output), err=True)
+
+
+def compare_report(
+    studies: Annotated[list[str], typer.Argument(help="Experiments: studies of a space with arms or seeds.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    baseline: Annotated[
+        str | None, typer.Option(help="The arm to compare with; of several studies it is called 'STUDY: ARM'.")
+    ] = None,
+    force: Force = False,
+    storage: Storage = None,
+) -> None:
+    """Compare the arms of one or several experiments over the same seeds, with intervals and tests.
+
+    Example: search report compare quick-every -o arms.html
+    """
+    if output.suffix not in _ENDINGS:
+        raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
+    check_output(output, force)
+    from graft.report.arms import compare
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        compare(reader, studies, baseline, output)
     typer.echo(str(output), err=True)

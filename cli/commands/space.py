@@ -106,13 +106,12 @@ def summarise(space: Space) -> str:
     from spaces.plugins import name_of
 
     search = space.search
-    groups = math.ceil(search.trials / search.group)
     training = space.sample(0, lambda _: 0.5).config["training"]
     steps, every = training["steps"], training["validate_every"]
     written = {row.path: row.text for row in space.describe() if row.level is not Level.CONSTANT}
     validations = f"{math.ceil(steps / every):,} validations" if "training.steps" not in written else "validated"
     parts = [
-        f"{space.name}: {search.trials:,} trials in {groups:,} group{'s' * (groups > 1)} of up to {search.group:,}",
+        f"{space.name}: {space.describe_size()}",
         f"{written.get('training.steps', f'{steps:,}')} steps each, {validations} every {every:,}",
         f"{search.objective.direction} {search.objective}",
         f"sampler {name_of(search.sampler)}",

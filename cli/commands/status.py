@@ -82,8 +82,9 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     """What a person wants to know, label and text; what is not known is left out."""
     from cli.live import duration
 
-    counts = [f"{count:,} {state}" for state, count in sorted(now.counts.items())]
-    waiting = now.planned - sum(now.counts.values())
+    progress = now.progress
+    counts = [f"{count:,} {state}" for state, count in sorted(progress.counts.items())]
+    waiting = progress.planned - sum(progress.counts.values())
     if waiting > 0:
         counts.append(f"{waiting:,} not started")
     state = now.state
@@ -92,14 +93,14 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     facts = [
         ("study", now.study),
         ("state", state),
-        ("trials", f"{now.ended:,} of {now.planned:,} ended: {', '.join(counts)}"),
-        ("steps", f"{now.steps:,}"),
+        ("trials", f"{progress.ended:,} of {progress.planned:,} ended: {', '.join(counts)}"),
+        ("steps", f"{progress.steps:,}"),
     ]
-    if now.utilisation is not None:
-        share = f"{now.utilisation:.1%}".replace("%", " %")
-        facts.append(("lane utilisation", f"{share} ({now.lane_steps:,} of {now.lane_room:,} lane-steps)"))
-    if now.best is not None:
-        facts.append(("best", f"{now.objective} {now.best:.6g} (trial {now.best_number})"))
+    if progress.utilisation is not None:
+        share = f"{progress.utilisation:.1%}".replace("%", " %")
+        facts.append(("lane utilisation", f"{share} ({progress.model_steps:,} of {progress.lane_room:,} lane-steps)"))
+    if progress.best is not None:
+        facts.append(("best", f"{progress.objective} {progress.best:.6g} (trial {progress.best_number})"))
     if now.running:
         facts.append(("running", f"{len(now.running):,} trials: {_numbers(now.running)}"))
     rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]

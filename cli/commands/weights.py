@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from cli.options import Force, OptionError, RetrainingDevice, Storage, Study, check_format, storage_url
+from cli.option_groups import with_groups
+from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, storage_url
 from cli.tables import show_text
 
 if TYPE_CHECKING:
@@ -18,16 +20,14 @@ FORMATS = ("safetensors", "gpt2")
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the program."""
-    app.command()(weights)
-    app.command()(refit)
+    for command in (weights, refit):
+        app.command()(with_groups(command))
 
 
-def weights(
-    study: Study,
-    number: Annotated[int, typer.Argument(help="Number of the trial.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to: a file, for --format gpt2 a folder.", show_default=False)
-    ],
+@dataclass(frozen=True, kw_only=True)
+class WeightsOptions:
+    """Which of a trial's parameters are written, and how."""
+
     form: Annotated[
         str,
         typer.Option(
@@ -36,12 +36,21 @@ def weights(
             callback=check_format(FORMATS),
             help="gpt2: a folder for Hugging Face transformers (GPT2LMHeadModel), where the architecture allows it.",
         ),
-    ] = "safetensors",
+    ] = "safetensors"
     variant: Annotated[
         str, typer.Option(help="raw, or an average of the trial: ema, bema, of a grid 'bema kappa=0.5 eta=0.2'.")
-    ] = "raw",
-    storage: Storage = None,
-    device: RetrainingDevice = None,
+    ] = "raw"
+
+
+def weights(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to: a file, for --format gpt2 a folder.", show_default=False)
+    ],
+    *,
+    options: WeightsOptions,
+    retraining: RetrainingOptions,
     force: Force = False,
 ) -> None:
     """Train a trial again, as far as it was trained, and write its weights; no study stores them.
@@ -51,12 +60,13 @@ def weights(
     from cli.progress import training_bar
     from graft.retraining.weights import check_weights, restore_trained, write_weights
 
-    _check_output(output, form, force)
-    restored = restore_trained(storage_url(storage), study, number, device)
-    known_form = cast("WeightsFormat", form)  # checked by the option
-    check_weights(restored, variant, known_form)
+    variant, device = options.variant, retraining.device
+    _check_output(output, options.form, force)
+    restored = restore_trained(storage_url(retraining.storage), study, number, device)
+    form = cast("WeightsFormat", options.form)  # checked by the option
+    check_weights(restored, variant, form)
     with training_bar(number, restored.steps) as watch:
-        count = write_weights(restored, output, variant=variant, form=known_form, device=device, watch=watch)
+        count = write_weights(restored, output, variant=variant, form=form, device=device, watch=watch)
     show_text(f"{output}: {count:,} parameters of trial {number} after step {restored.steps:,}, {variant}")
 
 
@@ -64,8 +74,8 @@ def refit(
     study: Study,
     number: Annotated[int, typer.Argument(help="Number of the trial.")],
     condition: Annotated[str, typer.Option(help="A condition's set in place of the validation set: 'items=64'.")] = "",
-    storage: Storage = None,
-    device: RetrainingDevice = None,
+    *,
+    retraining: RetrainingOptions,
 ) -> None:
     """Train a trial again and fit adaptive temperature's polynomial to its attention; prints the scorer for a space.
 
@@ -74,9 +84,9 @@ def refit(
     from cli.progress import training_bar
     from graft.retraining.weights import refit_scorer, restore_trained
 
-    restored = restore_trained(storage_url(storage), study, number, device)
+    restored = restore_trained(storage_url(retraining.storage), study, number, retraining.device)
     with training_bar(number, restored.steps) as watch:
-        fields = refit_scorer(restored, condition, device, watch)
+        fields = refit_scorer(restored, condition, retraining.device, watch)
     show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in fields.items()) + "}")
 
 

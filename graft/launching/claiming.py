@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from graft.families import families, version
 from spaces.errors import StudyError
-from storage import open_reader, open_store
+from storage import NewStudy, open_reader, open_store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
@@ -25,13 +25,15 @@ def enrol(url: str, name: str, space: Space) -> bool:
         if name not in rows:
             search = space.search
             store.create_study(
-                name,
-                space=space.text,
-                space_hash=space.hash,
-                objective=search.objective,
-                seed=search.seed,
-                trials=search.trials,
-                version=version(),
+                NewStudy(
+                    name,
+                    space=space.text,
+                    space_hash=space.hash,
+                    objective=search.objective,
+                    seed=search.seed,
+                    trials=search.trials,
+                    version=version(),
+                )
             )
             return True
     if rows[name]["space_hash"] != space.hash:

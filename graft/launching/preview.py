@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from search.steering.transfer_strategy import begin
+from search.steering.strategies import begin
 from spaces.grammar.formulas import Level
 from spaces.reading import catalogue
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from graft.report.experiment import Experiment
+from search.analysis.arms.experiment import read_arms
 from search.analysis.study.groups import group_statistics, list_groups
 from search.analysis.study.scores import Claim, order_metrics, score, study_statistics
 
@@ -25,6 +27,8 @@ class StudyData:
     load_trials: Callable[[], pl.DataFrame]
     load_metrics: Callable[[], pl.DataFrame]
     load_lane_steps: Callable[[], tuple[int, int]]
+    baseline: str | None = None
+    """The arm that others are compared with; None: the first."""
     claims: Sequence[Claim] = ()
     """Metrics that a section keeps to itself."""
 
@@ -61,6 +65,29 @@ class StudyData:
         for claim in self.claims:
             condition = claim.rest_of(condition)
         return condition
+
+    @cached_property
+    def experiment(self) -> Experiment | None:
+        """The study's arms, if it is an experiment of which an arm has been judged."""
+        arms = read_arms(self.trials)
+        if arms.is_empty():
+            return None
+        metric, variant, *condition = str(self.study["objective"]).split("/", 2)
+        experiment = Experiment(
+            arms=arms,
+            direction=self.study["direction"],
+            metric=metric,
+            variant=variant,
+            condition=condition[0] if condition else "",
+            load_metrics=lambda: self.metrics,
+            baseline=self.baseline or arms["arm"][0],
+        )
+        return experiment if experiment.has_baseline else None
+
+    def require_experiment(self) -> Experiment:
+        """For sections that apply to experiments alone."""
+        assert self.experiment, "the section applies to an experiment"
+        return self.experiment
 
     def claimed(self, claim: Claim) -> pl.DataFrame:
         """The metrics that this claim holds, and no other one does."""

@@ -83,6 +83,22 @@ def grid(rows: int, columns: int) -> tuple[Figure, Any]:
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
 
+def row_panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels of these inches side by side, which share their y axis."""
+    figure = Figure(figsize=(width * max(count, 2) if count > 1 else width, height), layout="constrained")
+    panels: Any = figure.subplots(1, count, squeeze=False, sharey=True)
+    return figure, list(panels[0])
+
+
+_ARM_COLOURS = ("#57606a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
+"""Of Okabe and Ito, told apart with any colour vision; the baseline's is grey."""
+
+
+def arm_colour(index: int) -> str:
+    """The colour of an arm in every figure, by its place in the experiment; the baseline's is 0."""
+    return _ARM_COLOURS[index % len(_ARM_COLOURS)] if index < len(_ARM_COLOURS) else _ARM_COLOURS[1 + index % 7]
+
+
 def key(variant: str) -> Line2D:
     """The legend's entry of a variant."""
     seen = look(variant)

@@ -65,12 +65,11 @@ def render(data: StudyData, path: Path) -> None:
 
 def document(data: StudyData) -> Document:
     """The report in no format yet."""
-    members = [_load(name)(data=data) for name in plugins.names(Section)]
-    every = sorted(members, key=lambda section: (section.part, section.order))
-    sections = [section for section in every if section.applies] if data.ended.height else []
+    every = collect_sections(data)
+    sections = [section for section in every if section.fits and section.applies] if data.ended.height else []
     blocks = _opening(data, sections)
     if sections:
-        blocks += _body(sections, _number_figures(every))
+        blocks += lay_out(sections, number_figures(every))
     else:
         text = "No trial has ended with a result yet, so there is nothing to compare and no figure to draw."
         blocks.append(Paragraph(text=text))
@@ -81,7 +80,13 @@ def _load(name: str) -> type[Section]:
     return plugins.load(Section, name)
 
 
-def _number_figures(sections: Iterable[Section]) -> dict[str, int]:
+def collect_sections(data: StudyData) -> list[Section]:
+    """All sections there are, in the order of their parts."""
+    members = [_load(name)(data=data) for name in plugins.names(Section)]
+    return sorted(members, key=lambda section: (section.part, section.order))
+
+
+def number_figures(sections: Iterable[Section]) -> dict[str, int]:
     """Name of a section -> the number of its first figure, by the numbers that the sections before it take."""
     numbers: dict[str, int] = {}
     following = 1
@@ -111,7 +116,7 @@ def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
     return blocks
 
 
-def _body(sections: Sequence[Section], numbers: Mapping[str, int]) -> Iterable[Block]:
+def lay_out(sections: Sequence[Section], numbers: Mapping[str, int]) -> Iterable[Block]:
     """The sections under their headings, and how their numbers are made."""
     names = [plugins.name_of(section) for section in sections]
     known = {name: numbers[name] for name in names}

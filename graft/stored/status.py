@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import get_args
@@ -11,7 +11,7 @@ import polars as pl
 
 from graft.stored.studies import read_state
 from spaces.reading.transfer_section import has_one_objective
-from spaces.records import TERMINAL, State
+from spaces.records import Progress, State
 from storage.frames import Reader
 
 WINDOW = timedelta(minutes=10)
@@ -25,61 +25,43 @@ class Status:
     study: str
     state: str
     """`running`, `stopped`, `finished`, `failed`; `interrupted`: called running, but no controller holds its claim."""
-    planned: int
-    counts: Mapping[State, int]
-    objective: str
     direction: str
-    best: float | None
-    best_number: int | None
+    progress: Progress
+    """Of all launches together."""
     running: tuple[int, ...]
     """Numbers of the running trials."""
-    steps: int
-    """Optimizer steps of all trials together."""
     trials_per_minute: float | None
     steps_per_second: float | None
     """Of the running trials, since each was started."""
-    lane_steps: int
-    """Model-steps that lanes of packs made, in all launches; those of trials that were restarted included."""
-    lane_room: int
-    """What they would have been with no lane free."""
     workers: tuple[str, ...]
     """The running workers: name, host, device, and where the log is."""
 
     @property
-    def utilisation(self) -> float | None:
-        """Share of lane-steps that trained a trial; None before the first one is known."""
-        return self.lane_steps / self.lane_room if self.lane_room else None
-
-    @property
-    def ended(self) -> int:
-        """Trials that will not train again."""
-        return sum(count for state, count in self.counts.items() if state in TERMINAL)
-
-    @property
     def eta_seconds(self) -> float | None:
         """Until all trials have ended at the present rate; None if no trial ended lately."""
-        left = max(self.planned - self.ended, 0)
+        left = max(self.progress.planned - self.progress.ended, 0)
         return 60 * left / self.trials_per_minute if self.trials_per_minute else None
 
     def to_frame(self) -> pl.DataFrame:
         """One row for programs."""
+        progress = self.progress
         row = {
             "study": self.study,
             "state": self.state,
-            "planned": self.planned,
-            "ended": self.ended,
-            **{state: self.counts.get(state, 0) for state in get_args(State)},
-            "objective": self.objective,
+            "planned": progress.planned,
+            "ended": progress.ended,
+            **{state: progress.counts.get(state, 0) for state in get_args(State)},
+            "objective": progress.objective,
             "direction": self.direction,
-            "best": self.best,
-            "best_number": self.best_number,
-            "steps": self.steps,
+            "best": progress.best,
+            "best_number": progress.best_number,
+            "steps": progress.steps,
             "trials_per_minute": self.trials_per_minute,
             "steps_per_second": self.steps_per_second,
             "eta_seconds": self.eta_seconds,
-            "lane_steps": self.lane_steps,
-            "lane_room": self.lane_room,
-            "utilisation": self.utilisation,
+            "lane_steps": progress.model_steps,
+            "lane_room": progress.lane_room,
+            "utilisation": progress.utilisation,
         }
         return pl.DataFrame([row], schema_overrides=_NULLABLE)
 
@@ -97,22 +79,24 @@ def read_status(reader: Reader, name: str) -> Status:
     best, number = (has_one_objective(row["space"]) and reader.best(name)) or (None, None)
     state = read_state(reader, row)
     is_running = state == "running"
-    lane_steps, lane_room = reader.lane_steps(name)
+    model_steps, lane_room = reader.lane_steps(name)
     return Status(
         study=name,
         state=state,
-        planned=row["trials"],
-        counts=reader.counts(name),
-        objective=row["objective"],
         direction=row["direction"],
-        best=best,
-        best_number=number,
+        progress=Progress(
+            planned=row["trials"],
+            counts=reader.counts(name),
+            objective=row["objective"],
+            best=best,
+            best_number=number,
+            steps=row["steps"] + running.select(pl.col("steps") - pl.col("parent_step").fill_null(0)).to_series().sum(),
+            model_steps=model_steps,
+            lane_room=lane_room,
+        ),
         running=tuple(running["number"]),
-        steps=row["steps"] + running.select(pl.col("steps") - pl.col("parent_step").fill_null(0)).to_series().sum(),
         trials_per_minute=_ending_rate(reader, row["id"], running, now) if is_running else None,
         steps_per_second=_training_rate(running, now) if is_running else None,
-        lane_steps=lane_steps,
-        lane_room=lane_room,
         workers=tuple(_describe_workers(reader, name, now)),
     )
 

@@ -16,6 +16,8 @@ class RunningTrial:
     trial: Trial
     """With the fence of its newest start."""
     worker: str
+    crashes: int = 0
+    """Of workers that trained it, since its last checkpoint."""
     step: int = 0
     objective: float | None = None
     architectures: tuple[Architecture, ...] = ()

@@ -24,12 +24,61 @@ from spaces.records import (
 from spaces.settings import Direction
 
 
+class StudyQueries(Protocol):
+    """What is asked about the study, mostly when a controller begins."""
+
+    def running(self) -> Sequence[TrialStart]:
+        """The running trials, by number: before the first exchange, those that another controller left."""
+        ...
+
+    def queued(self) -> Sequence[tuple[Sequence[StoredTrial], QueuedTrial]]:
+        """The trials that wait to be started again, by number, each with its lineage: the first first, itself last."""
+        ...
+
+    def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:
+        """The trials that ended last (None: all), in the order in which they ended."""
+        ...
+
+    def reports(self, metric: str, /) -> Sequence[Report]:
+        """Stored reports of the trials that ended: the metrics of this name, by number, steps ascending."""
+        ...
+
+    def copy_steps(self) -> Mapping[int, int]:
+        """The trials whose state others took over -> the last step at which one did."""
+        ...
+
+    def next_number(self) -> int:
+        """One more than the highest number ever started."""
+        ...
+
+    def holes(self) -> Sequence[range]:
+        """The numbers below `next_number` that were never started, ascending."""
+        ...
+
+    def counts(self) -> Mapping[State, int]:
+        """How many trials are in each state that occurs."""
+        ...
+
+    def best(self, direction: Direction, /) -> tuple[float, int] | None:
+        """The best objective and its trial's number, the lowest of several; None before the first one."""
+        ...
+
+    def checkpoint_paths(self) -> Collection[str]:
+        """The checkpoint files that a trial can resume from."""
+        ...
+
+
 class StudyStore(Protocol):
     """The rows of one study, claimed by this process.
 
     A method returns when what it writes is committed, all of it or nothing. What is said about a trial counts only if
     it carries the fence of the trial's newest start; the rest changes nothing. A call that failed may be made again.
     """
+
+    @property
+    def queries(self) -> StudyQueries:
+        """Its answers are of the moment when they are asked."""
+        ...
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = (), /) -> Mapping[int, int]:
         """Write trials as running on `worker`, new or queued ones, and results of those whose lanes they take.
@@ -53,10 +102,6 @@ class StudyStore(Protocol):
         """Write the controller's own decisions on running trials: pruned, or failed."""
         ...
 
-    def running(self) -> Sequence[TrialStart]:
-        """The running trials, by number: before the first exchange, those that another controller left."""
-        ...
-
     def release(self, starts: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
         """Requeue trials that their workers gave back; by number.
 
@@ -69,47 +114,11 @@ class StudyStore(Protocol):
         """As `release`, for trials whose worker crashed: each counts one crash more."""
         ...
 
-    def queued(self) -> Sequence[tuple[Sequence[StoredTrial], QueuedTrial]]:
-        """The trials that wait to be started again, by number, each with its lineage: the first first, itself last."""
-        ...
-
     def renew_leases(self, seen: Sequence[WorkerStatus], term: float, /) -> Collection[str]:
         """Let workers keep their trials for `term` seconds from when they were last seen, by the database's clock.
 
         Returns the workers whose leases have expired, now or earlier under this claim; an expired lease stays so.
         """
-        ...
-
-    def outcomes(self, limit: int | None, /) -> Sequence[Outcome]:
-        """The trials that ended last (None: all), in the order in which they ended."""
-        ...
-
-    def reports(self, metric: str, /) -> Sequence[Report]:
-        """Stored reports of the trials that ended: the metrics of this name, by number, steps ascending."""
-        ...
-
-    def copied(self) -> Mapping[int, int]:
-        """The trials whose state others took over -> the last step at which one did."""
-        ...
-
-    def created(self) -> int:
-        """One more than the highest number ever started."""
-        ...
-
-    def holes(self) -> Sequence[range]:
-        """The numbers below `created` that were never started, ascending."""
-        ...
-
-    def counts(self) -> Mapping[State, int]:
-        """How many trials are in each state that occurs."""
-        ...
-
-    def best(self, direction: Direction, /) -> tuple[float, int] | None:
-        """The best objective and its trial's number, the lowest of several; None before the first one."""
-        ...
-
-    def checkpoint_paths(self) -> Collection[str]:
-        """The checkpoint files that a trial can resume from."""
         ...
 
     def stop_requested(self) -> bool:

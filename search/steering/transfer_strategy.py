@@ -10,15 +10,7 @@ from typing import final
 from search.samplers import Strategy
 from spaces.errors import GraftError
 from spaces.records import Outcome, Trial
-from spaces.space import Space
 from spaces.transfer import StageOne, StageTwo, TransferSpace
-
-
-def begin(space: Space, history: Sequence[Outcome]) -> Strategy:
-    """The strategy of a study that is new or resumed; `history` as `Sampler.begin` has it."""
-    if isinstance(space, TransferSpace):
-        return TransferStrategy(space, history)
-    return space.search.sampler.begin(space, history)
 
 
 @final

@@ -77,7 +77,7 @@ class _Setting:
         if not isinstance(node, yaml.MappingNode):
             raise SpaceError(f"{self._name}: {'.'.join(at) or 'the space'} is no section, set it as a whole")
         key, rest = steps[0], steps[1:]
-        if at[:1] == ("transfer",) and at[-1] in _OF_PATHS:
+        if _holds_paths(at):
             key, rest = _split_longest(steps, {word.value for word, _ in node.value})
         entries = list(node.value)
         for position, (word, value) in enumerate(entries):
@@ -97,6 +97,11 @@ class _Setting:
 
     def _word(self, text: str) -> yaml.ScalarNode:
         return yaml.ScalarNode(tag=_STR, value=text, start_mark=self._value.start_mark)
+
+
+def _holds_paths(at: tuple[str, ...]) -> bool:
+    """Whether the keys of the section at this path are paths themselves."""
+    return (at[:1] == ("transfer",) and at[-1] in _OF_PATHS) or (at[:1] == ("arms",) and len(at) == 2)
 
 
 def _split_longest(steps: tuple[str, ...], keys: Collection[str]) -> tuple[str, tuple[str, ...]]:

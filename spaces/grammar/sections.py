@@ -81,17 +81,20 @@ def _read_plugin_choice(node: Node, options: Sequence[Node], family: type, conte
     draw = with_location(node, context, lambda: context.draw("choice", labels))
     context.declarations.describe(context, node.text, Level.TRIAL, first)
     sites = [context.within(draw, label) for label in labels]
-    formula = choose_option(
-        draw, [read_plugin(option, family, here) for option, here in zip(options, sites, strict=True)]
+    read = [read_plugin(option, family, here) for option, here in zip(options, sites, strict=True)]
+    return choose_option(
+        draw, [_record_label(formula, context.path, label) for formula, label in zip(read, labels, strict=True)]
     )
-    path, evaluate = context.path, formula.evaluate
 
-    def evaluate_and_record(scope: Scope) -> Any:
-        value = evaluate(scope)
-        scope.params[path] = plugins.name_of(value)
-        return value
 
-    return Formula(evaluate=evaluate_and_record, level=formula.level, structure=formula.structure)
+def _record_label(formula: Formula, path: str, label: str) -> Formula:
+    """The same plug-in; the trial's params say which option it is: by name, or in full where options share a name."""
+
+    def evaluate(scope: Scope) -> Any:
+        scope.params[path] = label  # before the plug-in, which may be a choice itself and know better
+        return formula.evaluate(scope)
+
+    return Formula(evaluate=evaluate, level=formula.level, structure=formula.structure)
 
 
 def _split_name(node: Node, path: str) -> tuple[str, Mapping[str, Node]]:

@@ -22,6 +22,7 @@ from spaces.plugins import canonical_json
 from spaces.plugins.rules import Rule
 from spaces.program import Program
 from spaces.reading import catalogue
+from spaces.reading.experiment_section import is_experiment, read_experiment
 from spaces.reading.padding import follow_space, padding_rule
 from spaces.reading.search_section import read_search
 from spaces.reading.transfer_section import inline_spaces, is_transfer, read_transfer
@@ -59,6 +60,9 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
         whole = inline_spaces(root)
         name = _read_study(read_mapping(whole, "").get("study") or whole)
         return read_transfer(whole, name, families, partial(_read_drawn_space, families), _hash_content(whole))
+    if is_experiment(root):
+        name = _read_study(read_mapping(root, "").get("study") or root)
+        return read_experiment(root, name, partial(_read_drawn_space, families), _hash_content(root))
     return _Reader(root, families).read_space(text)
 
 

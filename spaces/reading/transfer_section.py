@@ -108,7 +108,7 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
         drawn_sizes=(),
         domains=domains,
         paths=tuple(architecture),
-        forms=_read_forms(transfer, list_variants(families)),
+        variants=_read_variants(transfer, list_variants(families)),
         tried=of_one.trials,
         pairs=pairs,
         families=families,
@@ -185,15 +185,15 @@ def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
             value = value[step]
 
 
-def _read_forms(transfer: Node, variants: Sequence[str]) -> tuple[str, ...]:
+def _read_variants(transfer: Node, variants: Sequence[str]) -> tuple[str, ...]:
     node = _find(transfer, "forms")
     if node is None:
         return (variants[0],)
     listed = node.content if isinstance(node.content, tuple) else (node,)
-    forms = [_read_choice(one, "transfer.forms", variants) for one in listed]
-    if not forms or len(set(forms)) < len(forms):
+    wanted = [_read_choice(one, "transfer.forms", variants) for one in listed]
+    if not wanted or len(set(wanted)) < len(wanted):
         raise node.error("transfer.forms", "name each form once, at least one")
-    return tuple(variant for variant in variants if variant in forms)
+    return tuple(variant for variant in variants if variant in wanted)
 
 
 def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:

@@ -11,49 +11,29 @@ Two rules make them safe, and every method keeps both:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from itertools import groupby
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, final
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, update
 
 from spaces.errors import StudyError
 from spaces.records import (
-    TERMINAL,
     Checkpoint,
-    Metric,
-    Outcome,
     QueuedTrial,
     Report,
     State,
-    StoredTrial,
     Trial,
     TrialResult,
     TrialStart,
     WorkerStatus,
 )
-from spaces.settings import Direction, History, Objective
+from spaces.settings import History, Objective
 from storage.claims import checkpointing, leases, rows
 from storage.claims.history import Past, follow
-from storage.claims.session import Session
+from storage.claims.queries import StudyQueries
+from storage.claims.session import Session, transaction
 from storage.databases.database import Database
-from storage.schema import Now, StudyState, checkpoints, metrics, studies, trial_id, trials, workers
-
-Arguments = ParamSpec("Arguments")
-Answer = TypeVar("Answer")
-
-
-def transaction(
-    method: Callable[Concatenate[ClaimedStudy, Connection, Arguments], Answer],
-) -> Callable[Concatenate[ClaimedStudy, Arguments], Answer]:
-    """Run the method in one transaction of its own; it must leave `self` alone, as it may run more than once."""
-
-    @wraps(method)
-    def transact(self: ClaimedStudy, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-        return self.session.transact(lambda connection: method(self, connection, *arguments, **named))
-
-    return transact
+from storage.schema import Now, StudyState, checkpoints, studies, trial_id, trials, workers
 
 
 class _Plan(NamedTuple):
@@ -80,14 +60,13 @@ class ClaimedStudy:
         """`fence`: of this claim; `policy`: which reports are kept; `objective`: which of them is the best."""
         self.id = study_id
         self.session = session
+        self.queries = StudyQueries(session, study_id)
         self._database = database
         self._fence = fence
         self._policy: History = policy
         self._objective = objective
         self._pasts: dict[int, Past] = {}
         """Number of a running trial -> what its next report is compared with."""
-
-    # ------------------------------------------------------------------------------------------------------- writing
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> dict[int, int]:
         if not started and not results:
@@ -115,6 +94,7 @@ class ClaimedStudy:
         numbers = sorted({one.number for one in (*reports, *results, *saved)})
 
         def write(connection: Connection) -> tuple[frozenset[int], _Plan]:
+            # The rows stay locked until the commit, so that no trial gets another fence after it was compared here.
             fences = rows.fences(connection, self.id, numbers)
             plan = self._plan([one for one in reports if fences.get(one.number) == (one.fence, "running")])
             rows.report(connection, self._database, self.id, plan.reports)
@@ -126,6 +106,7 @@ class ClaimedStudy:
             return frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0]), plan
 
         written, plan = self.session.transact(write)
+        # Only now: `write` may run more than once, and each time must find the pasts as they were before.
         self._pasts.update(plan.pasts)
         self._forget_pasts(result.number for result in results)
         return written
@@ -158,93 +139,12 @@ class ClaimedStudy:
         """Note where the study's checkpoints go, for the next launch."""
         connection.execute(update(studies).where(studies.c.id == self.id).values(checkpoints=url))
 
-    def close(self) -> None:
-        self.session.close()
-
-    # ------------------------------------------------------------------------------------------------------- reading
-
-    @transaction
-    def running(self, connection: Connection) -> list[TrialStart]:
-        running = select(trials.c.number, trials.c.fence).where(
-            trials.c.study_id == self.id, trials.c.state == "running"
-        )
-        return [TrialStart(*row) for row in connection.execute(running.order_by(trials.c.id))]
-
-    @transaction
-    def queued(self, connection: Connection) -> list[tuple[list[StoredTrial], QueuedTrial]]:
-        queued = select(trials.c.number).where(trials.c.study_id == self.id, trials.c.state == "queued")
-        numbers = list(connection.scalars(queued.order_by(trials.c.id)))
-        lineages = rows.lineages(connection, self.id, numbers)
-        return list(zip(lineages, rows.queued(connection, self.id, numbers), strict=True))
-
-    @transaction
-    def outcomes(self, connection: Connection, limit: int | None) -> list[Outcome]:
-        c = trials.c
-        ended = select(c.number, c.group_number, c.draws, c.objective, c.state).where(c.study_id == self.id)
-        newest = ended.where(c.state.in_(TERMINAL)).order_by(c.finished_at.desc(), c.number.desc()).limit(limit)
-        learned = rows.architectures_of(connection, self.id)
-        return [
-            Outcome(
-                number=number,
-                group=group,
-                draws=draws,
-                objective=objective,
-                state=state,
-                architectures=learned.get(trial_id(self.id, number), ()),
-            )
-            for number, group, draws, objective, state in reversed(connection.execute(newest).all())
-        ]
-
-    @transaction
-    def reports(self, connection: Connection, metric: str) -> list[Report]:
-        t, m = trials.c, metrics.c
-        kept = (
-            select(t.number, m.step, m.name, m.variant, m.condition, m.value)
-            .join_from(metrics, trials, m.trial_id == t.id)
-            .where(t.study_id == self.id, t.state.in_(TERMINAL), m.name == metric, m.value.is_not(None))
-            .order_by(t.number, m.step)
-        )
-        found = connection.execute(kept)
-        return [
-            Report(number=number, step=step, metrics=tuple(Metric(*row[2:]) for row in group))
-            for (number, step), group in groupby(found, key=lambda row: (row[0], row[1]))
-        ]
-
-    @transaction
-    def copied(self, connection: Connection) -> dict[int, int]:
-        c = trials.c
-        parents = select(c.parent, func.max(c.parent_step)).where(c.study_id == self.id, c.parent.is_not(None))
-        return {number: step for number, step in connection.execute(parents.group_by(c.parent))}  # noqa: C416
-
-    @transaction
-    def created(self, connection: Connection) -> int:
-        highest = select(func.max(trials.c.number)).where(trials.c.study_id == self.id)
-        number = connection.scalar(highest)
-        return 0 if number is None else number + 1
-
-    @transaction
-    def holes(self, connection: Connection) -> list[range]:
-        number = trials.c.number
-        last = func.lag(number, 1, -1).over(order_by=number).label("last")
-        numbers = select(number, last).where(trials.c.study_id == self.id).subquery()
-        gaps = select(numbers.c.last + 1, numbers.c.number).where(numbers.c.number > numbers.c.last + 1)
-        return [range(first, stop) for first, stop in connection.execute(gaps.order_by(numbers.c.number))]
-
-    @transaction
-    def counts(self, connection: Connection) -> dict[State, int]:
-        return rows.counts(connection, self.id)
-
-    @transaction
-    def best(self, connection: Connection, direction: Direction) -> tuple[float, int] | None:
-        return rows.best(connection, self.id, direction)
-
-    @transaction
-    def checkpoint_paths(self, connection: Connection) -> frozenset[str]:
-        return checkpointing.read_paths(connection, self.id)
-
     @transaction
     def stop_requested(self, connection: Connection) -> bool:
         return self._database.stop_requested(connection, self.id)
+
+    def close(self) -> None:
+        self.session.close()
 
     # --------------------------------------------------------------------------------------------- parts of a write
 
@@ -253,7 +153,7 @@ class ClaimedStudy:
 
         def write(connection: Connection) -> list[QueuedTrial]:
             rows.requeue(connection, self.id, starts, crashes)
-            return rows.queued(connection, self.id, numbers)
+            return rows.read_queued(connection, self.id, numbers)
 
         queued = self.session.transact(write)
         self._forget_pasts(numbers)

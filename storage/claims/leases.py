@@ -46,6 +46,7 @@ def renew(
     again = statement.on_conflict_do_update(
         index_elements=[workers.c.study_id, workers.c.id],
         set_={name: literal_column(f"excluded.{name}") for name in _UPDATED},
+        # A worker of an earlier claim, or one that is lost, keeps its row: its trials may run elsewhere by now.
         where=(workers.c.fence == literal_column("excluded.fence")) & (workers.c.state == "running"),
     )
     connection.execute(again, rows)

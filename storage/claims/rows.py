@@ -234,7 +234,7 @@ def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart],
         connection.execute(_BEYOND, rows)
 
 
-def queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
+def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
     """Those of these trials that are queued, in order of number."""
     c, found = trials.c, list[QueuedTrial]()
     for part in _parts(sorted(trial_id(study_id, number) for number in numbers)):

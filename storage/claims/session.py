@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar, final
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, final
 
 from sqlalchemy import Connection, select
 
@@ -24,6 +25,7 @@ AWAY_SECONDS = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
 _log = logging.getLogger("graft.storage")
+Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 
@@ -118,3 +120,25 @@ class Session:
 
 def _name_of(connection: Connection, study_id: int) -> str:
     return connection.execute(select(studies.c.name).where(studies.c.id == study_id)).scalar_one()
+
+
+class HasSession(Protocol):
+    """What transactions are made through."""
+
+    @property
+    def session(self) -> Session: ...
+
+
+Holder = TypeVar("Holder", bound=HasSession)
+
+
+def transaction(
+    method: Callable[Concatenate[Holder, Connection, Arguments], Answer],
+) -> Callable[Concatenate[Holder, Arguments], Answer]:
+    """Run the method in one transaction of its own; it must leave `self` alone, as it may run more than once."""
+
+    @wraps(method)
+    def transact(self: Holder, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        return self.session.transact(lambda connection: method(self, connection, *arguments, **named))
+
+    return transact

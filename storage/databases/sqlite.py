@@ -6,28 +6,24 @@ connection of one process writes, guarded by a lock file, and every other opens 
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
-import re
 import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
-from urllib.parse import quote
+from typing import Any
 
 from sqlalchemy import URL, Connection, Table, create_engine, event
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.pool import NullPool
 
-from spaces.errors import StorageError, StudyError
+from spaces.errors import StorageError
 from spaces.plugins import canonical_json
-from storage.databases.database import Database, Insert, MetricRow, Rows, who_am_i
+from storage.databases.database import Database, Insert, MetricRow, Rows
+from storage.databases.sqlite_file import FileLock, SqliteFile
 from storage.schema import VERSION_TABLE
 
-_BUSY_SECONDS = 30.0
 _LARGEST_VALUE = 1 << 26
 """Bytes of a value that a reader takes or makes; a configuration has thousands."""
 _PAGES = 4096
@@ -35,15 +31,6 @@ _PAGES = 4096
 _MOST_FAULTS = 20
 _OPERATIONS = 100_000
 """SQLite's own operations, a few milliseconds of them, between looks at the clock and at Ctrl-C."""
-_LOCK_SECONDS = 0.5
-"""Longer than `holder`, or a second launch that is about to be refused, keeps the lock."""
-_NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|s3fs|sshfs|smb\w*)")
-_SETTINGS = (
-    "PRAGMA synchronous=FULL",  # NORMAL can lose a committed trial when the power fails
-    "PRAGMA foreign_keys=ON",
-    "PRAGMA cache_size=-65536",  # 64 MiB: the pages that running trials append to stay in memory
-    "PRAGMA wal_autocheckpoint=8192",  # 32 MiB: pages written many times reach the file once
-)
 _INSERT_METRICS = """
 INSERT INTO metrics (trial_id, step, name, variant, condition, value) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
@@ -71,17 +58,18 @@ class Sqlite(Database):
     def __init__(self, url: URL) -> None:
         if not url.database or url.database == ":memory:":
             raise StorageError("storage sqlite:// needs a file that outlives the process; use sqlite:///FILE")
-        self._path = Path(url.database).absolute()
-        self._lock: int | None = None
+        self._file = SqliteFile(Path(url.database).absolute())
+        self._lock = FileLock(self._file.path)
         self._seconds = math.inf
         self._deadline = math.inf
-        self.name = str(self._path)
+        self.name = str(self._file.path)
 
     def writer(self) -> Connection:
-        self._check_folder()
-        self._take_lock("opening")
+        self._file.check_folder()
+        with self.readable_errors():
+            self._lock.take("opening")
         engine = create_engine(
-            "sqlite://", creator=self._connect_writer, poolclass=NullPool, json_serializer=canonical_json
+            "sqlite://", creator=self._file.writer, poolclass=NullPool, json_serializer=canonical_json
         )
         event.listen(engine, "begin", _begin)
         try:
@@ -93,8 +81,8 @@ class Sqlite(Database):
 
     def reader(self, seconds: float | None = None) -> Connection:
         self._seconds = math.inf if seconds is None else seconds
-        self._check_exists()
-        engine = create_engine("sqlite://", creator=self._connect_reader, poolclass=NullPool)
+        self._file.check_exists()
+        engine = create_engine("sqlite://", creator=self._file.reader, poolclass=NullPool)
         with self.readable_errors():
             connection = engine.connect()
             driver = _driver(connection)
@@ -104,15 +92,15 @@ class Sqlite(Database):
             return connection
 
     def snapshot(self) -> Connection:
-        self._check_exists()
-        engine = create_engine("sqlite://", creator=self._connect_reader, poolclass=NullPool)
+        self._file.check_exists()
+        engine = create_engine("sqlite://", creator=self._file.reader, poolclass=NullPool)
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
         with self.readable_errors():
             return engine.connect()
 
     def damage(self) -> list[str]:
-        self._check_exists()
-        with self.readable_errors(), closing(self._connect_reader()) as connection:
+        self._file.check_exists()
+        with self.readable_errors(), closing(self._file.reader()) as connection:
             try:
                 found = connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})").fetchall()
                 orphans = connection.execute("PRAGMA foreign_key_check").fetchmany(_MOST_FAULTS)
@@ -131,8 +119,8 @@ class Sqlite(Database):
 
     def copy_pages(self, target: Path) -> None:
         """Write the file, as of one moment, to `target`, page by page, while others read and write."""
-        self._check_exists()
-        with closing(self._connect_reader()) as old, closing(sqlite3.connect(target, isolation_level=None)) as new:
+        self._file.check_exists()
+        with closing(self._file.reader()) as old, closing(sqlite3.connect(target, isolation_level=None)) as new:
             old.execute("BEGIN")
             if not old.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,)).fetchone():
                 raise StorageError(f"{self.name} is not a Graft database: it has no table {VERSION_TABLE}")
@@ -140,7 +128,7 @@ class Sqlite(Database):
 
     def settle(self) -> None:
         """Leave the file in one piece: without a log beside it, readable also where nothing can be written."""
-        with self.readable_errors(), closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+        with self.readable_errors(), closing(sqlite3.connect(self._file.path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=DELETE")
 
     def insert(self, table: Table) -> Insert:
@@ -151,30 +139,24 @@ class Sqlite(Database):
 
     def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
         """The file's own lock covers all its studies; only note which one is being run."""
-        self._write_holder(f"study {study}")
+        with self.readable_errors():
+            self._lock.note(f"study {study}")
 
     def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """The process that holds the file's lock for this study. A free lock is taken, shared, for an instant."""
-        path = Path(f"{self._path}.lock")
-        if not path.exists():
-            return None
-        with self.readable_errors(), path.open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                text = lock.read().strip()
-                return text if text.endswith(f"(study {study})") else None
-        return None
+        """The process that holds the file's lock for this study."""
+        with self.readable_errors():
+            text = self._lock.holder()
+        return text if text and text.endswith(f"(study {study})") else None
 
     def request_stop(self, study_id: int) -> None:
         with self.readable_errors():
-            self._stop_file(study_id).touch()
+            self._file.stop_file(study_id).touch()
 
     def stop_requested(self, connection: Connection, study_id: int) -> bool:
-        return self._stop_file(study_id).exists()
+        return self._file.stop_file(study_id).exists()
 
     def withdraw_stop(self, connection: Connection, study_id: int) -> None:
-        self._stop_file(study_id).unlink(missing_ok=True)
+        self._file.stop_file(study_id).unlink(missing_ok=True)
 
     def select(self, connection: Connection, sql: str) -> Rows:
         self._deadline = time.monotonic() + self._seconds
@@ -198,75 +180,7 @@ class Sqlite(Database):
         return False
 
     def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)  # the file stays: removing it would let two processes lock two files of one name
-            self._lock = None
-
-    def _check_exists(self) -> None:
-        if not self._path.exists():
-            raise StorageError(f"{self.name}: there is no such database; `search launch` creates one")
-        self._check_folder()
-
-    def _check_folder(self) -> None:
-        folder = self._path.parent
-        if self._path.is_dir():
-            raise StorageError(f"{self.name} is a folder; the storage must be a file")
-        if not folder.is_dir():
-            raise StorageError(f"{self.name}: the folder {folder} does not exist")
-        kind = filesystem_of(folder)
-        if _NETWORK.fullmatch(kind or ""):
-            raise StorageError(f"{self.name} is on a network file system ({kind}); use a local disk, or PostgreSQL")
-
-    def _take_lock(self, text: str) -> None:
-        path = Path(f"{self._path}.lock")
-        with self.readable_errors():
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while not _try_lock(self._lock):
-            if time.monotonic() > deadline:
-                self.close()
-                self._refuse(path)
-            time.sleep(_LOCK_SECONDS / 10)
-        self._write_holder(text)
-
-    def _refuse(self, lock: Path) -> NoReturn:
-        holder = lock.read_text().strip() or "another process"
-        raise StudyError(f"{self.name} is being written by {holder}; stop it first, or use another --storage")
-
-    def _write_holder(self, text: str) -> None:
-        assert self._lock is not None
-        with self.readable_errors():
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"{who_am_i()} ({text})\n".encode(), 0)
-
-    def _stop_file(self, study_id: int) -> Path:
-        return Path(f"{self._path}.stop-{study_id}")
-
-    def _connect_writer(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-        if mode != "wal":
-            raise StorageError(f"{self.name}: this file system cannot hold a write-ahead log; use a local disk")
-        for setting in _SETTINGS:
-            connection.execute(setting)
-        return connection
-
-    def _connect_reader(self) -> sqlite3.Connection:
-        address = f"file:{quote(str(self._path))}?mode=ro"
-        connection = sqlite3.connect(
-            address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA query_only=ON")
-        return connection
-
-
-def _try_lock(lock: int) -> bool:
-    """Take the lock, if no process has it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        self._lock.release()
 
 
 def _begin(connection: Connection) -> None:
@@ -287,16 +201,3 @@ def _driver(connection: Connection) -> sqlite3.Connection:
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
-
-
-def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The type of the file system that holds `folder` (`ext4`, `nfs4`); None where the system has no mount table."""
-    if not mounts.exists():
-        return None
-    device = os.stat(folder).st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mounts.read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        if before.split()[2] == wanted:
-            return after.split()[0]
-    return None

@@ -11,6 +11,7 @@ from spaces.errors import StudyError
 from spaces.messages import no_such
 from spaces.records import Report, Trial
 from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
+from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.engine.process import prepare
 from workers.networks.scorers import scaled_logits
 from workers.numerics.temperature import refit
@@ -44,7 +45,7 @@ def refit_temperature(trial: Trial, *, condition: str, steps: int, device: str, 
     if it does not, if the model shows no attention, or if too few queries miss.
     """
     recipe = Recipe.of(trial.config)
-    sets = evaluation_sets(recipe.task, torch.tensor([trial.seed]), recipe.training.validation_batch)
+    sets = evaluation_sets(recipe.task, torch.tensor([evaluation_seed_of(trial)]), recipe.training.validation_batch)
     if condition not in sets:
         raise StudyError(f"--condition: {no_such('condition of this task', condition, filter(None, sets))}")
     batch = {name: tensor[0] for name, tensor in sets[condition].items()}

@@ -92,6 +92,7 @@ class FoundWidths:
         key = self._key(trial)
         if key not in self._known:
             width = next_width(self.rates(trial), self._most[key])
+            # A worker that finds another one measuring trains on instead of waiting: it asks again at its next offer.
             if width and self._affords(key) and _ONE_AT_A_TIME.acquire(blocking=False):
                 try:
                     self._try(trial, key, width)
@@ -114,6 +115,7 @@ class FoundWidths:
         return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 
     def _affords(self, key: str) -> bool:
+        # Twice as wide may take twice as long as the last try did.
         return self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
 
     def _try(self, trial: Trial, key: str, width: int) -> None:
@@ -122,6 +124,7 @@ class FoundWidths:
         self._cost[key] = self.clock() - start
         self._purse -= self._cost[key]
         if isinstance(rate, Shortage):
+            # Kept in this process alone: how much memory is free is another matter at the next launch.
             self._most[key] = width // 2
         else:
             self.rate_file.add(key, width, rate)

@@ -8,17 +8,18 @@ tracer and its trees.
 from __future__ import annotations
 
 import functools
+import importlib
 import threading
 import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
+
+from workers.numerics.tape import Tape
 
 _ONE_TRACE = threading.Lock()
 """torch's tracer keeps global state; replaying needs no lock."""
@@ -71,19 +72,12 @@ class Traced:
         return recording
 
     def _record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
-        forms: list[pytree.TreeSpec] = []
-
-        def flat(*leaves: Tensor) -> list[Tensor]:
-            results, form_out = pytree.tree_flatten(self._function(*pytree.tree_unflatten(leaves, form)))
-            forms.append(form_out)
-            return results
-
-        module = make_fx(flat)(*leaves)
-        # The generated function on its own: calling the module would go through nn.Module, which a trace in another
-        # thread replaces while it lasts.
-        names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
-        constants = SimpleNamespace(**{name: getattr(module, name) for name in names})
-        return _Recording(_off_python(functools.partial(type(module).forward, constants), leaves), forms[0])
+        # Objects of their own: two leaves may be the same tensor now, and different ones when this is replayed.
+        given = [leaf.detach() for leaf in leaves]
+        tape = Tape(given)
+        with tape:
+            results, form_out = pytree.tree_flatten(self._function(*pytree.tree_unflatten(given, form)))
+        return _Recording(_off_python(tape.replayer(tape.slots(results)), leaves), form_out)
 
 
 def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
@@ -104,7 +98,7 @@ def load_tracer() -> None:
 
     Nor may threads do so at the same time as others first call an operation in C++: torch's modules import one another.
     """
-    make_fx(torch.neg)(torch.zeros(1))
+    importlib.import_module("torch._dynamo")  # by the first gradient, and by the first tape
     torch._C._jit_set_profiling_executor(False)  # pyright: ignore[reportPrivateUsage]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from workers.engine.checkpoints import Archive
 from workers.engine.devices import default_width
@@ -13,17 +14,22 @@ from workers.pool.courier import Exchange
 from workers.pool.worker import Worker
 
 
-def make_worker(
-    name: str,
-    exchange: Exchange,
-    device: str,
-    width: int | None,
-    *,
-    renew: Callable[[], bool],
-    saving: Saving | None = None,
-    log: str = "",
-) -> Worker:
-    """A worker whose packs have at most `width` lanes; None: it searches for the fastest width."""
+@dataclass(frozen=True, kw_only=True)
+class Employment:
+    """What a pool decides of a worker."""
+
+    device: str
+    width: int | None
+    """Most lanes of a pack; None: it searches for the fastest width."""
+    saving: Saving | None
+    """None: it writes no checkpoints."""
+    log: str = ""
+    """The file of its log."""
+
+
+def make_worker(name: str, employment: Employment, exchange: Exchange, renew: Callable[[], bool]) -> Worker:
+    """A worker that reports by `exchange` and renews its lease by `renew`."""
+    device, width, saving = employment.device, employment.width, employment.saving
     return Worker(
         name=name,
         exchange=exchange,
@@ -33,5 +39,5 @@ def make_worker(
         renew=renew,
         archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
-        log=log,
+        log=employment.log,
     )

@@ -15,7 +15,7 @@ from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.devices import default_workers
 from workers.engine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.employment import make_worker
+from workers.pool.employment import Employment, make_worker
 
 SIGNALS_EVERY = 0.2
 """Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""
@@ -77,7 +77,8 @@ class _Desk:
                 # A name is never used again, so that a late call of an old worker is recognised.
                 name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"
                 renew = functools.partial(self._controller.renew, name)
-                done = make_worker(name, self.exchange, device, width, renew=renew, saving=saving).run()
+                employment = Employment(device=device, width=width, saving=saving)
+                done = make_worker(name, employment, self.exchange, renew).run()
         except BaseException as error:
             with self._turn:
                 self.failure = self.failure or error

@@ -16,7 +16,7 @@ from spaces.records import Directives, Offer, Report
 from workers.engine.devices import default_device, device_name
 from workers.engine.process import prepare
 from workers.pool import Saving
-from workers.pool.employment import make_worker
+from workers.pool.employment import Employment, make_worker
 from workers.pool.logs import begin_log, log_exchange, log_file
 
 _LOG = logging.getLogger("graft.pool")
@@ -66,4 +66,5 @@ def _work(desk: Any, name: str, node: str, width: int | None, saving: Saving | N
         except RayActorError:
             return False  # the controller is dead, and the next call of it says so where it is heard
 
-    return make_worker(name, log_exchange(exchange), device, width, renew=renew, saving=saving, log=log_file()).run()
+    employment = Employment(device=device, width=width, saving=saving, log=log_file())
+    return make_worker(name, employment, log_exchange(exchange), renew).run()

@@ -118,6 +118,7 @@ class Worker:
         journal, kept = list[Report](), 0
         directives = courier.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():
+            # Lanes train on while the controller is away, until what they would have to report outgrows the journal.
             trains = kept < JOURNAL and bool(self.pack and self.pack.running)
             fresh = self._train() if trains else []
             journal += fresh

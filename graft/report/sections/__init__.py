@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from graft.report.data import StudyData
 from graft.report.document import Block, Paragraph
@@ -52,12 +52,19 @@ class Section(ABC):
     same numbers. The last section with figures may draw more."""
     claim: ClassVar[Claim | None] = None
     """Metrics that are this section's alone, and are in no other table or figure."""
+    subject: ClassVar[Literal["trials", "arms", "any"]] = "any"
+    """What it treats: all trials alike, which says nothing of an experiment; an experiment's arms; or any study."""
     notes: ClassVar[Sequence[str]] = ()
     """How its numbers are made, for the end of the report."""
 
     @property
+    def fits(self) -> bool:
+        """Whether the study is of the kind that it treats."""
+        return self.subject == "any" or (self.subject == "arms") == (self.data.experiment is not None)
+
+    @property
     def applies(self) -> bool:
-        """Whether the study has what it needs; it is asked only of studies in which a trial has a result."""
+        """Whether a study that `fits` has what it needs; it is asked only where a trial has a result."""
         return True
 
     @property

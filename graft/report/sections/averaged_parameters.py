@@ -24,6 +24,7 @@ class AveragedParameters(Section):
 
     part = Part.RESULTS
     order = 20
+    subject = "trials"
     notes = (
         "Finished and pruned trials count; diverged, failed and unfinished ones do not. A trial's best validation is "
         "the best of those that were kept. The best 1 % and 10 % are rounded down to whole trials, and have at least "

@@ -28,6 +28,7 @@ class AveragingGrid(Section):
 
     part = Part.FIGURES
     order = 40
+    subject = "trials"
     figure_count = 1
     claim = _CLAIM
 

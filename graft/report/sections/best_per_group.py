@@ -47,6 +47,7 @@ class BestPerGroup(Section):
 
     part = Part.FIGURES
     order = 10
+    subject = "trials"
     figure_count = 1
 
     @cached_property

@@ -17,6 +17,7 @@ class BestTrials(Section):
 
     part = Part.RESULTS
     order = 10
+    subject = "trials"
 
     @property
     def title(self) -> str:

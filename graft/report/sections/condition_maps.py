@@ -14,9 +14,10 @@ from graft.report.drawing import INK, figure_style, to_svg
 from graft.report.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_maps import map_conditions
+from spaces.experiment import ARM
 
 _PANELS = "model.scorer"
-"""The parameter whose values have a panel each."""
+"""The parameter whose values have a panel each; in an experiment it is the arm."""
 _CELL = (0.5, 0.3)
 """Inches."""
 _MOST_NUMBERS = 12
@@ -34,7 +35,9 @@ class ConditionMaps(Section):
     @cached_property
     def means(self) -> pl.DataFrame:
         """A row for each cell (search.analysis.study.condition_maps)."""
-        return map_conditions(self.data.scores, self.data.ended, self.data.metric, by=_PANELS)
+        return map_conditions(
+            self.data.scores, self.data.ended, self.data.metric, by=ARM if self.data.experiment else _PANELS
+        )
 
     @property
     def applies(self) -> bool:

@@ -21,6 +21,7 @@ class Distribution(Section):
 
     part = Part.FIGURES
     order = 30
+    subject = "trials"
     figure_count = 1
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:

@@ -44,6 +44,7 @@ class Dropout(Section):
 
     part = Part.FIGURES
     order = 20
+    subject = "trials"
     figure_count = len(MEASURES)
 
     @cached_property

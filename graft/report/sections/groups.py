@@ -19,6 +19,7 @@ class Groups(Section):
 
     part = Part.DETAILS
     order = 10
+    subject = "trials"
 
     @property
     def applies(self) -> bool:

@@ -49,7 +49,7 @@ class Matrix:
     """
     pairs: pl.DataFrame
     """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried
-    with, in no order; change is null where that gave no pair."""
+    with, in this order; change is null where that gave no pair."""
 
     def reorder(self, sources: Sequence[str], targets: Sequence[str]) -> Matrix:
         """The same matrix with its rows and columns in another order."""
@@ -112,7 +112,8 @@ def _scores(results: pl.DataFrame) -> pl.DataFrame:
     """source, target, seed, value: one row per seed that was tried, null where it has no result."""
     value = pl.col("value")
     finite = results.with_columns(value=pl.when(value.is_finite()).then(value))
-    return finite.group_by(*_CELL, "seed").agg(value.mean())
+    # Sums are taken in one order, whatever that of the results and of polars' groups: the last digits depend on it.
+    return finite.group_by(*_CELL, "seed").agg(value.sort().mean()).sort(*_CELL, "seed")
 
 
 def _check_sources(scores: pl.DataFrame, baseline: str) -> list[str]:
@@ -144,6 +145,7 @@ def _pair(scores: pl.DataFrame, targets: pl.DataFrame, baseline: str) -> pl.Data
         .join(known.lazy(), on=["target", "seed"], how="left")
         .join(targets.lazy(), on="target")
         .with_columns(change=pl.when(change.is_finite()).then(change))
+        .sort(*_CELL, "seed")
         .collect()
     )
 
@@ -153,7 +155,7 @@ def _cells(pairs: pl.DataFrame, scores: pl.DataFrame, baseline: str) -> pl.DataF
     change = pl.col("change")
     tried = scores.filter(pl.col("source") == baseline).group_by("target").agg(tried=pl.len())
     return (
-        pairs.group_by(*_CELL)
+        pairs.group_by(*_CELL, maintain_order=True)
         .agg(
             pairs=change.count().cast(pl.Int64),
             seeds=pl.len(),
@@ -162,7 +164,7 @@ def _cells(pairs: pl.DataFrame, scores: pl.DataFrame, baseline: str) -> pl.DataF
             deviation=change.std(),
             changes=change.drop_nulls(),
         )
-        .join(tried, on="target", how="left")
+        .join(tried, on="target", how="left", maintain_order="left")
         .with_columns(
             dropped=(pl.col("seeds") + pl.col("tried").fill_null(0)).cast(pl.Int64)
             - pl.col("met").fill_null(0).cast(pl.Int64)

@@ -24,7 +24,7 @@ from workers.engine.pack.lineage import line_of_descent
 from workers.engine.pack.saved_states import find_saved_state, take_snapshot
 from workers.engine.step import step_of
 from workers.networks.architectures import architectures
-from workers.training.recipe import Recipe, State, initial_state, layout_of
+from workers.training.recipe import Recipe, initial_state, layout_of
 
 NARROWEST = 2
 """A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
@@ -134,7 +134,9 @@ class Pack:
         try:
             while made < count:
                 self._reset_parts(lanes, made)
-                self._tensors.state = self._advance()
+                batch = draw_training_batch(self._recipe, self.lanes, self._tensors)
+                tensors = self._tensors
+                tensors.state = self._step(tensors.knobs, tensors.seeds, tensors.state, batch)
                 made += 1
         finally:
             self._model_steps += made * len(lanes)
@@ -205,11 +207,6 @@ class Pack:
                 lane.recipe.optimizer, lane.layout, own.parameters, own.moments, seed, step
             )
             self._tensors.set_state(index, own._replace(parameters=parameters, moments=moments))
-
-    def _advance(self) -> State:
-        """The state of all lanes after one more step."""
-        batch = draw_training_batch(self._recipe, self.lanes, self._tensors)
-        return self._step(self._tensors.knobs, self._tensors.seeds, self._tensors.state, batch)
 
     def _due_reports(self, *, without: Collection[int]) -> list[Report]:
         """Validate the trials whose report is due, but for those that diverged."""

@@ -40,7 +40,7 @@ def draw_evaluation_sets(recipe: Recipe, lanes: Sequence[Lane | None], tensors: 
     def draw(task: Task, rows: Rows) -> dict[str, Batch]:
         knobs = {path: values[rows] for path, values in tensors.knobs.items()}
         task = plugins.bind(task, knobs, "task")
-        return evaluation_sets(task, tensors.seeds[rows], recipe.training.validation_batch)
+        return evaluation_sets(task, tensors.evaluation_seeds[rows], recipe.training.validation_batch)
 
     return _draw_by_task(recipe, lanes, tensors, draw)
 

@@ -27,6 +27,8 @@ class LaneTensors:
     """Dotted path -> one value [L] per lane, float64."""
     seeds: Tensor
     """[L] int64."""
+    evaluation_seeds: Tensor
+    """[L] int64: of the sets that the lanes' trials are evaluated on."""
     state: State
     """Each of its tensors with a first axis [L]."""
 
@@ -41,6 +43,7 @@ class LaneTensors:
         return cls(
             knobs={path: fill(value) for path, value in recipe.knobs().items()},
             seeds=torch.full((width,), trial.seed, device=device),
+            evaluation_seeds=torch.full((width,), evaluation_seed_of(trial), device=device),
             state=tree_map(lambda tensor: tensor.expand(width, *tensor.shape).clone(), start),
         )
 
@@ -49,13 +52,16 @@ class LaneTensors:
         index = torch.tensor(indices, device=self.seeds.device)
         state = tree_map(lambda tensor: tensor[index], self.state)
         knobs = {path: values[index] for path, values in self.knobs.items()}
-        return LaneTensors(knobs=knobs, seeds=self.seeds[index], state=state)
+        return LaneTensors(
+            knobs=knobs, seeds=self.seeds[index], evaluation_seeds=self.evaluation_seeds[index], state=state
+        )
 
     def assign(self, index: int, trial: Trial | Ancestor, recipe: Recipe) -> None:
         """Give a lane the knobs and the random numbers of a trial, whose recipe this is; its state stays."""
         for path, value in recipe.knobs().items():
             self.knobs[path][index] = value
         self.seeds[index] = trial.seed
+        self.evaluation_seeds[index] = evaluation_seed_of(trial)
 
     def state_of(self, index: int) -> State:
         """Views of one lane's state."""
@@ -79,6 +85,13 @@ class LaneTensors:
             **under("moments", self.state.moments),
             **under("shadow", self.state.shadow),
         }
+
+
+def evaluation_seed_of(trial: Trial | Ancestor) -> int:
+    """The seed of the sets that a trial is evaluated on; an ancestor is not evaluated any more."""
+    if isinstance(trial, Trial) and trial.evaluation_seed is not None:
+        return trial.evaluation_seed
+    return trial.seed
 
 
 def initial_parameters(trial: Trial | Ancestor, recipe: Recipe, layout: Layout, device: torch.device) -> Tensor:

@@ -185,14 +185,14 @@ class Layered(Model):
         """Whether a position sees those up to itself alone."""
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        stream, visible = self._embed(parameters, batch, keep), self._visible(batch)
+        stream, visible = self._embed(parameters, batch, keep), _visible(batch, self.causal)
         for layer in range(self.depth):
             own = _parameters_of_layer(layer, parameters)
             stream = self._apply_layer(stream, visible, own, within(f"layers.{layer}", keep))
         return self.write(parameters, self._norm("norm")(stream, parameters) if self.pre_norm else stream)
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
-        stream, visible = self._embed(parameters, batch, {}), self._visible(batch)
+        stream, visible = self._embed(parameters, batch, {}), _visible(batch, self.causal)
         shown: list[Attention] = []
         for layer in range(self.depth):
             own = _parameters_of_layer(layer, parameters)
@@ -211,14 +211,6 @@ class Layered(Model):
         """The stream [N, s, d] that the first layer gets."""
         stream = self.position.add_to(self.read(parameters, batch), within("position", parameters))
         return dropout(stream, "embedding", self.embedding_dropout, keep)
-
-    def _visible(self, batch: Batch) -> Tensor:
-        """Which positions each one sees: [s, s] bool, or [N, 1, s, s] where sequences are of different lengths."""
-        length = batch["inputs"].shape[1]
-        everything = torch.ones(length, length, dtype=torch.bool, device=batch["inputs"].device)
-        if self.causal:
-            return everything.tril()  # what follows a sequence is seen by nothing in it
-        return everything & is_given(batch)[:, None, None] if "lengths" in batch else everything
 
     def _apply_layer(self, stream: Tensor, visible: Tensor, own: Parameters, keep: Mapping[str, Tensor]) -> Tensor:
         """The stream [N, s, d] after attention and MLP; the norm before each, or, post-norm, after each sum."""
@@ -241,3 +233,12 @@ def _parameters_of_layer(layer: int, parameters: Parameters) -> Parameters:
     """A layer's own parameters by their names in it, and those that all layers share."""
     shared = {name: value for name, value in parameters.items() if name.startswith(("activation.", "scorer."))}
     return shared | within(f"layers.{layer}", parameters)
+
+
+def _visible(batch: Batch, causal: bool) -> Tensor:
+    """Which positions each one sees: [s, s] bool, or [N, 1, s, s] where sequences are of different lengths."""
+    length = batch["inputs"].shape[1]
+    everything = torch.ones(length, length, dtype=torch.bool, device=batch["inputs"].device)
+    if causal:
+        return everything.tril()  # what follows a sequence is seen by nothing in it
+    return everything & is_given(batch)[:, None, None] if "lengths" in batch else everything

@@ -8,6 +8,7 @@ another device, and for all it does not cover, the traced step runs instead. `$C
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import logging
@@ -17,7 +18,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -58,9 +61,24 @@ def _compiled(compiler: list[str]) -> Path:
         if (cache / name).exists():
             return cache / name
         cache.mkdir(parents=True, exist_ok=True)
-        return _compile(compiler, cache, cache / name)
+        with _locked(cache):
+            if not (cache / name).exists():
+                _compile(compiler, cache, cache / name)
+        return cache / name
     except OSError:  # a home that cannot be read or written
         return _compile(compiler, Path(tempfile.mkdtemp(prefix="graft-")), Path(name))
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Processes that start together compile once; a file system without locks lets each of them."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def cache_folder() -> Path:

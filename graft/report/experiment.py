@@ -1,0 +1,58 @@
+"""What the sections about an experiment share: its arms, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from search.analysis.arms.comparison import ArmComparison, Direction, compare_arms
+from search.analysis.arms.experiment import JudgedTrials, judged_trials, learning_curves, score_arms
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Experiment:
+    """The arms of a study that is an experiment; computed when a section first asks for it."""
+
+    arms: pl.DataFrame
+    """One row for each trial (search.analysis.arms.experiment.read_arms)."""
+    direction: Direction
+    metric: str
+    variant: str
+    condition: str
+    load_metrics: Callable[[], pl.DataFrame]
+    baseline: str
+    """The arm that the others are compared with."""
+
+    @property
+    def label(self) -> str:
+        """The objective's metric without a condition."""
+        return f"{self.metric}/{self.variant}"
+
+    @cached_property
+    def judged(self) -> JudgedTrials:
+        """The trials that stand for the arms."""
+        return judged_trials(self.arms, self.direction)
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether the baseline has a trial by which it is judged."""
+        return self.baseline in self.judged.trials["arm"]
+
+    @property
+    def seeds(self) -> int:
+        """Seeds that arms are judged by."""
+        return self.judged.trials["seed"].n_unique()
+
+    @cached_property
+    def comparison(self) -> ArmComparison:
+        """The arms against the baseline, under every condition of the objective's metric."""
+        scores = score_arms(self.judged, self.load_metrics(), self.metric, self.variant, self.condition)
+        return compare_arms(scores, self.baseline, self.direction)
+
+    @cached_property
+    def curves(self) -> pl.DataFrame:
+        """Learning curves under the objective's condition."""
+        return learning_curves(self.judged, self.load_metrics(), self.metric, self.variant, self.condition)

@@ -1,0 +1,76 @@
+"""Paired differences of an experiment's arms from the baseline, with their intervals and every seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from graft.report.document import Block, Picture
+from graft.report.drawing import INK, PANEL, SOFT, arm_colour, figure_style, row_panels, to_svg
+from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.arms.comparison import ArmComparison
+
+_MOST_PANELS = 6
+_ROW = 0.32
+"""Inches of an arm."""
+
+
+@final
+class ArmDifferences(Section):
+    """A panel for each condition, a line for each arm."""
+
+    part = Part.FIGURES
+    order = 42
+    subject = "arms"
+    figure_count = 1
+
+    @property
+    def applies(self) -> bool:
+        table = self.data.require_experiment().comparison.table
+        return table["difference"].null_count() < table.height
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        experiment = self.data.require_experiment()
+        comparison = experiment.comparison
+        conditions: list[str] = comparison.table["condition"].unique(maintain_order=True).to_list()[:_MOST_PANELS]
+        less = "less" if experiment.direction == "minimize" else "more"
+        caption = (
+            f"Differences of {experiment.label} from {comparison.baseline}, {less} is better: the mean over paired "
+            "seeds with Student's 95 % interval, and each seed as a dot. An interval that holds 0 tells no difference."
+        )
+        titles = {condition: condition or "validation" for condition in conditions}
+        titles[experiment.condition] = experiment.condition or "validation"
+        yield Picture(number=figures.own, caption=caption, svg=_draw(comparison, conditions, titles, figures.own))
+
+
+def _draw(comparison: ArmComparison, conditions: list[str], titles: dict[str, str], number: int) -> str:
+    arms: list[str] = comparison.table["arm"].unique(maintain_order=True).to_list()
+    arms.remove(comparison.baseline)
+    with figure_style():
+        figure, panels = row_panels(len(conditions), PANEL[0], 0.9 + _ROW * len(arms))
+        for axes, condition in zip(panels, conditions, strict=True):
+            own = comparison.table.filter(pl.col("condition") == condition)
+            seeds = comparison.pairs.filter(pl.col("condition") == condition)
+            for height, arm in enumerate(reversed(arms)):
+                _draw_arm(axes, height, own.filter(pl.col("arm") == arm), seeds.filter(pl.col("arm") == arm), arms)
+            axes.axvline(0, color=INK, linewidth=0.8)
+            axes.set_title(titles[condition])
+            axes.set_ylim(-0.6, len(arms) - 0.4)
+            axes.grid(visible=False, axis="y")
+        panels[0].set_yticks(range(len(arms)), labels=arms[::-1])
+        return to_svg(figure, f"figure{number}")
+
+
+def _draw_arm(axes: Axes, height: float, row: pl.DataFrame, seeds: pl.DataFrame, arms: list[str]) -> None:
+    known = seeds["difference"].drop_nulls().to_list()
+    axes.plot(known, [height - 0.18] * len(known), ".", color=SOFT, markersize=4, alpha=0.7)
+    for found in row.drop_nulls("difference").iter_rows(named=True):
+        colour = arm_colour(1 + arms.index(found["arm"]))
+        if found["difference_low"] is not None:
+            axes.plot(
+                [found["difference_low"], found["difference_high"]], [height + 0.1] * 2, color=colour, linewidth=2
+            )
+        axes.plot(found["difference"], height + 0.1, "o", color=colour, markersize=6)

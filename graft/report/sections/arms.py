@@ -1,0 +1,139 @@
+"""The arms of an experiment: a row for each under each condition, compared with the baseline over the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+import polars as pl
+
+from graft.report.document import Block, Paragraph, Table
+from graft.report.formatting import MISSING, number
+from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.arms.comparison import UNDECIDED, ArmComparison
+from search.analysis.arms.experiment import Choice, JudgedTrials, confirmations
+
+_CHOICES: Mapping[Choice, str] = {
+    "best": "with the best of its configurations, chosen by these very seeds, so that its scores are flattered; "
+    "`confirm:` in the space trains the chosen ones from fresh seeds",
+    "confirmed": "with the best of its configurations, trained again from fresh seeds",
+}
+_SCORES = ("Condition", "Arm", "Finished", "Diverged", "Mean", "Middle half", "Least to most")
+_DIFFERENCES = (
+    "Condition",
+    "Arm",
+    "Difference",
+    "Verdict",
+    "Seeds won / even / lost",
+    "P(better)",
+    "p (t)",
+    "p (signs)",
+    "Adjusted p",
+)
+
+
+@final
+class Arms(Section):
+    """The table of arms, what it says in sentences, and what was left of the best scores on fresh seeds."""
+
+    part = Part.RESULTS
+    order = 0
+    subject = "arms"
+    notes = (
+        "Arms: a difference is an arm minus the baseline over the seeds that both finished, with Student's paired 95 % "
+        "interval. A seed that diverged loses to one that finished. P(better) is the probability that a trial of the "
+        "arm is better than one of the baseline. p (t) is the paired t-test; p (signs) flips the signs of the "
+        "differences, assumes no normality, and cannot be below 2 / 2^n with n seeds. The adjusted p is Holm's over "
+        "all rows of the table: without any effect, one table in twenty has a verdict.",
+    )
+
+    @property
+    def title(self) -> str:
+        return "Arms"
+
+    def findings(self) -> Iterable[str]:
+        experiment = self.data.require_experiment()
+        own = experiment.comparison.table.filter(
+            pl.col("condition") == experiment.condition, pl.col("arm") != experiment.comparison.baseline
+        )
+        for row in own.iter_rows(named=True):
+            yield _describe(row, experiment.comparison, self.data.study["objective"])
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        experiment = self.data.require_experiment()
+        comparison, objective = experiment.comparison, self.data.study["objective"]
+        table = comparison.table.with_columns(shown=pl.col("condition").replace("", "validation"))
+        scores = [_score(row) for row in table.iter_rows(named=True)]
+        yield Table(caption=f"{experiment.label} of each arm", header=_SCORES, rows=scores, labels=2)
+        compared = table.filter(pl.col("arm") != comparison.baseline)
+        if compared.height:
+            caption = f"Differences of {experiment.label} from {comparison.baseline}"
+            differences = [_difference(row) for row in compared.iter_rows(named=True)]
+            yield Table(caption=caption, header=_DIFFERENCES, rows=differences, labels=2)
+        fewest = comparison.table["smallest_p"].max()
+        text = f"Over {experiment.seeds} seeds.{_say_how_chosen(experiment.judged)}"
+        if isinstance(fewest, float) and fewest > 1 - comparison.confidence:
+            text += f" So few seeds cannot have p (signs) below {number(fewest)}: the verdicts rest on normality."
+        yield Paragraph(text=text)
+        if "confirmed" in experiment.judged.choices.values():
+            yield _confirmation_table(confirmations(experiment.arms, experiment.direction), objective)
+
+
+def _say_how_chosen(judged: JudgedTrials) -> str:
+    """Sentences on the arms that stand for one of several configurations."""
+    sentences: list[str] = []
+    for choice, words in _CHOICES.items():
+        arms = [arm for arm, found in judged.choices.items() if found == choice]
+        if arms:
+            who = "Each arm" if len(arms) == len(judged.choices) else f"Each of {', '.join(arms)}"
+            sentences.append(f" {who} stands here {words}.")
+    return "".join(sentences)
+
+
+def _describe(row: Mapping[str, Any], comparison: ArmComparison, objective: str) -> str:
+    if row["difference"] is None or row["difference_low"] is None:
+        return f"{row['arm']} and {comparison.baseline} have too few seeds in common to be compared."
+    interval = f"{number(row['difference_low'])} to {number(row['difference_high'])}"
+    numbers = f"{objective} differs by {number(row['difference'])} ({interval}, {row['pairs']} paired seeds"
+    if row["verdict"] == UNDECIDED:
+        return f"{row['arm']} is not told apart from {comparison.baseline}: {numbers})."
+    return f"{row['arm']} is {row['verdict']} than {comparison.baseline}: {numbers}, adjusted p {number(row['q'])})."
+
+
+def _score(row: Mapping[str, Any]) -> list[str]:
+    return [
+        row["shown"],
+        row["arm"],
+        number(row["finished"]),
+        number(row["diverged"]),
+        _interval(row["mean"], row["low"], row["high"]),
+        number(row["interquartile_mean"]),
+        MISSING if row["least"] is None else f"{number(row['least'])} to {number(row['most'])}",
+    ]
+
+
+def _difference(row: Mapping[str, Any]) -> list[str]:
+    return [
+        row["shown"],
+        row["arm"],
+        _interval(row["difference"], row["difference_low"], row["difference_high"]),
+        row["verdict"] or MISSING,
+        f"{row['wins']} / {row['ties']} / {row['losses']}",
+        number(row["improvement"]),
+        number(row["p"]),
+        number(row["p_sign_flip"]),
+        number(row["q"]),
+    ]
+
+
+def _confirmation_table(found: pl.DataFrame, objective: str) -> Table:
+    rows = [
+        [arm, number(rank + 1), number(chosen), _interval(mean, low, high), number(trials)]
+        for arm, rank, chosen, trials, mean, low, high in found.rows()
+    ]
+    header = ["Arm", "Rank", "When chosen", "On fresh seeds", "Seeds"]
+    return Table(caption=f"What is left of {objective} on fresh seeds", header=header, rows=rows)
+
+
+def _interval(value: float | None, low: float | None, high: float | None) -> str:
+    return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"

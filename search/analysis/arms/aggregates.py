@@ -1,0 +1,59 @@
+"""Aggregates over runs and tasks that a few outliers do not decide.
+
+Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (the definitions of
+rliable 1.2.0). Scores of several tasks must be on one scale; a list has one array a task, each of its own length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Numbers = NDArray[np.float64]
+Scores = Sequence[Numbers]
+"""The scores of an arm's runs, one array a task."""
+
+
+def interquartile_mean(scores: Scores) -> Numbers:
+    """The mean of the middle half of all runs ([..., runs] a task) on all tasks: [...]; NaN without a run."""
+    every = np.concatenate(scores, axis=-1) if scores else np.empty(0)
+    found: Any = stats.trim_mean(every, 0.25, axis=-1) if every.shape[-1] else nan
+    return np.asarray(found)
+
+
+def probability_of_improvement(costs: Scores, baseline: Scores) -> Numbers:
+    """How probable it is that a run costs less than a run of the baseline on the same task, ties as one half.
+
+    The mean over tasks ([..., runs] each) of Mann and Whitney's U / (runs x runs): [...]. Costs may be infinite: a run
+    that diverged is worse than any that did not.
+    """
+    both = [(own, other) for own, other in zip(costs, baseline, strict=True) if own.shape[-1] and other.shape[-1]]
+    return np.mean([_share_better(own, other) for own, other in both], axis=0) if both else np.asarray(nan)
+
+
+def _share_better(costs: Numbers, baseline: Numbers) -> Numbers:
+    own, other = costs[..., :, None], baseline[..., None, :]
+    return np.mean((own < other) + 0.5 * (own == other), axis=(-2, -1))
+
+
+def stratified_interval(
+    statistic: Callable[..., Numbers],
+    *arms: Scores,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The percentile bootstrap interval of `statistic(*arms)`; runs are drawn again within each task.
+
+    For many runs on many tasks: at five runs of one task a nominal 95 % interval covers 82 %, so that a mean of a few
+    seeds takes Student's interval instead.
+    """
+    random = np.random.default_rng(seed)
+    drawn = [[random.choice(runs, (resamples, len(runs))) for runs in scores] for scores in arms]
+    low, high = np.quantile(statistic(*drawn), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)

@@ -1,0 +1,199 @@
+"""The table of arms: one row an arm, each compared with the baseline over the same seeds.
+
+Legend: an *arm* is one named alternative of an experiment; its *cost* is its metric turned so that less is better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from search.analysis.arms.aggregates import interquartile_mean, probability_of_improvement
+from search.analysis.arms.corrections import Correction, adjust_p
+from search.analysis.arms.paired import mean_interval, summarize_differences
+from spaces.errors import GraftError
+
+Numbers = NDArray[np.float64]
+Direction = Literal["minimize", "maximize"]
+
+BETTER, WORSE, UNDECIDED = "better", "worse", "not told apart"
+
+_COUNTED = ("finished", "diverged")
+"""States that are results. A trial that failed, or was stopped early, says nothing about its arm."""
+
+
+class ComparisonError(GraftError):
+    """The results cannot be compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmComparison:
+    """Arms against a baseline, paired by seed, under one or several conditions."""
+
+    baseline: str
+    confidence: float
+    correction: Correction
+    table: pl.DataFrame
+    """One row per condition and arm, the baseline first.
+
+    condition, arm; finished, diverged, other: trials by state; mean, low, high: of the finished ones, with Student's
+    interval; interquartile_mean, least, most; pairs, difference, difference_low, difference_high: arm minus baseline
+    over the seeds that both finished, with Student's paired interval; wins, ties, losses: seeds, a diverged trial
+    losing to one that finished; improvement: the probability that a trial of the arm is better than one of the
+    baseline; p (paired t), p_sign_flip, smallest_p; q: p adjusted over the table; verdict: `better`, `worse` or
+    `not told apart`, null for the baseline and for fewer than two pairs. Null: what cannot be computed.
+    """
+    pairs: pl.DataFrame
+    """condition, arm, seed, value, against, difference: one row per seed of an arm and the baseline; null: diverged."""
+
+
+def compare_arms(
+    results: pl.DataFrame,
+    baseline: str,
+    direction: Direction,
+    *,
+    confidence: float = 0.95,
+    correction: Correction = "holm",
+) -> ArmComparison:
+    """Compare the arms of `results` with `baseline`.
+
+    `results` has condition, arm, seed, state and value (null or not finite where it diverged), one row per trial. A
+    verdict is `better` or `worse` only where the interval excludes 0 and q is below 1 - confidence, so that with Holm's
+    correction a table without effects makes a claim at most so often. Raises ComparisonError if the baseline has no
+    result, or a condition, arm and seed have two.
+    """
+    _check(results, baseline)
+    known = results.with_columns(
+        value=pl.when((pl.col("state") == "finished") & pl.col("value").is_finite()).then("value"),
+        counted=pl.col("state").is_in(_COUNTED),
+    )
+    pairs = _pair(known, baseline)
+    sign = 1.0 if direction == "minimize" else -1.0
+    rows: list[dict[str, Any]] = []
+    for condition in known["condition"].unique(maintain_order=True).to_list():
+        own = known.filter(pl.col("condition") == condition)
+        arms: list[str] = own["arm"].unique(maintain_order=True).to_list()
+        for arm in sorted(arms, key=lambda name: name != baseline):
+            row = {"condition": condition, "arm": arm, **_describe(own.filter(pl.col("arm") == arm), confidence)}
+            if arm != baseline:
+                paired = pairs.filter((pl.col("condition") == condition) & (pl.col("arm") == arm))
+                row |= _compare(paired, sign, confidence)
+            rows.append(row)
+    table = pl.DataFrame(rows, schema=_SCHEMA).with_columns(pl.selectors.float().fill_nan(None))
+    p = table["p"].cast(pl.Float64).fill_null(nan).to_numpy()
+    table = table.with_columns(q=pl.Series(adjust_p(p, correction), dtype=pl.Float64).fill_nan(None))
+    return ArmComparison(
+        baseline=baseline,
+        confidence=confidence,
+        correction=correction,
+        table=table.with_columns(verdict=_verdict(sign, confidence)),
+        pairs=pairs,
+    )
+
+
+def _check(results: pl.DataFrame, baseline: str) -> None:
+    arms = results["arm"].unique(maintain_order=True).to_list()
+    if baseline not in arms:
+        raise ComparisonError(
+            f"baseline {baseline!r} is no arm with results; choose one of {', '.join(arms) or 'none'}"
+        )
+    twice = results.group_by("condition", "arm", "seed", maintain_order=True).len().filter(pl.col("len") > 1)
+    if twice.height:
+        _, arm, seed, count = twice.row(0)
+        raise ComparisonError(f"arm {arm!r} has {count} results with seed {seed}; a seed has one result of each arm")
+
+
+def _pair(known: pl.DataFrame, baseline: str) -> pl.DataFrame:
+    """One row per condition, seed and arm other than the baseline, where both sides have a result."""
+    counted = known.filter("counted").select("condition", "arm", "seed", "value")
+    against = counted.filter(pl.col("arm") == baseline).select("condition", "seed", against="value")
+    own = counted.filter(pl.col("arm") != baseline)
+    return own.join(against, on=["condition", "seed"], maintain_order="left").with_columns(
+        difference=pl.col("value") - pl.col("against")
+    )
+
+
+def _describe(trials: pl.DataFrame, confidence: float) -> dict[str, Any]:
+    values = trials["value"].drop_nulls().to_numpy()
+    diverged = int((trials["counted"] & trials["value"].is_null()).sum())
+    low, high = mean_interval(values, confidence)
+    return {
+        "finished": len(values),
+        "diverged": diverged,
+        "other": trials.height - len(values) - diverged,
+        "mean": float(values.mean()) if len(values) else nan,
+        "low": low,
+        "high": high,
+        "interquartile_mean": float(interquartile_mean([values])),
+        "least": float(values.min()) if len(values) else nan,
+        "most": float(values.max()) if len(values) else nan,
+    }
+
+
+def _compare(pairs: pl.DataFrame, sign: float, confidence: float) -> dict[str, Any]:
+    found = summarize_differences(pairs["difference"].drop_nulls().to_numpy(), confidence)
+    cost, against = _cost(pairs["value"], sign), _cost(pairs["against"], sign)
+    return {
+        "pairs": found.pairs,
+        "difference": found.mean,
+        "difference_low": found.low,
+        "difference_high": found.high,
+        "wins": int((cost < against).sum()),
+        "ties": int((cost == against).sum()),
+        "losses": int((cost > against).sum()),
+        "improvement": float(probability_of_improvement([cost], [against])),
+        "p": found.p,
+        "p_sign_flip": found.p_sign_flip,
+        "smallest_p": found.smallest_p,
+    }
+
+
+def _cost(values: pl.Series, sign: float) -> Numbers:
+    """Less is better; a trial that diverged costs more than any other."""
+    return (sign * values).fill_null(np.inf).to_numpy()
+
+
+def _verdict(sign: float, confidence: float) -> pl.Expr:
+    low, high = pl.col("difference_low"), pl.col("difference_high")
+    less, more = (BETTER, WORSE) if sign > 0 else (WORSE, BETTER)
+    sure = pl.col("q") < 1 - confidence
+    return (
+        pl.when(pl.col("q").is_null())
+        .then(None)
+        .when(sure & (high < 0))
+        .then(pl.lit(less))
+        .when(sure & (low > 0))
+        .then(pl.lit(more))
+        .otherwise(pl.lit(UNDECIDED))
+    )
+
+
+_SCHEMA: dict[str, Any] = {
+    "condition": pl.String,
+    "arm": pl.String,
+    "finished": pl.Int64,
+    "diverged": pl.Int64,
+    "other": pl.Int64,
+    "mean": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "interquartile_mean": pl.Float64,
+    "least": pl.Float64,
+    "most": pl.Float64,
+    "pairs": pl.Int64,
+    "difference": pl.Float64,
+    "difference_low": pl.Float64,
+    "difference_high": pl.Float64,
+    "wins": pl.Int64,
+    "ties": pl.Int64,
+    "losses": pl.Int64,
+    "improvement": pl.Float64,
+    "p": pl.Float64,
+    "p_sign_flip": pl.Float64,
+    "smallest_p": pl.Float64,
+}

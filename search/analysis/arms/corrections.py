@@ -1,0 +1,31 @@
+"""p values adjusted for how many of them are looked at."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Numbers = NDArray[np.float64]
+Correction = Literal["holm", "bh"]
+"""holm: the chance of one false claim or more in the family is kept; bh: the share of false claims is."""
+
+
+def adjust_p(p: Numbers, correction: Correction = "holm") -> Numbers:
+    """The adjusted p values of one family, in its order; NaN stays NaN and does not count.
+
+    Sources: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure"; Benjamini and Hochberg 1995,
+    "Controlling the False Discovery Rate".
+    """
+    found = np.full(len(p), np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    if correction == "bh":
+        adjusted: Any = stats.false_discovery_control(p[known])
+        found[known] = adjusted
+        return found
+    order = known[np.argsort(p[known], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    found[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * factors))
+    return found

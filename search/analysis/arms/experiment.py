@@ -1,0 +1,172 @@
+"""The trials of an experiment as results that can be compared: which configuration stands for each arm, and its scores.
+
+An arm is judged by the confirmations of its best configuration where the experiment has them, else by its only
+configuration, else by the best of several, whose score is flattered by the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+
+from search.analysis.arms.best_of import expected_best
+from search.analysis.arms.comparison import Direction
+from search.analysis.arms.paired import mean_interval
+
+READ = ("number", "state", "objective", "params")
+"""What is read of a trial."""
+
+Choice = Literal["single", "best", "confirmed"]
+"""How the configuration that stands for an arm was found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedTrials:
+    """The trials that arms are judged by."""
+
+    choices: Mapping[str, Choice]
+    """Arm -> how its configuration was found; arms in the experiment's order."""
+    trials: pl.DataFrame
+    """number, arm, seed, state, objective, by number."""
+
+
+def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
+    """number, state, objective, arm, seed, configuration, rank: one row for each trial of an experiment, by number.
+
+    `trials` has the columns READ. A trial of another kind of study has no row.
+    """
+    params = pl.col("params").str
+    names = {"arm": "arm", "seed": "seed", "configuration": "configuration", "rank": "confirmed rank"}
+    found = trials.sort("number").select(
+        "number", "state", "objective", **{key: params.json_path_match(f'$["{name}"]') for key, name in names.items()}
+    )
+    return found.drop_nulls("arm").with_columns(pl.col("seed", "configuration", "rank").cast(pl.Int64))
+
+
+def judged_trials(arms: pl.DataFrame, direction: Direction) -> JudgedTrials:
+    """The trials of `read_arms` that stand for their arms."""
+    best = rank_configurations(arms, direction).filter(pl.col("rank") == 0).select("arm", "configuration")
+    choices: dict[str, Choice] = {}
+    kept: list[pl.DataFrame] = []
+    for (arm,), own in arms.group_by("arm", maintain_order=True):
+        if own["rank"].null_count() < own.height:
+            choices[str(arm)] = "confirmed"
+            kept.append(own.filter(pl.col("rank") == 0))
+        elif own["configuration"].n_unique() > 1:
+            choices[str(arm)] = "best"
+            kept.append(own.join(best, on=["arm", "configuration"], how="semi", maintain_order="left"))
+        else:
+            choices[str(arm)] = "single"
+            kept.append(own)
+    return JudgedTrials(choices=choices, trials=pl.concat(kept).select("number", "arm", "seed", "state", "objective"))
+
+
+def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
+    """arm, configuration, mean, rank: configurations of which every seed has an objective, 0 for an arm's best."""
+    tried = arms.filter(pl.col("rank").is_null())
+    seeds = pl.col("seed").n_unique().over("arm")
+    tried = tried.with_columns(seeds=seeds)
+    means = tried.group_by("arm", "configuration", maintain_order=True).agg(
+        mean=pl.col("objective").mean(), known=pl.col("objective").count(), seeds=pl.col("seeds").first()
+    )
+    complete = means.filter(pl.col("known") == pl.col("seeds")).sort("configuration")
+    rank = pl.col("mean").rank("ordinal", descending=direction == "maximize").over("arm").cast(pl.Int64) - 1
+    return complete.select("arm", "configuration", "mean", rank=rank).sort("arm", "rank")
+
+
+def score_arms(judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str) -> pl.DataFrame:
+    """condition, arm, seed, state, value: what `compare_arms` takes, the objective's own condition first.
+
+    There the value is the trial's objective; under every other condition of the same metric and variant it is that of
+    the trial's last validation. `metrics` come in the order of steps.
+    """
+    trials = judged.trials
+    own = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
+    last = (
+        metrics.filter((pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") != condition))
+        .group_by("number", "condition", maintain_order=True)
+        .agg(pl.col("value").last())
+    )
+    conditions = last.select("condition").unique(maintain_order=True)
+    others = (
+        conditions.join(trials.select("number", "arm", "seed", "state"), how="cross", maintain_order="left_right")
+        .join(last, on=["number", "condition"], how="left", maintain_order="left")
+        .select("condition", "arm", "seed", "state", "value")
+    )
+    return pl.concat([own, others])
+
+
+def confirmations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
+    """arm, rank, chosen, trials, mean, low, high: what is left of a configuration's score on fresh seeds.
+
+    `chosen`: its mean over the seeds that it was chosen by; `mean` with Student's 95 % interval: over fresh ones.
+    """
+    chosen = rank_configurations(arms, direction).rename({"mean": "chosen"})
+    rows: list[dict[str, Any]] = []
+    fresh = arms.filter(pl.col("rank").is_not_null())
+    for (arm, rank), own in fresh.group_by("arm", "rank", maintain_order=True):
+        values = own["objective"].drop_nulls().to_numpy()
+        low, high = mean_interval(values)
+        mean = float(values.mean()) if len(values) else None
+        rows.append({"arm": arm, "rank": rank, "trials": len(values), "mean": mean, "low": low, "high": high})
+    schema = {"arm": pl.String, "rank": pl.Int64, "trials": pl.Int64, "mean": pl.Float64, "low": pl.Float64}
+    found = pl.DataFrame(rows, schema={**schema, "high": pl.Float64}).with_columns(pl.selectors.float().fill_nan(None))
+    return found.join(chosen, on=["arm", "rank"], how="left", maintain_order="left").select(
+        "arm", "rank", "chosen", "trials", "mean", "low", "high"
+    )
+
+
+def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
+    """arm, tries, value: the expected score of the best of so many of an arm's configurations.
+
+    Configurations with a seed that diverged count as tries that are worse than any other; where all of a draw may be
+    such, there is no value.
+    """
+    sign = 1.0 if direction == "minimize" else -1.0
+    tried = arms.filter(pl.col("rank").is_null())
+    found: list[pl.DataFrame] = []
+    for (arm,), own in tried.group_by("arm", maintain_order=True):
+        ended = own.group_by("configuration").agg(
+            open=pl.col("state").is_in(["queued", "running"]).any(),
+            mean=pl.when(pl.col("objective").null_count() == 0).then(pl.col("objective").mean()),
+        )
+        costs = ended.filter(~pl.col("open"))["mean"] * sign
+        best = expected_best(costs.fill_null(float("inf")).to_numpy())
+        values = pl.Series(sign * best, dtype=pl.Float64)
+        found.append(
+            pl.DataFrame({"arm": arm, "tries": range(1, len(best) + 1), "value": values}).filter(
+                pl.col("value").is_finite()
+            )
+        )
+    return (
+        pl.concat(found) if found else pl.DataFrame(schema={"arm": pl.String, "tries": pl.Int64, "value": pl.Float64})
+    )
+
+
+def learning_curves(
+    judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
+) -> pl.DataFrame:
+    """arm, step, trials, mean, low, high, smallest, largest: the seeds of each arm at each validation.
+
+    Student's 95 % intervals; a trial that has diverged by then is not in the mean, and `trials` says how many are.
+    """
+    own = metrics.filter(
+        (pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") == condition)
+    )
+    known = own.join(judged.trials.select("number", "arm"), on="number").filter(pl.col("value").is_finite())
+    rows: list[dict[str, Any]] = []
+    for (arm, step), at_step in known.group_by("arm", "step", maintain_order=True):
+        values = at_step["value"].to_numpy()
+        low, high = mean_interval(values)
+        rows.append(
+            {"arm": arm, "step": step, "trials": len(values), "mean": float(values.mean()), "low": low, "high": high}
+            | {"smallest": float(values.min()), "largest": float(values.max())}
+        )
+    numbers = dict.fromkeys(("mean", "low", "high", "smallest", "largest"), pl.Float64)
+    frame = pl.DataFrame(rows, schema={"arm": pl.String, "step": pl.Int64, "trials": pl.Int64, **numbers})
+    arms = list(judged.choices)
+    order = pl.col("arm").replace_strict(arms, range(len(arms)), return_dtype=pl.Int64)
+    return frame.with_columns(pl.selectors.float().fill_nan(None)).sort(order, "step")

@@ -1,0 +1,191 @@
+"""The running trials of a study: what happens to them is written first, and then acted on.
+
+Nothing that a sampler or a stopping policy has seen can be lost: both learn only what the study's store has committed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, final
+
+from search.objectives import objective_after
+from search.samplers import Strategy
+from search.steering.running_trials import RunningTrial, RunningTrials
+from search.steering.study_store import StudyStore
+from search.stopping import Copy, Monitor
+from spaces.records import TERMINAL, Checkpoint, Offer, Outcome, Report, State, Trial, TrialResult, TrialStart
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+
+@final
+class Ledger:
+    """Starts, reports, results and checkpoints of trials: each method writes, and then tells sampler and policies."""
+
+    def __init__(self, space: Space, strategy: Strategy, monitors: Sequence[Monitor], study: StudyStore) -> None:
+        self._space = space
+        self._strategy = strategy
+        self._monitors = monitors
+        self._study = study
+        self.running = RunningTrials()
+        self.ended: Counter[State] = Counter(
+            {state: count for state, count in study.queries.counts().items() if state in TERMINAL}
+        )
+        """How many trials ended in each state."""
+        self.best = study.queries.best(space.search.objective.direction)
+        """The best objective so far and its trial; None before the first one."""
+        self.reports = 0
+        """Reports written by this controller."""
+        self.steps = 0
+        """Optimizer steps that these stand for."""
+
+    @property
+    def makes_copies(self) -> bool:
+        """Whether a stopping policy makes copies of trials."""
+        return any(monitor.makes_copies for monitor in self._monitors)
+
+    def current(self, reports: Sequence[Report], worker: str) -> list[Report]:
+        """The reports on starts that the worker holds, none after a trial's last."""
+        current: list[Report] = []
+        ended: set[int] = set()
+        for report in reports:
+            if not self.running.has(TrialStart(report.number, report.fence), worker) or report.number in ended:
+                continue
+            current.append(report)
+            if report.state != "running":
+                ended.add(report.number)
+        return current
+
+    def record(self, reports: Sequence[Report]) -> list[TrialResult]:
+        """Write the reports with the results that they imply; those results.
+
+        What is known of the trials changes only after the write: if it fails, the same reports may be sent again.
+        """
+        if not reports:
+            return []
+        objectives = {report.number: self.running[report.number].objective for report in reports}
+        results: list[TrialResult] = []
+        for report in reports:
+            objective = objective_after(self._space.objective_of(report.number), objectives[report.number], report)
+            objectives[report.number] = objective
+            if report.state != "running":
+                results.append(
+                    TrialResult(
+                        number=report.number,
+                        state=report.state,
+                        objective=objective if report.state == "finished" else None,
+                        error=report.error,
+                        fence=report.fence,
+                    )
+                )
+        self._study.record(reports, results, ())
+        for report in reports:
+            running = self.running[report.number]
+            running.objective = objectives[report.number]
+            self.steps += max(0, report.step - running.step)
+            running.step = max(running.step, report.step)
+            running.architectures = report.architectures
+        self.reports += len(reports)
+        return results
+
+    def prune(self, reports: Sequence[Report], results: Sequence[TrialResult]) -> None:
+        """Show the stopping policies and the sampler what is recorded, and end the trials that a policy stops."""
+        groups = {report.number: self.running[report.number].trial.group for report in reports}
+        stopped = set[int]().union(*(monitor.observe(reports, groups) for monitor in self._monitors))
+        self.close(results)
+        pruned = [self.prune_result(number) for number in sorted(stopped & self.running.numbers())]
+        if pruned:
+            self._study.end(pruned)
+            self.close(pruned)
+
+    def prune_result(self, number: int) -> TrialResult:
+        """The result of a running trial that is pruned now."""
+        running = self.running[number]
+        return TrialResult(number=number, state="pruned", objective=running.objective, fence=running.trial.fence)
+
+    def close(self, results: Sequence[TrialResult]) -> None:
+        """Forget trials whose results are written, after the sampler has learned from them."""
+        outcomes: list[Outcome] = []
+        objective = self._space.search.objective
+        for result in results:
+            ended = self.remove(result.number)
+            self.ended[result.state] += 1
+            if result.objective is not None and (
+                self.best is None or objective.is_better(result.objective, self.best[0])
+            ):
+                self.best = result.objective, result.number
+            # A copy's objective is not owed to its draws alone, so that no sampler learns from it.
+            if not ended.trial.lineage:
+                outcomes.append(
+                    Outcome(
+                        number=result.number,
+                        group=ended.trial.group,
+                        draws=ended.trial.draws,
+                        objective=result.objective,
+                        state=result.state,
+                        architectures=ended.architectures,
+                    )
+                )
+        if outcomes:
+            self._strategy.tell(outcomes)
+
+    def remove(self, number: int) -> RunningTrial:
+        """Take a trial from the running ones; what was known of it."""
+        for monitor in self._monitors:
+            monitor.forget(number)
+        return self.running.pop(number)
+
+    def copies(self, reports: Sequence[Report], worker: str, first: int) -> Sequence[Copy]:
+        """Copies that take lanes of the worker's pack, numbered from `first`; nothing is written yet."""
+        if not reports:
+            return ()
+        own = {number: self.running[number] for number in self.running.of(worker)}
+        pack = {number: (running.trial, running.step) for number, running in own.items()}
+        reported = {report.number for report in reports} & pack.keys()
+        # At most one policy makes copies (`check_together`), so that all may be numbered from the same number.
+        return [copy for monitor in self._monitors for copy in monitor.copies(self._space, pack, reported, first)]
+
+    def start(self, trials: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> tuple[Trial, ...]:
+        """Write the trials as running on the worker; the same trials with their new fences."""
+        if not trials:
+            return ()
+        # Written before the worker is told: should it or this process end now, the rows say who had the trials.
+        fences = self._study.start(trials, worker, results)
+        started = tuple(replace(trial, fence=fences[trial.number]) for trial in trials)
+        for trial in started:
+            self.running.put(RunningTrial(trial, worker, step=trial.parent_step))
+        return started
+
+    def save(self, offer: Offer) -> list[Checkpoint]:
+        """Write the worker's checkpoints, each with what is known of its trial there; those that count.
+
+        To be called after the reports up to them are recorded.
+        """
+        saved = [
+            one._replace(controller_state=self._state_of(one.number))
+            for one in offer.saved
+            if self.running.has(TrialStart(one.number, one.fence), offer.worker)
+        ]
+        if saved:
+            self._study.record((), (), saved)
+        return saved
+
+    def restore(self, trials: Sequence[Trial]) -> None:
+        """Give trials and policies the state that they had at the trials' furthest checkpoints."""
+        for trial in trials:
+            known = max(trial.checkpoints, key=lambda one: one.step).controller_state
+            assert known, "it was written with every checkpoint"
+            running = self.running[trial.number]
+            running.step, running.objective = trial.checkpoint_step, known["objective"]
+            for monitor, state in zip(self._monitors, known["monitors"], strict=True):
+                if state is not None:
+                    monitor.restore(trial.number, trial.group, state)
+
+    def _state_of(self, number: int) -> dict[str, Any]:
+        return {
+            "objective": self.running[number].objective,
+            "monitors": [monitor.state(number) for monitor in self._monitors],
+        }

@@ -1,0 +1,138 @@
+"""An experiment: named arms, each trained from the same seeds and judged on the same data.
+
+Every arm is the file's space with some paths set. What else is drawn gives each arm its configurations, with the same
+coordinates for equal draws; a configuration is trained from every seed. Where configurations are compared, the best of
+each arm may be confirmed: they are trained again from fresh seeds, which had no part in the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+
+from spaces.grammar.formulas import CoordinateOf
+from spaces.records import Scalar, Trial
+from spaces.seeds import evaluation_seed, trial_seed
+from spaces.space import DrawnSpace, Space
+
+ARM = "arm"
+"""The param that names a trial's arm."""
+SEED = "seed"
+"""The param that says which of the experiment's seeds it is, 0, 1, ...; seeds of confirmations follow the others."""
+CONFIGURATION = "configuration"
+"""The param that numbers an arm's configurations."""
+RANK = "confirmed rank"
+"""The param of a confirmation: 0 for the arm's best configuration."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Arm:
+    """One alternative of an experiment."""
+
+    name: str
+    space: DrawnSpace
+    """Its `search.trials` is the number of its configurations."""
+
+
+class Tried(NamedTuple):
+    """A configuration of an arm with a seed."""
+
+    arm: int
+    configuration: int
+    seed: int
+
+
+class Confirmed(NamedTuple):
+    """The configuration of this rank of an arm, with a fresh seed."""
+
+    arm: int
+    rank: int
+    seed: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExperimentSpace(Space):
+    """Trials go through the configurations, each in every arm from every seed; then come the confirmations.
+
+    `search.trials` is the number of all of them.
+    """
+
+    arms: Sequence[Arm]
+    """The first is the baseline."""
+    seeds: int
+    """Seeds that each configuration is trained from."""
+    confirmed: int = 0
+    """Configurations of each arm that are confirmed, the best ones."""
+    fresh_seeds: int = 0
+    """Seeds that each of these is trained from."""
+
+    @property
+    def configurations(self) -> int:
+        """Configurations of each arm; a grid may have fewer."""
+        return self.arms[0].space.search.trials
+
+    @property
+    def tried(self) -> int:
+        """Trials before the confirmations."""
+        return self.configurations * len(self.arms) * self.seeds
+
+    @property
+    def planned(self) -> int:
+        """Trials of the experiment."""
+        return self.tried + len(self.arms) * self.confirmed * self.fresh_seeds
+
+    @property
+    def needs_outcomes(self) -> bool:
+        return self.confirmed > 0
+
+    def describe_size(self) -> str:
+        arms, configurations = len(self.arms), self.configurations
+        factors = [f"{arms:,} arm{'s' * (arms > 1)}", f"{self.seeds:,} seed{'s' * (self.seeds > 1)}"]
+        if configurations > 1:
+            factors.insert(1, f"{configurations:,} configurations")
+        size = f"{self.planned:,} trials: {' x '.join(factors)}"
+        if not self.confirmed:
+            return size
+        return f"{size}, the best {self.confirmed:,} of each arm confirmed from {self.fresh_seeds:,} fresh seeds"
+
+    def part_of(self, number: int) -> Tried | Confirmed:
+        """Which part of the experiment trial `number` is."""
+        if number < self.tried:
+            rest, seed = divmod(number, self.seeds)
+            configuration, arm = divmod(rest, len(self.arms))
+            return Tried(arm, configuration, seed)
+        rest, seed = divmod(number - self.tried, self.fresh_seeds)
+        rank, arm = divmod(rest, len(self.arms))
+        return Confirmed(arm, rank, seed)
+
+    def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
+        """Trial `number` with these coordinates; a confirmation has those of the configuration that it confirms."""
+        part = self.part_of(number)
+        own = part.configuration if isinstance(part, Tried) else part.rank
+        return self._renumber(number, part, self.arms[part.arm].space.sample(own, coordinate_of))
+
+    def check(self, samples: int = 200) -> None:
+        for arm in self.arms:
+            arm.space.check(samples)
+
+    def _renumber(self, number: int, part: Tried | Confirmed, trial: Trial) -> Trial:
+        """A trial of an arm's own space as the experiment numbers it."""
+        search = self.search
+        groups = -(-self.configurations // search.group)
+        facts: dict[str, Scalar] = {ARM: self.arms[part.arm].name}
+        if isinstance(part, Tried):
+            group, seed = part.arm * groups + trial.group, part.seed
+            facts[CONFIGURATION] = part.configuration
+        else:
+            group, seed = len(self.arms) * groups + part.arm * self.confirmed + part.rank, self.seeds + part.seed
+            facts[RANK] = part.rank
+        return replace(
+            trial,
+            number=number,
+            group=group,
+            seed=trial_seed(search.seed, seed),
+            evaluation_seed=evaluation_seed(search.seed),
+            params={**facts, SEED: seed, **trial.params},
+        )

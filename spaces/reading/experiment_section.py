@@ -1,0 +1,144 @@
+"""The sections `arms:`, `seeds:` and `confirm:` of a space: what is compared, and from how many seeds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import yaml
+
+from spaces.experiment import Arm, ExperimentSpace
+from spaces.grammar.nodes import Node
+from spaces.grammar.overrides import replace_at, to_yaml
+from spaces.messages import no_such, shorten
+from spaces.space import DrawnSpace
+
+ReadSpace = Callable[[yaml.Node], DrawnSpace]
+"""The space of one arm, from its syntax tree."""
+
+_SECTIONS = ("arms", "seeds", "confirm")
+_SETTABLE = ("group", "trial", "task", "model", "optimizer", "averaging", "learning", "training")
+"""Sections that an arm may set paths of."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,59}")
+_MOST_SEEDS = 100_000
+
+
+def is_experiment(root: Node) -> bool:
+    """Whether a space has one of the sections."""
+    return isinstance(root.content, Mapping) and any(section in root.content for section in _SECTIONS)
+
+
+def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) -> ExperimentSpace:
+    """The experiment of a file; raises SpaceError that names the line, the path, the value and the rule."""
+    sections = root.content
+    assert isinstance(sections, Mapping), "a space with one of the sections is a section itself"
+    base = _base_of(root)
+    arms = [
+        Arm(name=arm, space=read_space(_set_paths(base, settings)))
+        for arm, settings in _read_arms(sections.get("arms"), name, root).items()
+    ]
+    search = arms[0].space.search
+    seeds = _read_count(sections["seeds"], "seeds", _MOST_SEEDS) if "seeds" in sections else 1
+    top, fresh = _read_confirm(sections.get("confirm"))
+    _check_search(root, arms, top)
+    space = ExperimentSpace(
+        name=name,
+        text=to_yaml(root.tree),
+        hash=hash_,
+        search=search,
+        group_draws=(),
+        trial_draws=(),
+        rows=tuple(replace(row, path=f"{arm.name}: {row.path}") for arm in arms for row in arm.space.rows),
+        drawn_sizes=tuple({size: None for arm in arms for size in arm.space.drawn_sizes}),
+        arms=arms,
+        seeds=seeds,
+        confirmed=top,
+        fresh_seeds=fresh,
+    )
+    return replace(space, search=replace(search, trials=space.planned))
+
+
+def _base_of(root: Node) -> yaml.Node:
+    """The space without these sections; of an arm in which nothing is drawn there is one configuration."""
+    tree = root.tree
+    assert isinstance(tree, yaml.MappingNode), "a space is a section"
+    kept = [(key, value) for key, value in tree.value if key.value not in _SECTIONS]
+    base = yaml.MappingNode(tag=tree.tag, value=kept, start_mark=tree.start_mark, flow_style=tree.flow_style)
+    search = root.content.get("search") if isinstance(root.content, Mapping) else None
+    if search is None or not isinstance(search.content, Mapping) or "trials" in search.content:
+        return base
+    return replace_at(base, "search.trials", Node.of_word("1", search).tree)
+
+
+def _set_paths(tree: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
+    for path, value in settings.items():
+        tree = replace_at(tree, path, value.tree)
+    return tree
+
+
+def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mapping[str, Node]]:
+    """Name of an arm -> the paths that it sets; without the section, the space itself is the only arm."""
+    if node is None:
+        return {study: {}}
+    if not isinstance(node.content, Mapping) or not node.content:
+        raise node.error("arms", "name at least one arm, each with the paths that it sets; {} sets none")
+    found: dict[str, Mapping[str, Node]] = {}
+    for name, arm in node.content.items():
+        if not _NAME.fullmatch(name):
+            raise arm.error("arms", f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '+' and '-'")
+        found[name] = _read_settings(arm, f"arms.{name}")
+    texts: dict[str, str] = {}
+    for name, settings in found.items():
+        text = str(sorted((path, to_yaml(value.tree)) for path, value in settings.items()))
+        if text in texts:
+            raise node.error("arms", f"{texts[text]} and {name} set the same, so that they are one arm")
+        texts[text] = name
+    return found
+
+
+def _read_settings(arm: Node, path: str) -> Mapping[str, Node]:
+    if arm.content is None:
+        return {}
+    if not isinstance(arm.content, Mapping):
+        raise arm.error(path, f"{shorten(arm.text)} stands here, but an arm is a section of path: value lines")
+    for key, value in arm.content.items():
+        section, dot, _ = key.partition(".")
+        if section not in _SETTABLE:
+            raise value.error(f"{path}.{shorten(key)}", no_such("section of an arm", section, _SETTABLE))
+        if section == "training" and not dot:
+            raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
+    return arm.content
+
+
+def _read_confirm(node: Node | None) -> tuple[int, int]:
+    """How many configurations of each arm are confirmed, and from how many seeds."""
+    if node is None:
+        return 0, 0
+    if not isinstance(node.content, Mapping) or set(node.content) != {"top", "seeds"}:
+        raise node.error("confirm", f"{shorten(node.text)} must be {{top: N, seeds: N}}")
+    top, seeds = node.content["top"], node.content["seeds"]
+    return _read_count(top, "confirm.top", _MOST_SEEDS), _read_count(seeds, "confirm.seeds", _MOST_SEEDS)
+
+
+def _read_count(node: Node, path: str, most: int) -> int:
+    word = node.word.replace("_", "")
+    if not re.fullmatch(r"[0-9]{1,7}", word) or not 1 <= int(word) <= most:
+        raise node.error(path, f"{shorten(repr(node.text))} must be an integer in [1, {most:,}]")
+    return int(word)
+
+
+def _check_search(root: Node, arms: list[Arm], top: int) -> None:
+    """Refuse what would make the arms' comparison wrong."""
+    assert isinstance(root.content, Mapping), "a space with one of the sections is a section itself"
+    node, search = root.content["search"], arms[0].space.search
+    drawn = any((*arm.space.group_draws, *arm.space.trial_draws) for arm in arms)
+    if search.trials > 1 and not drawn:
+        raise node.error("search.trials", f"{search.trials} configurations, but nothing is drawn: set it to 1")
+    if search.stopping and not top:
+        raise node.error(
+            "search.stopping",
+            "arms are compared at their ends: leave it out, or confirm the best by confirm: {top, seeds}",
+        )
+    if top > search.trials:
+        raise root.content["confirm"].error("confirm.top", f"{top} must be at most search.trials, {search.trials}")
