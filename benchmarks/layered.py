@@ -66,6 +66,10 @@ CASES = {
         {"name": "linear_regression", "dimension": 5, "pairs": 20}, {"name": "regressor", "width": 32}, 64
     ),
     "affine": Case({"name": "affine", "points": 20}, {"name": "regressor", "width": 32, "heads": 4}, 32),
+    "max_retrieval": Case({"name": "max_retrieval", "largest": 1024}, {"name": "attention_pooling"}, 128),
+    "linearised": Case(
+        {"name": "linear_regression", "dimension": 5, "pairs": 100}, {"name": "linearised_attention"}, 64
+    ),
     "add_mod d128": Case(_ADD_MOD, {**_POST, "width": 128}, 512),
     "copying d128": Case({"name": "copying"}, {**_POST, "width": 128}, 64),
 }
@@ -128,8 +132,17 @@ class Plain(nn.Module):
 
 def plain_step(recipe: Recipe, batch: Batch) -> Callable[[], None]:
     """A step of the plain loop on one lane's batch; where only the last position counts, its logits alone are used."""
-    net = Plain(recipe, batch)
-    optimizer, parameters = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True), list(net.parameters())
+    if hasattr(recipe.model, "depth"):
+        net = Plain(recipe, batch)
+        return optimized(list(net.parameters()), layered_loss(recipe, batch, net))
+    flat = layout_of(recipe).initial(torch.zeros(1, dtype=torch.int64)).float()[0]
+    named = {name: nn.Parameter(tensor.clone()) for name, tensor in layout_of(recipe).split(flat).items()}
+    # these two are written with few and large operations: nobody would write them otherwise
+    return optimized(list(named.values()), lambda: recipe.task.loss(recipe.model.outputs(named, batch, {}), batch))
+
+
+def layered_loss(recipe: Recipe, batch: Batch, net: Plain) -> Callable[[], Tensor]:
+    """The loss of the plain model."""
     one = {name: tensor[None] for name, tensor in batch.items()}
     targets, weights = (tensor[0] for tensor in recipe.task.position_targets(one, torch.float32))
     last_alone = not weights[:, :-1].any()
@@ -142,6 +155,13 @@ def plain_step(recipe: Recipe, batch: Batch) -> Callable[[], None]:
             return F.cross_entropy(outputs[:, -1], targets[:, -1])
         losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
         return (losses * weights.flatten()).sum()
+
+    return loss
+
+
+def optimized(parameters: list[nn.Parameter], loss: Callable[[], Tensor]) -> Callable[[], None]:
+    """A step of AdamW with clipping on this loss."""
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
 
     def step() -> None:
         value = loss()
@@ -188,14 +208,20 @@ def row(name: str, case: Case, lanes: int, seconds: float) -> str:
         "gradient": lambda: fused(bound.model, bound.task, parameters, batch, []),
     }
     cost = timed(works, seconds)
-    positions, length = case.batch * batch["inputs"].shape[2], batch["inputs"].shape[2]
-    model = recipe.model
-    weights = model.depth * 12 * model.width**2 + model.width * getattr(recipe.task, "tokens", 1)
-    flops = 6 * positions * (weights + 2 * model.depth * length * model.width)
+    flops = flops_of(recipe, case.batch, batch["inputs"].shape[2])
     each = {key: value / (1 if key == "plain" else lanes) for key, value in cost.items()}
     milliseconds = " | ".join(f"{1e3 * each[key]:.2f}" for key in works)
     rates = " | ".join(f"{flops / each[key] / 1e9:.0f}" for key in ("plain", "gradient"))
     return f"| {name} | {milliseconds} | {rates} | {each['plain'] / each['pack']:.2f} |"
+
+
+def flops_of(recipe: Recipe, batch: int, length: int) -> float:
+    """Of the plain model's matrix products in a step; not counted for models without layers."""
+    model: Any = recipe.model
+    if not hasattr(model, "depth"):
+        return float("nan")
+    weights = model.depth * 12 * model.width**2 + model.width * getattr(recipe.task, "tokens", 1)
+    return 6 * batch * length * (weights + 2 * model.depth * length * model.width)
 
 
 def main() -> None:
