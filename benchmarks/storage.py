@@ -49,7 +49,7 @@ def rate(count: int, work: Callable[[], object]) -> str:
 
 def write(store: Store, policy: History) -> None:
     study_id = store.create_study(
-        NewStudy(policy, space="", space_hash="", objective=OBJECTIVE, seed=0, trials=TRIALS, version="")
+        NewStudy(policy, space="", space_hash="", objective=OBJECTIVE, seed=0, trials=TRIALS, version="", numerics=1)
     )
     study = store.claim(study_id, policy=policy, objective=OBJECTIVE)
     started = [[trial(n) for n in batch] for batch in batches(TRIALS, TRIAL_BATCH)]

@@ -160,6 +160,8 @@ class Report:
     """The non-linearities that a trial which finished has learned."""
     fence: int = 0
     """Of the start that it comes from."""
+    step_kind: str = ""
+    """What computed its steps, as far as their bits depend on it: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0005"
+VERSION = "0006"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -72,6 +72,7 @@ studies = Table(
     Column("state", Text, nullable=False),
     Column("stop_requested", Boolean(create_constraint=False), nullable=False),
     Column("version", Text, nullable=False),
+    Column("numerics", Integer, nullable=False, server_default=text("1")),  # workers.numerics.version at its start
     Column("created_at", _Time, nullable=False),
     Column("updated_at", _Time, nullable=False),
     Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
@@ -115,6 +116,7 @@ trials = Table(
     Column("objective", Double),
     Column("architecture_id", ForeignKey("architectures.id")),
     Column("worker", Text),
+    Column("step_kind", Text),  # what computed its steps: `native AVX2`; with commas if it moved to other machines
     Column("fence", BigInteger, nullable=False),  # counts its starts
     Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # of its workers, since its last checkpoint
     Column("error", Text),

@@ -59,6 +59,8 @@ class NewStudy:
     """The planned number."""
     version: str
     """Of Graft."""
+    numerics: int
+    """The version of its numerics (`workers.numerics.version`)."""
 
 
 class Store:

@@ -200,7 +200,16 @@ def claimed(url: str, policy: History = "full", name: str = "study") -> Iterator
 
 def new_study(store: Store, name: str = "study") -> int:
     return store.create_study(
-        NewStudy(name, space="study: x", space_hash="f00", objective=OBJECTIVE, seed=7, trials=100, version="0.2.0")
+        NewStudy(
+            name,
+            space="study: x",
+            space_hash="f00",
+            objective=OBJECTIVE,
+            seed=7,
+            trials=100,
+            version="0.2.0",
+            numerics=1,
+        )
     )
 
 

@@ -79,6 +79,7 @@ def write_study(store: Store, name: str = "demo") -> ClaimedStudy:
             seed=7,
             trials=PLANNED,
             version="0.2.0",
+            numerics=1,
         )
     )
     study = store.claim(study_id, policy="full", objective=OBJECTIVE)

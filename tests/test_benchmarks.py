@@ -23,9 +23,10 @@ import spaces
 from benchmarks import scale
 from benchmarks.engine import SHAPES, bytes_per_step, flops_per_step
 from benchmarks.options import words_of
-from benchmarks.peers.__main__ import PEERS, Result, ratios, seconds_of
+from benchmarks.peers.__main__ import PEERS, Result, ratios
 from benchmarks.peers.add_mod import Gpt
 from benchmarks.peers.catalogue import PROBLEMS
+from benchmarks.peers.commands import seconds_of
 from benchmarks.peers.graft_peer import space
 from benchmarks.peers.loop_peer import TABLES, Loop, connect, run_trial
 from benchmarks.peers.plain import Bema, PlainTrial
@@ -33,6 +34,7 @@ from benchmarks.peers.plan import Dropout, Plan, values
 from benchmarks.peers.problem import Batch
 from benchmarks.peers.ray_peer import trained
 from benchmarks.peers.set_complement import Minimal
+from benchmarks.peers.steps import compare
 from graft.families import families
 from graft.launching.claiming import enrol
 from spaces.records import Directives, Trial
@@ -341,6 +343,18 @@ def test_the_engine_s_benchmark_needs_torch_and_numpy_alone() -> None:
     assert [row["lanes"] for row in told["rows"]] == [2, 3]
     assert all(row["model_steps_per_second"] > 0 and row["over_single"] > 0 for row in told["rows"])
     assert all(ceiling > 0 for ceiling in told["ceilings"].values())
+
+
+def test_the_steps_of_a_case_are_one_line_and_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "EEmicroGPT, width 16"
+    compare([name], lanes=2, seconds=0.01, compiled=False)
+    *_, line, last = capsys.readouterr().out.splitlines()
+    [row] = json.loads(last)["rows"]
+    assert line.startswith(f"| {name} | ")
+    # forward, twice that back: of each position, 12 d^2 + 27 d of weights and 2 s d of attention
+    operations = 3 * 2 * 16 * 16 * (12 * 16**2 + 27 * 16 + 2 * 16 * 16)
+    assert row["gflops"] * row["pack"] * 1e6 == pytest.approx(operations, rel=0.01)
+    assert row["over_plain"] == pytest.approx(row["plain"] / row["pack"])
 
 
 # -- a large study ---------------------------------------------------------------------------------------------------

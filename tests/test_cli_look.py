@@ -115,7 +115,9 @@ def test_status_does_not_believe_a_study_without_a_controller_that_it_is_running
 def test_a_controller_of_one_study_does_not_hold_another(search: Search, url: str) -> None:
     with studies.running(url) as store:
         store.create_study(
-            NewStudy("other", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0")
+            NewStudy(
+                "other", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0", numerics=1
+            )
         )
         raw(url, "UPDATE studies SET state = 'running' WHERE name = 'other'")
         listed = search("studies", "--storage", url, "--format", "json").json
@@ -287,7 +289,7 @@ def test_a_study_without_trials_is_shown_by_every_command(search: Search, tmp_pa
     url = f"sqlite:///{tmp_path}/empty.db"
     with open_store(url) as store:
         store.create_study(NewStudy(
-            "new", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0"
+            "new", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=5, version="0", numerics=1
         ))  # fmt: skip
     assert "0 of 5 ended: 5 not started" in search("status", "new", "--storage", url).text
     assert search("status", "new", "--storage", url, "--format", "json").json[0]["best"] is None

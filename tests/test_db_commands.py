@@ -365,7 +365,9 @@ def test_a_backup_has_every_row_and_the_same_ids(url: str, search: Search, tmp_p
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".", "copy"))] == ["copy.db"]
     with open_store(target) as store:  # and it can be gone on with
         store.create_study(
-            NewStudy("more", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=1, version="")
+            NewStudy(
+                "more", space="", space_hash="", objective=studies.OBJECTIVE, seed=0, trials=1, version="", numerics=1
+            )
         )
 
 

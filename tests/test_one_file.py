@@ -230,8 +230,8 @@ class Timid(Learning):
     def start(self, optimizer, layout, flat):
         return optimizer.start(flat, layout)
 
-    def update(self, optimizer, layout, flat, gradient, moments, step, steps):
-        return optimizer.descend(flat, gradient, moments, step, steps, layout)
+    def update(self, optimizer, layout, descent):
+        return optimizer.descend(descent, layout)
 
     def evaluate(self, layout, flat, evaluate_model):
         return evaluate_model(layout.split(flat))

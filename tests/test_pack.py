@@ -15,6 +15,7 @@ from spaces.records import Report, Trial
 from tests.plug_ins import example
 from tests.trials import config, random_knobs, trial
 from workers.engine.pack import Pack
+from workers.engine.process import flush_subnormals
 from workers.numerics.tensors import power
 from workers.numerics.tracing import Traced
 from workers.training.optimizers import Optimizer
@@ -239,3 +240,25 @@ def test_lanes_together_are_lanes_alone_to_the_bit_under_every_optimizer(optimiz
         for number in range(4)
     ]
     assert_equal_to_the_bit(trials)
+
+
+def test_a_pack_computes_without_subnormal_numbers_and_leaves_the_thread_as_it_was() -> None:
+    one = trial(0, config(steps=10, every=5))
+    pack = Pack(one, width=2)
+    pack.fill([one])
+    step, seen = pack._step, list[bool]()  # pyright: ignore[reportPrivateUsage]
+
+    def watching(*arguments: Any) -> Any:
+        seen.append(bool(torch.tensor(1e-45) * 1 == 0) and math.ulp(0.0) == 0.0)
+        return step(*arguments)
+
+    pack._step = watching  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    thread = threading.Thread(target=pack.train, args=(2,))
+    thread.start()
+    thread.join()
+    pack.train(1)
+    assert seen == [True] * 3
+    assert math.ulp(0.0) > 0
+    with flush_subnormals(), flush_subnormals():
+        pass
+    assert math.ulp(0.0) > 0

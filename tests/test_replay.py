@@ -21,6 +21,7 @@ from spaces.records import Metric, Report
 from tests.databases import raw
 from tests.inside import called
 from tests.launches import search as search_in_a_process
+from workers.numerics.version import NUMERICS
 
 SPACE = """
 # Fifty trials in float32, of which some are stopped early and some learn so fast that they overflow.
@@ -236,14 +237,19 @@ def test_a_running_trial_is_replayed_up_to_its_last_report(search: Search, small
 
 def test_another_kind_of_device_is_held_to_a_tolerance(search: Search, small: dict[str, list[int]], url: str):
     number = small["finished"][0]
-    raw(url, "UPDATE workers SET device = 'cuda:0'")
-    said = "; trained on cuda, replayed on cpu, where bits are not promised"
+    [(kind,)] = raw(url, f"SELECT step_kind FROM trials WHERE number = {number}")
+    raw(url, "UPDATE trials SET step_kind = 'traced cuda 9.0'")
+    said = f"; trained by traced cuda 9.0 steps, replayed by {kind} ones, so bits are not promised"
     verdict = search("replay", "mixed", number, "--device", "cpu").lines[-1]
     assert re.fullmatch(rf"reproduced: (\d+) of \1 metrics within 0.001; largest relative .*{said}", verdict)
     last = f"trial_id = 1000000000 + {number} AND name = 'loss' AND step = 18"
     raw(url, f"UPDATE metrics SET value = value * 1.0005 WHERE {last}")
     verdict = search("replay", "mixed", number, "--device", "cpu").lines[-1]
     assert f"; largest relative difference 5.0e-04 (loss/raw at step 18){said}" in verdict
+    raw(url, "UPDATE trials SET step_kind = NULL")  # as one that an earlier version trained
+    raw(url, "UPDATE workers SET device = 'cuda:0'")
+    verdict = search("replay", "mixed", number, "--device", "cpu").lines[-1]
+    assert verdict.endswith("; trained by cuda steps, replayed by cpu ones, so bits are not promised")
     raw(url, f"UPDATE metrics SET value = value * 1.01 WHERE {last}")
     assert search("replay", "mixed", number, "--device", "cpu", status=1).lines[-1].startswith("differs: loss/raw at")
 
@@ -307,9 +313,10 @@ def test_a_replay_that_diverges_where_the_trial_did_not_is_no_replay():
         pairs=[],
         divergence=None,
         replayed_divergence="x at step 3",
-        trained_on="cpu",
-        replayed_on="cpu",
+        trained_by="native AVX2",
+        replayed_by="native AVX2",
         made_by="0.2.0",
+        numerics=NUMERICS,
     )
     assert not comparison.reproduced
     assert comparison.verdict == "differs: stored: no divergence, replayed: x at step 3; 0 of 0 equal"

@@ -136,6 +136,17 @@ def test_a_report_without_metrics_moves_the_steps(url: str):
     assert raw(url, "SELECT steps FROM trials") == [(30,)]
 
 
+def test_what_computed_a_trial_is_stored_and_forgotten_where_it_starts_from_nothing(url: str):
+    with claimed(url) as study:
+        study.start([make_trial(0)], "w")
+        for step, kind in enumerate(("", "native AVX2", "native AVX2", "traced AVX512", "native AVX2"), 1):
+            study.record([replace(make_report(0, step), step_kind=kind)])
+        assert raw(url, "SELECT step_kind FROM trials") == [("native AVX2, traced AVX512",)]
+        study.release(held(0))
+        study.start([make_trial(0)], "w")
+        assert raw(url, "SELECT step_kind FROM trials") == [(None,)]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_becomes_null(url: str, value: float):
     report = Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", value),), state="diverged")

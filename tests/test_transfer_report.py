@@ -66,7 +66,7 @@ def write(url: str, name: str, pairs: int = 6) -> int:
     objective = Objective(direction="maximize", metric="accuracy", variant="raw")
     with open_store(url) as store:
         study_id = store.create_study(
-            NewStudy(name, space="", space_hash="", objective=objective, seed=0, trials=200, version="")
+            NewStudy(name, space="", space_hash="", objective=objective, seed=0, trials=200, version="", numerics=1)
         )
         study = store.claim(study_id, policy="full", objective=objective)
         keys = [(source, target, pair) for target in TASKS for pair in range(pairs) for source in (BASELINE, *TASKS)]
@@ -122,6 +122,17 @@ def frame(rows: list[tuple[str, str, int, float | None]], direction: str = "maxi
     )
 
 
+def sure(values: dict[str, float], direction: str = "maximize") -> pl.DataFrame:
+    """Results on `t` with six seeds, whose noise is far below the differences between the sources."""
+    random = np.random.default_rng(0)
+    rows = [
+        (source, "t", seed, value + abs(value) * 1e-5 * float(random.normal()))
+        for source, value in values.items()
+        for seed in range(6)
+    ]
+    return frame(rows, direction)
+
+
 def of_names(*names: str, direction: str = "maximize", pairs: int = 3) -> pl.DataFrame:
     rows = [
         (source, target, pair, 0.4 + 0.01 * pair + 0.01 * (source != BASELINE) * (place - other) + 0.001 * (pair % 2))
@@ -153,7 +164,7 @@ def test_csv_and_parquet_hold_the_cells(search: Search, tmp_path: Path) -> None:
         search("stage-two", "-o", f"matrix.{ending}", "--order", "name")
     cells = pl.read_parquet(tmp_path / "matrix.parquet")
     assert_frame_equal(pl.read_csv(tmp_path / "matrix.csv"), cells)
-    assert ",".join(cells.columns) == "source,target,direction,unit,mean,low,high,pairs,dropped,p,q"
+    assert ",".join(cells.columns) == "source,target,direction,unit,mean,low,high,pairs,dropped,p,q,verdict"
     assert cells.select("source", "target").rows() == [(source, target) for source in TASKS for target in TASKS]
     row = cells.row(by_predicate=(pl.col("source") == "add") & (pl.col("target") == "memorize"), named=True)
     expected = [100 * (value("add", "memorize", pair) - value(BASELINE, "memorize", pair)) for pair in range(5)]
@@ -245,7 +256,7 @@ def texts(page: Browser) -> list[list[str]]:
 def test_the_matrix_is_on_the_screen_and_nothing_is_fetched(page: Browser, tmp_path: Path) -> None:
     assert (page.run(ROWS), page.run(COLUMNS)) == (list(TASKS), list(TASKS))
     shown = texts(page)
-    assert [row[place] for place, row in enumerate(shown)] == ["+25*"] * 4
+    assert all(re.fullmatch(r"\+25\*\n\+2\d to \+2\d", row[place]) for place, row in enumerate(shown)), shown
     assert shown[1][2] == "–"
     assert page.run("matrix.getBoundingClientRect().width") > 300
     colours = page.run(
@@ -388,7 +399,8 @@ def test_markdown_has_the_matrix_as_a_table(search: Search, tmp_path: Path) -> N
         line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith(("| Source | add", "| copy |"))
     ]
     assert rows[0] == ["Source", *TASKS]
-    assert rows[1][:4] == ["copy", "−6\\*", "+25\\*", "–"]
+    assert rows[1][0] == "copy"
+    assert [re.sub(r" \([−+]\d+ to [−+]\d+\)$", "", cell) for cell in rows[1][1:4]] == ["−6\\*", "+25\\*", "–"]
     assert ElementTree.parse(tmp_path / "matrix_figure1.svg").getroot().tag.endswith("svg")
 
 
@@ -432,11 +444,16 @@ def test_latex_has_a_second_table_of_what_was_learned(search: Search, tmp_path: 
 
 
 def test_latex_sets_the_best_of_a_column_in_bold(tmp_path: Path) -> None:
-    rows = [(source, "t", 0, gained) for source, gained in ((BASELINE, 0.5), ("a", 0.4), ("b", 0.75))]
-    render(made_of(frame(rows)), tmp_path / "matrix.tex")
+    render(made_of(sure({BASELINE: 0.5, "a": 0.4, "b": 0.75})), tmp_path / "matrix.tex")
     text = (tmp_path / "matrix.tex").read_text()
-    assert "a & $-$10 \\\\" in text
-    assert "b & \\textbf{+25} \\\\" in text
+    assert "a & $-$10$^{*}$ {\\scriptsize ($-$10 to $-$10)} \\\\" in text
+    assert "b & \\textbf{+25}$^{*}$ {\\scriptsize (+25 to +25)} \\\\" in text
+
+
+def test_latex_sets_nothing_in_bold_that_may_be_no_change(tmp_path: Path) -> None:
+    rows = [(BASELINE, "t", seed, 0.5) for seed in range(4)] + [("a", "t", seed, 0.3 + 0.2 * seed) for seed in range(4)]
+    render(made_of(frame(rows)), tmp_path / "matrix.tex")
+    assert "textbf" not in (tmp_path / "matrix.tex").read_text()
 
 
 def test_latex_escapes_all_that_is_special() -> None:
@@ -464,7 +481,7 @@ def test_the_picture_prints_the_values_and_hatches_what_is_missing() -> None:
         ("a", "b", 0, 0.4),
     ]
     found, patches = drawn(made_of(frame(rows)))
-    assert found == ["+20", "−10", "0"]
+    assert [text for text in found if text] == ["+20", "−10", "0"]
     assert [patch.get_hatch() for patch in patches].count("////") == 1
     assert sum(not patch.get_fill() for patch in patches) == 2  # frames around a on a, and b on b, which is missing
 
@@ -479,17 +496,24 @@ def colour_of(transfer: Transfer, source: str) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_blue_is_better_and_red_is_worse_and_no_change_is_pale(direction: Direction) -> None:
     values = {BASELINE: 0.5, "more": 0.6, "less": 0.4, "same": 0.5}
-    transfer = made_of(frame([(source, "t", 0, each) for source, each in values.items()], direction), direction)
+    transfer = made_of(sure(values, direction), direction)
     better, worse = ("more", "less") if direction == "maximize" else ("less", "more")
     assert colour_of(transfer, better)[2] > colour_of(transfer, better)[0] + 50
     assert colour_of(transfer, worse)[0] > colour_of(transfer, worse)[2] + 50
     assert colour_of(transfer, "same").min() > 240
 
 
+def test_a_change_whose_interval_holds_zero_has_no_colour() -> None:
+    rows = [(BASELINE, "t", seed, 0.5) for seed in range(4)] + [("a", "t", seed, 0.3 + 0.2 * seed) for seed in range(4)]
+    transfer = made_of(frame(rows))
+    assert transfer.cells["a", "t"].text == "+10"
+    assert colour_of(transfer, "a").min() > 240
+
+
 def test_one_source_that_fails_does_not_pale_the_others() -> None:
     names = [f"s{place}" for place in range(20)]
     values = {BASELINE: 2.0, **{name: 2.0 - 0.002 * place for place, name in enumerate(names)}, "failed": 900.0}
-    transfer = made_of(frame([(source, "t", 0, each) for source, each in values.items()], "minimize"), "minimize")
+    transfer = made_of(sure(values, "minimize"), "minimize")
     assert transfer.shading.limits["percent"] < 10
     assert colour_of(transfer, "s19")[0] < 200
 

@@ -338,7 +338,16 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
     space = transfer()
     with open_store(f"sqlite:///{tmp_path}/a.db") as store:
         study_id = store.create_study(
-            NewStudy("s", space="", space_hash="", objective=space.search.objective, seed=0, trials=1, version="1")
+            NewStudy(
+                "s",
+                space="",
+                space_hash="",
+                objective=space.search.objective,
+                seed=0,
+                trials=1,
+                version="1",
+                numerics=1,
+            )
         )
         study = store.claim(study_id, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)

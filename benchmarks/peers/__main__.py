@@ -2,6 +2,11 @@
 
     python -m benchmarks.peers [--task set_complement] [--trials 256] [--steps 1000] [--dropout table1|on|off]
                                [--peers ray,loop,graft] [--peer-trials N]
+    python -m benchmarks.peers --all [--cases "quick/add_mod;..."] [--lanes 8] [--seconds 1.5] [--no-compile]
+    python -m benchmarks.peers --end-to-end quick/set_complement [--trials 64] [--steps 1000]
+
+`--all`: the steps of every family of tasks instead of whole searches, see `benchmarks.peers.steps`. `--end-to-end`:
+what a packaged space takes from the command to its end, against its training, see `benchmarks.peers.whole_launch`.
 
 All train the same model on the same task with draws from the same space, validate at the same steps on as many
 sequences, raw and BEMA, and keep all results. End to end is the wall time of the whole command: start-up of Python, of
@@ -16,15 +21,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -32,13 +34,16 @@ import torch
 
 from benchmarks.machine import processor
 from benchmarks.options import words_of
+from benchmarks.peers.cases import CASES
 from benchmarks.peers.catalogue import PROBLEMS
+from benchmarks.peers.commands import seconds_of
 from benchmarks.peers.graft_peer import Graft
 from benchmarks.peers.loop_peer import Loop
 from benchmarks.peers.plan import Peer, Plan
 from benchmarks.peers.ray_peer import RayTune
+from benchmarks.peers.steps import compare
+from benchmarks.peers.whole_launch import measure_launch
 
-ROOT = Path(__file__).parents[2]
 PEERS: Mapping[str, Peer] = {"ray": RayTune(), "loop": Loop(), "graft": Graft()}
 
 
@@ -80,23 +85,6 @@ def measured(peer: Peer, plan: Plan) -> Result:
         steady_seconds=max(trial.finished for trial in trials) - min(trial.started for trial in trials),
         median_objective=statistics.median(trial.objective for trial in trials if trial.objective is not None),
     )
-
-
-def seconds_of(command: list[str], folder: Path) -> float:
-    """Run a command to its end, with one thread per process; whatever happens, nothing of it runs on."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        status = process.wait()
-        seconds = time.perf_counter() - start
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    if status:
-        raise SystemExit(f"ended with status {status}: {shlex.join(command)}")
-    return seconds
 
 
 def table(results: Mapping[str, Result]) -> str:
@@ -151,12 +139,27 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=Plan.processes, help="processes of a peer, workers of Graft")
     parser.add_argument("--peers", type=words_of(PEERS), default=list(PEERS), help="which, in which order")
     parser.add_argument("--peer-trials", type=int, help="trials of the peers of Graft, where all take too long")
+    parser.add_argument("--all", action="store_true", help="steps of every family of tasks, in one table")
+    parser.add_argument("--cases", help="with --all: which, separated by semicolons")
+    parser.add_argument("--lanes", type=int, default=8, help="with --all")
+    parser.add_argument("--seconds", type=float, default=1.5, help="with --all: of each measurement")
+    parser.add_argument("--no-compile", action="store_true", help="with --all: without torch.compile, which is slow")
+    parser.add_argument("--end-to-end", metavar="SPACE", help="a whole launch of a packaged space")
     return parser.parse_args()
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     given = arguments()
+    if given.all:
+        names = given.cases.split(";") if given.cases else list(CASES)
+        if unknown := sorted(set(names) - CASES.keys()):
+            raise SystemExit(f"--cases: {unknown[0]!r} must be one of {'; '.join(CASES)}")
+        compare(names, lanes=given.lanes, seconds=given.seconds, compiled=not given.no_compile)
+        return
+    if given.end_to_end:
+        measure_launch(given.end_to_end, trials=given.trials, steps=given.steps, workers=given.processes)
+        return
     plan = Plan(
         task=given.task, trials=given.trials, steps=given.steps, dropout=given.dropout, processes=given.processes
     )

@@ -18,9 +18,7 @@ class Graft(Peer):
 
     def command(self, plan: Plan, folder: Path) -> list[str]:
         (folder / "space.yaml").write_text(json.dumps(space(plan), indent=2))  # JSON is YAML
-        program = "from cli.main import main; main()"
-        options = ["--executor", "inline", "--device", "cpu", "--workers", str(plan.processes)]
-        return [sys.executable, "-c", program, "launch", "space.yaml", *options, "--storage", "sqlite:///graft.db"]
+        return launch_command("space.yaml", plan.processes)
 
     def results(self, folder: Path) -> list[Trained]:
         seconds = "(julianday({}) - 2440587.5) * 86400"
@@ -30,6 +28,12 @@ class Graft(Peer):
         )
         with closing(sqlite3.connect(folder / "graft.db")) as connection:
             return [Trained(*row) for row in connection.execute(query)]
+
+
+def launch_command(space: str, workers: int, *options: str) -> list[str]:
+    """`search launch` into the file graft.db of the working directory."""
+    where = ["--executor", "inline", "--device", "cpu", "--workers", str(workers), "--storage", "sqlite:///graft.db"]
+    return [sys.executable, "-m", "graft_search", "launch", space, *where, *options]
 
 
 def space(plan: Plan) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def transfer_report(
     from graft.report.compatibility.formats import render
     from graft.report.nonlinearities.learned import Learned
     from graft.stored.studies import read_target_objectives
-    from search.analysis.intervals import Bootstrap, Student
+    from search.analysis.statistics.intervals import Bootstrap, Student
     from search.analysis.transfer.affinity import by_similarity
     from search.analysis.transfer.compatibility_matrix import compare
     from search.analysis.transfer.stage_two import READ, results, target_of

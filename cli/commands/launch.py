@@ -114,6 +114,7 @@ def _run(request: RunRequest, word: str) -> None:
     from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
     from graft.launching.run import run_study
+    from workers.numerics.version import NUMERICS
 
     name = request.study
     study = find_study(request.database, name)
@@ -122,6 +123,12 @@ def _run(request: RunRequest, word: str) -> None:
     typer.echo(f"study {name} in {database_name(request.database)}: {word} {study['trials']:,} trials", err=True)
     if finished:
         return
+    if study["numerics"] != NUMERICS:
+        typer.echo(
+            f"made by Graft {study['version']}, whose steps rounded differently; "
+            "replays of this study are held to a tolerance",
+            err=True,
+        )
     started = time.monotonic()
     try:
         with Interruption(_announce_stop) as interruption, Live(name) as live:

@@ -136,6 +136,7 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
         "objective",
         *(pl.col(column).alias(name) for column, name in names.items()),
         *(["parent", "parent_step"] if trials["parent"].count() else []),
+        *(["step_kind"] if trials["step_kind"].drop_nulls().n_unique() > 1 else []),
         *(["error"] if trials["error"].count() else []),
     )
 
@@ -151,6 +152,8 @@ def _heading(study: str, row: Mapping[str, Any], objective: str) -> str:
         lines.append(f"{objective} {row['objective']:.6g}")
     times = [f"{word} {row[at]:%Y-%m-%d %H:%M:%S} UTC" for word, at in _TIMES.items() if row[at] is not None]
     lines.append(", ".join([*times, f"by {row['worker']}"] if row["worker"] else times))
+    if row["step_kind"]:
+        lines.append(f"trained by: {row['step_kind']}")
     if row["error"]:
         lines.append(f"error: {row['error']}")
     return "\n".join(one_line(line) for line in lines if line)

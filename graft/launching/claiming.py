@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graft.families import families, version
 from spaces.errors import StudyError
 from storage import NewStudy, open_reader, open_store
+from workers.numerics.version import NUMERICS
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
@@ -33,6 +34,7 @@ def enrol(url: str, name: str, space: Space) -> bool:
                     seed=search.seed,
                     trials=search.trials,
                     version=version(),
+                    numerics=NUMERICS,
                 )
             )
             return True

@@ -9,15 +9,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
-from packaging.version import Version
 
 from spaces.records import Report
+from workers.numerics.version import NUMERICS
 
 TOLERANCE = 1e-3
-"""Relative difference that a replay may have where bits are not promised: on another kind of device, or of a study that
-was made before NUMERICS_SINCE."""
-NUMERICS_SINCE = Version("0.2.0.dev0")
-"""The first version of Graft that rounds as this one does: its compiled steps add in another order than 0.1.0 did."""
+"""Relative difference that a replay may have where bits are not promised: by another step, or of a study of other
+numerics."""
 
 Key = tuple[int, str, str, str]
 """step, name, variant, condition"""
@@ -52,11 +50,13 @@ class Comparison:
     divergence: str | None
     """How the stored trial diverged; None if it did not, as far as it was replayed."""
     replayed_divergence: str | None
-    trained_on: str
-    """Kind of device: `cpu`, `cuda`."""
-    replayed_on: str
+    trained_by: str
+    """What computed its steps, as a report's `step_kind` says; the kind of device where no more is known: `cpu`."""
+    replayed_by: str
     made_by: str
     """The version of Graft that made the study."""
+    numerics: int
+    """The version of the study's numerics."""
 
     @property
     def reproduced(self) -> bool:
@@ -79,11 +79,7 @@ class Comparison:
 
     @property
     def _bits_promised(self) -> bool:
-        return self.trained_on == self.replayed_on and not self._older_numerics
-
-    @property
-    def _older_numerics(self) -> bool:
-        return Version(self.made_by) < NUMERICS_SINCE
+        return self.trained_by == self.replayed_by and self.numerics == NUMERICS
 
     def _statements(self) -> Iterable[str]:
         good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
@@ -109,10 +105,10 @@ class Comparison:
         if self.pairs:
             pair = max(self.pairs, key=lambda pair: pair.difference)
             yield f"largest relative difference {pair.difference:.1e} ({pair})"
-        if self.trained_on != self.replayed_on:
-            yield f"trained on {self.trained_on}, replayed on {self.replayed_on}, where bits are not promised"
-        if self._older_numerics:
-            yield f"made by Graft {self.made_by}, whose steps rounded differently, so that bits are not promised"
+        if self.trained_by != self.replayed_by:
+            yield f"trained by {self.trained_by} steps, replayed by {self.replayed_by} ones, so bits are not promised"
+        if self.numerics != NUMERICS:
+            yield f"made by Graft {self.made_by}, whose steps rounded differently, so bits are not promised"
 
 
 def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:

@@ -39,15 +39,18 @@ class Replay:
 
         where = self.restored.device(device)
         reports = retrain(self.restored.trial, steps=self.steps, device=where, watch=watch)
+        # Where it is only known on what kind of device the trial was trained, that is what is compared.
+        replayed_by = reports[-1].step_kind if self.restored.row["step_kind"] else where.partition(":")[0]
         return Comparison(
             number=self.number,
             pairs=compare(self.metrics, reports),
             objective=self._compare_objective(reports),
             divergence=self.divergence,
             replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
-            trained_on=self.restored.trained_on or where.partition(":")[0],
-            replayed_on=where.partition(":")[0],
+            trained_by=self.restored.trained_by or replayed_by,
+            replayed_by=replayed_by,
             made_by=self.restored.made_by,
+            numerics=self.restored.numerics,
         )
 
     def _compare_objective(self, reports: Sequence[Report]) -> MetricPair | None:

@@ -31,6 +31,13 @@ class RestoredTrial:
     """Kind of device; None where its worker is unknown."""
     made_by: str
     """The version of Graft that made the study."""
+    numerics: int
+    """The version of the study's numerics."""
+
+    @property
+    def trained_by(self) -> str | None:
+        """What computed its steps, the kind of device where no more is known; None where nothing is."""
+        return self.row["step_kind"] or self.trained_on
 
     def device(self, requested: str | None) -> str:
         """Where to train it again: on the device requested, else on the one of this machine most like its own."""
@@ -67,6 +74,7 @@ def _restore(
         steps=steps,
         trained_on=kinds.get(row["worker"]),
         made_by=study["version"],
+        numerics=study["numerics"],
     )
 
 

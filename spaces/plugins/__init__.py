@@ -14,7 +14,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from spaces.errors import PluginError
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
@@ -230,7 +230,7 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 def structure_of(plugin: object) -> dict[str, Any]:
     """What trials must share to train in one pack: names, sizes, options, flags, which switches are on; or its kin."""
-    if isinstance(plugin, HasKin) and (kin := plugin.kin()) is not None:
+    if _offers(type(plugin), HasKin) and (kin := cast(HasKin, plugin).kin()) is not None:
         return {"kin": dict(kin)}
     shared: dict[str, Any] = {"name": name_of(plugin)}
     for field, rule in rules(type(plugin)).items():
@@ -246,7 +246,13 @@ def structure_of(plugin: object) -> dict[str, Any]:
 
 def facts(plugin: object) -> Mapping[str, Any]:
     """What follows from a plug-in's fields and is worth a column, if its family has such facts."""
-    return plugin.facts() if isinstance(plugin, HasFacts) else {}
+    return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
+
+
+@cache
+def _offers(kind: type, protocol: type) -> bool:
+    """Whether plug-ins of this kind are of a protocol of methods; each draw asks, and isinstance takes long to tell."""
+    return issubclass(kind, protocol)
 
 
 def canonical_json(value: Any) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, exists, func, literal_column, select, update
+from sqlalchemy import Connection, Text, bindparam, case, delete, exists, func, literal_column, select, update
 
 from spaces.records import (
     TERMINAL,
@@ -30,10 +30,18 @@ from storage.schema import Now, architectures, checkpoints, metrics, studies, tr
 _IN = 10_000
 """Values in one IN (...): below the limits of both databases."""
 
+_KIND = bindparam("kind", type_=Text())
 _STEPS = (
     update(trials)
     .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.steps < bindparam("step"))
-    .values(steps=bindparam("step"))
+    .values(
+        steps=bindparam("step"),
+        step_kind=case(
+            (trials.c.step_kind.is_(None), func.nullif(_KIND, "")),
+            (trials.c.step_kind.contains(_KIND), trials.c.step_kind),
+            else_=trials.c.step_kind + ", " + _KIND,
+        ),
+    )
 )
 _FENCES = (
     select(trials.c.number, trials.c.fence, trials.c.state)
@@ -87,7 +95,14 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         {**_trial_row(study_id, trial, worker), "architecture_id": learned.get(trial.architecture_trial)}
         for trial in started
     ]
-    moved = {"state": "running", "worker": worker, "started_at": Now(), "fence": trials.c.fence + 1, "steps": _FURTHER}
+    moved = {
+        "state": "running",
+        "worker": worker,
+        "started_at": Now(),
+        "fence": trials.c.fence + 1,
+        "steps": _FURTHER,
+        "step_kind": _KEPT_KIND,
+    }
     statement = insert.values(created_at=Now(), started_at=Now()).on_conflict_do_update(
         index_elements=[trials.c.id],
         set_={**_RESOLVED, **moved},
@@ -107,6 +122,7 @@ _RESOLVED = {
 _FIRST_STEP = literal_column("excluded.steps")
 _FURTHER = case((trials.c.steps > _FIRST_STEP, trials.c.steps), else_=_FIRST_STEP)
 """A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""
+_KEPT_KIND = case((trials.c.steps > _FIRST_STEP, trials.c.step_kind), else_=None)
 
 
 def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
@@ -174,8 +190,11 @@ def report(connection: Connection, database: Database, study_id: int, reports: S
     if rows:
         database.insert_metrics(connection, rows)
     _insert_architectures(connection, database.insert(architectures), study_id, reports)
-    last = {one.number: one.step for one in sorted(reports, key=lambda one: one.step)}
-    connection.execute(_STEPS, [{"trial": trial_id(study_id, n), "step": step} for n, step in last.items()])
+    last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
+    connection.execute(
+        _STEPS,
+        [{"trial": trial_id(study_id, n), "step": one.step, "kind": one.step_kind} for n, one in last.items()],
+    )
 
 
 def _insert_architectures(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:

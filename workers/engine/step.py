@@ -16,7 +16,7 @@ from torch.func import vmap
 from workers.data.tasks import Batch
 from workers.networks.models import FusedGradient, Site
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
-from workers.numerics.tracing import Traced
+from workers.numerics.tracing import Traced, load_gradients
 from workers.training.compiled_update import update_of
 from workers.training.recipe import Recipe, State, advance, apply_gradient, layout_of, update_key
 
@@ -26,6 +26,11 @@ Knobs = dict[str, Tensor]
 
 class Step(Protocol):
     """A training step of L lanes, each on its own batch and from its own streams."""
+
+    @property
+    def kind(self) -> str:
+        """What computes it, as far as bits depend on it: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
+        ...
 
     @property
     def width_seconds(self) -> float:
@@ -56,13 +61,23 @@ def describe_step(config: Mapping[str, Any], device: str) -> str:
     return f"traced: {reason}" if reason else "compiled"
 
 
+def _instructions(device: torch.device) -> str:
+    """What a device's arithmetic depends on: a CPU's vector instructions, a GPU's compute capability."""
+    if device.type != "cuda":
+        return torch.backends.cpu.get_cpu_capability()
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"cuda {major}.{minor}"
+
+
 class TracedStep:
     """The step of one trial, stacked over lanes and replayed as a flat list of tensor operations."""
 
     def __init__(self, recipe: Recipe, structure: str, device: torch.device) -> None:
         self._recipe = recipe
         self._layout = layout_of(recipe, device)
+        load_gradients()
         self._step = Traced(("step", structure, str(device)), vmap(self._one))
+        self.kind = f"traced {_instructions(device)}"
 
     @property
     def width_seconds(self) -> float:
@@ -91,6 +106,7 @@ class FusedStep:
         self._recipe = recipe
         self._gradient = fused
         self._layout = layout_of(recipe, device)
+        self.kind = f"native {_instructions(device)}"
         self._update = update_of(recipe, self._layout, device) or Traced(
             ("update", update_key(recipe), str(device)), vmap(self._one)
         )

@@ -44,6 +44,10 @@ class Tape(TorchDispatchMode):
         self._next = len(leaves)
         self._operations: list[_Operation] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch would import its compiler to keep it out of what is recorded
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         arguments = self.slots((args, kwargs or {}))
         returned = func(*args, **(kwargs or {}))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from workers.numerics.tape import Tape
@@ -94,12 +95,18 @@ def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Ca
 
 @functools.cache
 def load_tracer() -> None:
-    """The first trace of a process loads a large part of torch, which is no cost of what is recorded then.
+    """The first trace of a process loads parts of torch, which is no cost of what is recorded then.
 
     Nor may threads do so at the same time as others first call an operation in C++: torch's modules import one another.
     """
-    importlib.import_module("torch._dynamo")  # by the first gradient, and by the first tape
+    vmap(torch.neg)(torch.zeros(1))
     torch._C._jit_set_profiling_executor(False)  # pyright: ignore[reportPrivateUsage]
+
+
+def load_gradients() -> None:
+    """The first gradient of a process loads torch's compiler: two seconds that a native step need not pay."""
+    with _ONE_TRACE:
+        importlib.import_module("torch._dynamo")
 
 
 def _leave_lists_as_they_are() -> None:

@@ -42,7 +42,7 @@ _TENSORS = (
 )
 
 
-class _Update(ctypes.Structure):
+class UpdatePlan(ctypes.Structure):
     """`Update` of update.cpp."""
 
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
@@ -83,7 +83,7 @@ class CompiledUpdate:
         shadow = state.shadow["ema"].contiguous() if "ema" in state.shadow else None
         shadow_after = torch.empty_like(shadow) if shadow is not None else None
         lanes, parameters = before[0].shape
-        plan = _Update(**self._choices, lanes=lanes, parameters=parameters, averages=scalars.shape[1] - _SCALARS)
+        plan = UpdatePlan(**self._choices, lanes=lanes, parameters=parameters, averages=scalars.shape[1] - _SCALARS)
         gradient, scalars = gradient.contiguous(), scalars.contiguous()
         tensors = {
             "scalars": scalars,
@@ -120,7 +120,7 @@ class CompiledUpdate:
         return row, *progress(step, loss, loss_sum, diverged_at)
 
 
-_SCALARS = 8
+_SCALARS = 7
 """Scalars of the optimizer, before the averages' weights."""
 
 
@@ -128,14 +128,13 @@ def _of_optimizer(optimizer: Optimizer, rate: Tensor, step: Tensor) -> list[Tens
     """From RATE to EPSILON of update.cpp."""
     zero = torch.zeros((), dtype=torch.float64)
     if isinstance(optimizer, StochasticGradientDescent):
-        return [rate, exact(optimizer.weight_decay), exact(optimizer.momentum), *[zero] * 4]
+        return [rate, exact(optimizer.weight_decay), exact(optimizer.momentum), *[zero] * 3]
     assert isinstance(optimizer, TwoMoments)
     beta1, beta2, decay = exact(optimizer.beta1), exact(optimizer.beta2), exact(optimizer.weight_decay)
     return [
         rate / correction(beta1, step),
         rate * decay if isinstance(optimizer, AdamW) else decay,
         1 - beta1,
-        beta2,
         1 - beta2,
         correction(beta2, step).sqrt(),
         exact(optimizer.epsilon),

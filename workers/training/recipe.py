@@ -24,7 +24,7 @@ from workers.numerics.parameters import Parameters
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.averaging import Averaging, Shadow
 from workers.training.learning import Learning
-from workers.training.optimizers import Moments, Optimizer
+from workers.training.optimizers import Descent, Moments, Optimizer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -140,9 +140,8 @@ def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tenso
     """The state after a step whose loss had this value and this gradient [P]: clipping, optimizer, average."""
     steps = torch.as_tensor(recipe.training.steps)
     gradient = gradient if layout.learns is None else gradient * layout.learns
-    parameters, moments = recipe.learning.update(
-        recipe.optimizer, layout, state.parameters, gradient, state.moments, state.step, steps
-    )
+    descent = Descent(state.parameters, gradient, state.moments, state.step, steps)
+    parameters, moments = recipe.learning.update(recipe.optimizer, layout, descent)
     after, loss_sum, diverged_at = progress(state.step, loss, state.loss_sum, state.diverged_at)
     return State(
         parameters=parameters,

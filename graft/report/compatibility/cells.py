@@ -13,10 +13,12 @@ from matplotlib.colors import Colormap, to_hex
 
 from graft.report.drawing import INK
 from graft.report.formatting import MISSING, number
+from search.analysis.transfer.compatibility_matrix import BETTER, WORSE
 
 MARK = "*"
-"""Stands after a change that is surely not 0: q < SURE."""
-SURE = 0.05
+"""Stands after a change that is told apart from 0."""
+_UNTESTED = 0.25
+"""Share of a gain's colour where one pair gives no interval."""
 
 COLOURS: Colormap = matplotlib.colormaps["RdBu"]
 """Red is worse than the baseline and blue better, with any colour vision."""
@@ -62,11 +64,14 @@ class Cell:
     source: str
     target: str
     text: str
-    """Its mean with its sign and, if it is sure, its mark."""
+    """Its mean with its sign and, if it is told apart from 0, its mark."""
+    interval: str
+    """The ends of its interval, `−6 to +17`; empty where it has none."""
     details: str
     """All that is known of it, in a sentence."""
     gain: float | None
     colour: str | None
+    """By the end of the interval next to 0: a change that may be none has no colour but white."""
     ink: str
 
     @classmethod
@@ -78,19 +83,23 @@ class Cell:
                 source=row["source"],
                 target=row["target"],
                 text=MISSING,
+                interval="",
                 details=f"{row['source']} → {row['target']}: no pair{_describe_exclusion(row)}",
                 gain=None,
                 colour=None,
                 ink=INK,
             )
         gain = mean if row["direction"] == "maximize" else -mean
-        position = shading.position(gain, unit)
-        mark = MARK if row["q"] is not None and row["q"] < SURE else ""
+        position = shading.position(_sure_gain(row, gain), unit)
+        mark = MARK if row["verdict"] in (BETTER, WORSE) else ""
+        decimals = shading.decimals(unit)
+        interval = "" if row["low"] is None else f"{change(row['low'], decimals)} to {change(row['high'], decimals)}"
         return cls(
             source=row["source"],
             target=row["target"],
-            text=change(mean, shading.decimals(unit)) + mark,
-            details=_describe(row, shading.decimals(unit) + 1),
+            text=change(mean, decimals) + mark,
+            interval=interval,
+            details=_describe(row, decimals + 1),
             gain=gain,
             colour=to_hex(cast(Any, COLOURS(position))),
             ink="#ffffff" if abs(position - 0.5) > 0.3 else INK,
@@ -100,6 +109,15 @@ class Cell:
     def is_own(self) -> bool:
         """Whether it is on the diagonal."""
         return self.source == self.target
+
+
+def _sure_gain(row: Mapping[str, Any], gain: float) -> float:
+    """The least change that the interval allows, as a gain; 0 if it allows none. A part of one without an interval."""
+    if row["low"] is None:
+        return _UNTESTED * gain
+    sign = 1 if row["direction"] == "maximize" else -1
+    worst, best = sorted((sign * row["low"], sign * row["high"]))
+    return max(worst, 0.0) + min(best, 0.0)
 
 
 def _describe(row: Mapping[str, Any], decimals: int) -> str:

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import polars as pl
 
-from graft.report.compatibility.cells import MARK, SURE, Cell, Shading, change
+from graft.report.compatibility.cells import MARK, Cell, Shading, change
 from graft.report.document import Block, Heading, Paragraph, Table
 from graft.report.formatting import MISSING, number
 from search.analysis.transfer.affinity import best_sources, generality, similarity
-from search.analysis.transfer.compatibility_matrix import Matrix
+from search.analysis.transfer.compatibility_matrix import BETTER, WORSE, Matrix
 from spaces.settings import Direction
 
 _UNITS = {
@@ -117,13 +117,20 @@ def _paths(transfer: Transfer) -> str:
 
 
 def _findings(matrix: Matrix) -> Iterable[str]:
-    own = best_sources(matrix)["own_is_best"].drop_nulls()
-    if len(own):
-        yield f"On {own.sum()} of {len(own)} targets the best source is the target itself (the diagonal)."
-    sure = matrix.cells.filter(pl.col("q") < SURE).height
-    if matrix.cells["q"].count():
-        cells = "1 cell differs" if sure == 1 else f"{sure} cells differ"
-        yield f"{cells} from the baseline (q < 0.05, marked {MARK})."
+    if not matrix.cells["q"].count():
+        return
+    verdicts = matrix.cells["verdict"].to_list()
+    better, worse, tested = verdicts.count(BETTER), verdicts.count(WORSE), matrix.cells["verdict"].count()
+    yield (
+        f"Of {tested} cells {better} {'is' if better == 1 else 'are'} better than the baseline and {worse} "
+        f"{'is' if worse == 1 else 'are'} worse beyond chance (q < 0.05, marked {MARK})."
+    )
+    own = best_sources(matrix)["own_against_rest"].drop_nulls().to_list()
+    if own:
+        yield (
+            f"The target's own source (the diagonal) is better than every other one on {own.count(BETTER)} of "
+            f"{len(own)} targets and worse than one on {own.count(WORSE)}; on the others the pairs do not tell."
+        )
 
 
 def conclusions(transfer: Transfer) -> list[Block]:
@@ -140,15 +147,22 @@ def conclusions(transfer: Transfer) -> list[Block]:
 
 
 def _best_table(transfer: Transfer) -> Table:
-    rows = [
-        [
-            row["target"],
-            row["best"],
-            *(change(row[name], transfer.shading.decimals(row["unit"])) for name in ("mean", "own", "others")),
-        ]
-        for row in best_sources(transfer.matrix).iter_rows(named=True)
-    ]
-    header = ["Target", "Best source", "Its change", "Own source", "Mean of the others"]
+    rows: list[list[str]] = []
+    for row in best_sources(transfer.matrix).iter_rows(named=True):
+        decimals = transfer.shading.decimals(row["unit"])
+        shown = change(row["mean"], decimals)
+        if row["low"] is not None:
+            shown += f" ({change(row['low'], decimals)} to {change(row['high'], decimals)})"
+        rows.append(
+            [
+                row["target"],
+                row["best"] or "none beyond chance",
+                f"{row['leading']}: {shown}",
+                *(change(row[name], decimals) for name in ("own", "others")),
+                row["own_against_rest"] or MISSING,
+            ]
+        )
+    header = ["Target", "Best source", "Largest mean", "Own source", "Mean of the others", "Own against the others"]
     return Table(caption="The diagonal against the rest of each column", header=header, rows=rows, labels=2)
 
 
@@ -158,12 +172,13 @@ def _generality_table(transfer: Transfer) -> Table:
             row["source"],
             row["unit"],
             f"{row['better']} of {row['targets']}",
+            f"{row['worse']} of {row['targets']}",
             *(change(row[name], transfer.shading.decimals(row["unit"]) + 1) for name in ("mean", "elsewhere")),
         ]
         for row in generality(transfer.matrix).iter_rows(named=True)
     ]
-    header = ["Source", "Unit", "Better than the baseline on", "Mean of the row", "Without its own target"]
-    return Table(caption="Means over targets", header=header, rows=rows, labels=2)
+    header = ["Source", "Unit", "Better beyond chance", "Worse", "Mean of the row", "Without its own target"]
+    return Table(caption="Against the baseline, over targets", header=header, rows=rows, labels=2)
 
 
 def _similarity(transfer: Transfer) -> list[Block]:
@@ -171,14 +186,23 @@ def _similarity(transfer: Transfer) -> list[Block]:
     if not alike.filter(pl.col("one") != pl.col("other"))["r"].count():
         return []
     rows = [
-        [str(one), *(MISSING if r is None else f"{r:.2f}".replace("-", "−") for r in row["r"])]
+        [str(one), *(_correlation(*cell) for cell in row.select("r", "low", "high").rows())]
         for (one,), row in alike.group_by("one", maintain_order=True)
     ]
     header = ["Source", *transfer.matrix.sources]
     return [
         Heading(text="Which sources are alike"),
-        Table(caption="Correlation r of every two rows of the matrix", header=header, rows=rows),
+        Table(
+            caption="Correlation r of every two rows of the matrix, with its 95 % interval", header=header, rows=rows
+        ),
     ]
+
+
+def _correlation(r: float | None, low: float | None, high: float | None) -> str:
+    if r is None:
+        return MISSING
+    text = f"{r:.2f}" if low is None or high is None or low == high else f"{r:.2f} ({low:.2f} to {high:.2f})"
+    return text.replace("-", "−")
 
 
 def notes(transfer: Transfer) -> list[Paragraph]:
@@ -188,7 +212,10 @@ def notes(transfer: Transfer) -> list[Paragraph]:
         f"({transfer.paths.pair}); several trials of one source, target and seed count by their mean. A cell is the "
         "mean change over its pairs.",
         f"Intervals are {transfer.matrix.interval.describe()}. p is two-sided, of the paired t-test of the changes; q "
-        "is p adjusted for the number of cells (Benjamini and Hochberg).",
+        "is p adjusted for the number of cells (Benjamini and Hochberg). A cell is better or worse beyond chance where "
+        "q < 0.05 and the interval excludes 0. The own source is tested against each other one by paired t-tests with "
+        "Holm's correction.",
+        "A colour stands for the end of the interval next to 0, so that what may be no change is white. "
         "The colours end at the largest change, or at four times their upper quartile where that is less, "
         "so that one source that fails does not pale the others.",
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from graft.files import OutputError, writing
 from graft.report import markdown
 from graft.report.compatibility import heatmap, latex, page
+from graft.report.compatibility.cells import Cell
 from graft.report.compatibility.content import Transfer, caption, conclusions, opening, title
 from graft.report.document import Block, Document, Heading, Picture, Table
 from graft.report.nonlinearities.content import HEADING, table
@@ -27,7 +28,10 @@ def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> No
 
 def _markdown(transfer: Transfer, learned: Learned | None, path: Path) -> None:
     matrix = transfer.matrix
-    rows = [[source, *(transfer.cells[source, target].text for target in matrix.targets)] for source in matrix.sources]
+    rows = [
+        [source, *(_with_interval(transfer.cells[source, name]) for name in matrix.targets)]
+        for source in matrix.sources
+    ]
     sources: list[Block] = [Heading(text=HEADING), table(learned)] if learned else []
     blocks = [
         *opening(transfer),
@@ -37,6 +41,10 @@ def _markdown(transfer: Transfer, learned: Learned | None, path: Path) -> None:
         *conclusions(transfer),
     ]
     markdown.write(Document(title=title(transfer), blocks=blocks), path)
+
+
+def _with_interval(cell: Cell) -> str:
+    return f"{cell.text} ({cell.interval})" if cell.interval else cell.text
 
 
 def _latex(transfer: Transfer, learned: Learned | None, path: Path) -> None:

@@ -17,7 +17,7 @@ from graft.report.compatibility.cells import COLOURS, MARK, Cell
 from graft.report.compatibility.content import Transfer
 from graft.report.drawing import INK, SOFT, figure_style, to_svg
 
-_CELL = (0.72, 0.46)
+_CELL = (0.78, 0.5)
 """Inches of one cell."""
 _MOST_LETTERS = 26
 _UNITS = {"points": "points", "percent": "%", "difference": ""}
@@ -85,7 +85,9 @@ def _draw(axes: Axes, cell: Cell, column: int, row: int) -> None:
     if cell.is_own:
         axes.add_patch(Rectangle((column + 0.03, row + 0.04), 0.94, 0.92, fill=False, edgecolor=INK, linewidth=1.4))
     if cell.colour:
-        axes.text(column + 0.5, row + 0.5, cell.text, ha="center", va="center", color=cell.ink, fontsize=9)
+        height = 0.38 if cell.interval else 0.5
+        axes.text(column + 0.5, row + height, cell.text, ha="center", va="center", color=cell.ink, fontsize=9)
+        axes.text(column + 0.5, row + 0.74, cell.interval, ha="center", va="center", color=cell.ink, fontsize=5.5)
 
 
 def _scale(axes: Axes, transfer: Transfer, lowest: float) -> None:

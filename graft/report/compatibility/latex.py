@@ -32,7 +32,7 @@ _SPECIAL: Mapping[str, str] = {
 
 
 def write(transfer: Transfer, path: Path) -> None:
-    """Write a `table` environment; the best source of each target is bold."""
+    """Write a `table` environment; a target's best source is bold if it beats the baseline beyond chance."""
     path.write_text("\n".join(_lines(transfer)) + "\n", encoding="utf-8")
 
 
@@ -58,13 +58,14 @@ def _lines(transfer: Transfer) -> Iterable[str]:
 
 def _key(transfer: Transfer) -> str:
     marked = any(MARK in cell.text for cell in transfer.cells.values())
-    return " Bold: the best of a column." + (r" $^{*}$: $q < 0.05$." if marked else "")
+    bold = " Bold: the best of a column, where it is better than the baseline beyond chance. In brackets: intervals."
+    return bold + (r" $^{*}$: $q < 0.05$." if marked else "")
 
 
 def _cell(cell: Cell, is_best: bool) -> str:
     text = escape(cell.text.removesuffix(MARK))
-    shown = rf"\textbf{{{text}}}" if is_best else text
-    return shown + ("$^{*}$" if MARK in cell.text else "")
+    shown = (rf"\textbf{{{text}}}" if is_best else text) + ("$^{*}$" if MARK in cell.text else "")
+    return rf"{shown} {{\scriptsize ({escape(cell.interval)})}}" if cell.interval else shown
 
 
 def _row(cells: Iterable[str]) -> str:

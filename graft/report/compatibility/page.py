@@ -71,7 +71,8 @@ def _cell(cell: Cell, anchor: str) -> str:
     marks = f' class="{classes}"' if classes else ""
     if cell.gain is not None:
         marks += f' data-gain="{cell.gain!r}" style="background:{cell.colour};color:{cell.ink}"'
-    return f'<td{marks}><a href="#{anchor}" title="{escape(cell.details)}">{escape(cell.text)}</a></td>'
+    interval = f"<small>{escape(cell.interval)}</small>" if cell.interval else ""
+    return f'<td{marks}><a href="#{anchor}" title="{escape(cell.details)}">{escape(cell.text)}{interval}</a></td>'
 
 
 def _anchor(row: int, column: int) -> str:
@@ -89,7 +90,10 @@ def _scale(transfer: Transfer) -> str:
             f"{word} ({change(end, decimals)})" for word, end in zip(ends, (-sign * limit, sign * limit), strict=True)
         ]
     bar = f'<i style="background:linear-gradient(90deg, {stops})"></i>'
-    notes = f"framed: a source’s own target; hatched: no pair; {MARK} q &lt; 0.05"
+    notes = (
+        f"framed: a source’s own target; hatched: no pair; {MARK} q &lt; 0.05; "
+        "colour: the end of the interval next to 0"
+    )
     return f'<div class="scale">{ends[0]}{bar}{ends[1]}</div>\n<div class="scale">{notes}</div>'
 
 

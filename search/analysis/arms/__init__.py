@@ -1,1 +1,1 @@
-"""Statistics of arms over seeds: intervals, tests, aggregates and the table that compares arms with a baseline."""
+"""The arms of an experiment: which trials stand for each, and the table that compares them with the baseline."""

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from search.analysis.arms.aggregates import interquartile_mean, probability_of_improvement
-from search.analysis.arms.corrections import Correction, adjust_p
-from search.analysis.arms.paired import mean_interval, summarize_differences
+from search.analysis.statistics.aggregates import interquartile_mean, probability_of_improvement
+from search.analysis.statistics.corrections import Correction, adjust_p
+from search.analysis.statistics.paired import mean_interval, summarize_differences
 from spaces.errors import GraftError
 
 Numbers = NDArray[np.float64]

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from search.analysis.arms.best_of import expected_best
 from search.analysis.arms.comparison import Direction
-from search.analysis.arms.paired import mean_interval
+from search.analysis.statistics.best_of import expected_best
+from search.analysis.statistics.paired import mean_interval
 
 READ = ("number", "state", "objective", "params")
 """What is read of a trial."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from search.analysis.statistics.intervals import student_quantile
+
 RAW = "raw"
 """The variant that all others are compared with."""
 
@@ -17,7 +19,7 @@ FEWEST = 5
 """A mean of fewer trials gets no interval."""
 
 _DEVIATIONS = 1.96
-"""Half a normal 95 % interval, in standard deviations."""
+"""Half a normal 95 % interval, in standard deviations: of order statistics, whose rank is binomial."""
 
 Portions = Mapping[str, int]
 """Name of a portion -> one trial in how many belongs to it; at least one always does. 0 is the best trial alone."""
@@ -94,17 +96,20 @@ def _intervals() -> Mapping[str, pl.Expr]:
     both = pl.col("both") - lift * raw_lift / trials
     comparable, ratio = (pl.col("variant") != RAW) & (raw != 0), value / raw
     variance = (own - 2 * ratio * both + ratio**2 * raw_own) / raw**2
+    reach = student_quantile(pl.col("counted"))
     return {
-        "margin": pl.when(sure).then(_DEVIATIONS * own.clip(0).sqrt()),
+        "margin": pl.when(sure).then(reach * own.clip(0).sqrt()),
         "change": pl.when(comparable).then((value - raw) / raw.abs()),
-        "change_margin": pl.when(comparable & sure).then(_DEVIATIONS * variance.clip(0).sqrt()),
+        "change_margin": pl.when(comparable & sure).then(reach * variance.clip(0).sqrt()),
     }
 
 
 def mean_margin(column: str) -> pl.Expr:
-    """Half the normal 95 % interval of the mean of a column; null for fewer than FEWEST values."""
+    """Half Student's 95 % interval of the mean of a column; null for fewer than FEWEST values."""
     values = pl.col(column)
-    return pl.when(values.count() >= FEWEST).then(_DEVIATIONS * values.std() / values.count().sqrt())
+    return pl.when(values.count() >= FEWEST).then(
+        student_quantile(values.count()) * values.std() / values.count().sqrt()
+    )
 
 
 def median_interval(column: str) -> Mapping[str, pl.Expr]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from search.analysis.intervals import Student, paired_p
+from search.analysis.statistics.intervals import Student, paired_p
 from spaces.records import TRAINED
 
 _KEYS = ("name", "condition", "variant")

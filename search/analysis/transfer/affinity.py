@@ -9,55 +9,97 @@ import polars as pl
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
+from search.analysis.statistics.corrections import adjust_p
+from search.analysis.statistics.paired import summarize_differences
+from search.analysis.transfer.compatibility_matrix import BETTER, GAIN, SURE, UNDECIDED, WORSE, Matrix
 
 Axis = Literal["source", "target"]
 
-FEWEST = 3
-"""Two rows are compared over this many cells at least: two points always lie on a line."""
+FEWEST = 5
+"""Two rows are compared over this many cells at least: of fewer, the interval of r holds nearly everything."""
+_DEVIATIONS = 1.959963984540054
+"""Standard deviations around the mean that hold 95 % of a normal variable."""
 
 
 def best_sources(matrix: Matrix) -> pl.DataFrame:
-    """One row per target with a result: target, unit, best, mean, own, others, own_is_best.
+    """One row per target with a result: target, unit, best, leading, mean, low, high, own, others, own_against_rest.
 
-    `best`: the source with the best mean (`mean`), the target's own one if several are as good. `own`: the mean of the
-    target's own source, the matrix's diagonal; `others`: the mean over all others; null where there is none.
-    `own_is_best`: whether the best one is the own one; null without an own one.
+    `leading`: the source with the best mean (`mean`, `low`, `high`), the target's own one if several are as good;
+    `best`: the same where its verdict is BETTER, else null. `own`: the mean of the target's own source, the matrix's
+    diagonal; `others`: the mean over all others; null where there is none. `own_against_rest`: the own source against
+    each other one, by paired t-tests over seeds with Holm's correction over all targets: BETTER than every other, WORSE
+    than one, or UNDECIDED; null where there is no own or no other source, or fewer than two pairs.
     """
     own, known = pl.col("source") == pl.col("target"), matrix.cells.filter(pl.col("mean").is_not_null())
-    best = known.sort(GAIN, own, descending=True, maintain_order=True).group_by("target", maintain_order=True)
+    leading = known.sort(GAIN, own, descending=True, maintain_order=True).group_by("target", maintain_order=True)
+    found = leading.agg(
+        pl.col("unit", "mean", "low", "high").first(),
+        leading=pl.col("source").first(),
+        best=pl.when(pl.col("verdict").first() == BETTER).then(pl.col("source").first()),
+        own=pl.col("mean").filter(own).first(),
+        others=pl.col("mean").filter(~own).mean(),
+    )
+    columns = ("target", "unit", "best", "leading", "mean", "low", "high", "own", "others", "own_against_rest")
     return (
-        best.agg(
-            pl.col("unit", "mean").first(),
-            best=pl.col("source").first(),
-            own=pl.col("mean").filter(own).first(),
-            others=pl.col("mean").filter(~own).mean(),
-        )
-        .with_columns(own_is_best=pl.when(pl.col("own").is_not_null()).then(pl.col("best") == pl.col("target")))
-        .select("target", "unit", "best", "mean", "own", "others", "own_is_best")
+        found.join(_own_against_rest(matrix), on="target", how="left")
+        .select(columns)
         .sort(pl.col("target").replace_strict(list(matrix.targets), range(len(matrix.targets))))
     )
 
 
-def generality(matrix: Matrix) -> pl.DataFrame:
-    """One row per source and unit, in the order of the rows: source, unit, targets, better, mean, elsewhere.
+def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
+    """target, own_against_rest."""
+    directions = matrix.cells.select("target", sign=pl.when(pl.col("direction") == "maximize").then(1).otherwise(-1))
+    known = matrix.pairs.filter(pl.col("change").is_not_null()).join(directions.unique(), on="target")
+    # From the values, not from the changes: equal values are a tie, and differ in no last digit.
+    pairs = known.with_columns(gain=pl.col("sign") * pl.col("value"))
+    own = pairs.filter(pl.col("source") == pl.col("target")).select("target", "seed", own="gain")
+    others = pairs.filter(pl.col("source") != pl.col("target")).join(own, on=["target", "seed"])
+    rows: list[dict[str, str | float]] = []
+    for (target, source), both in others.sort("target", "source", "seed").group_by(
+        "target", "source", maintain_order=True
+    ):
+        found = summarize_differences((both["own"] - both["gain"]).to_numpy())
+        rows.append({"target": str(target), "source": str(source), "mean": found.mean, "p": found.p})
+    schema = {"target": pl.String, "source": pl.String, "mean": pl.Float64, "p": pl.Float64}
+    tested = pl.DataFrame(rows, schema=schema)
+    sure = pl.Series(adjust_p(tested["p"].to_numpy())) < SURE
+    better, worse = pl.col("sure") & (pl.col("mean") > 0), pl.col("sure") & (pl.col("mean") < 0)
+    return (
+        tested.with_columns(sure=sure)
+        .filter(pl.col("p").is_not_nan())
+        .group_by("target")
+        .agg(
+            own_against_rest=pl.when(better.all())
+            .then(pl.lit(BETTER))
+            .when(worse.any())
+            .then(pl.lit(WORSE))
+            .otherwise(pl.lit(UNDECIDED))
+        )
+    )
 
-    `targets`: how many have a result; `better`: on how many of these the source beats the baseline; `mean`: over the
-    row; `elsewhere`: over the row but the source's own task.
+
+def generality(matrix: Matrix) -> pl.DataFrame:
+    """One row per source and unit, in the order of the rows: source, unit, targets, better, worse, mean, elsewhere.
+
+    `targets`: how many have a result; `better`, `worse`: on how many of these its verdict is so; `mean`: over the row;
+    `elsewhere`: over the row but the source's own task.
     """
     known = matrix.cells.filter(pl.col("mean").is_not_null())
     return known.group_by("source", "unit", maintain_order=True).agg(
         targets=pl.len().cast(pl.Int64),
-        better=(GAIN > 0).sum().cast(pl.Int64),
+        better=(pl.col("verdict") == BETTER).sum().cast(pl.Int64),
+        worse=(pl.col("verdict") == WORSE).sum().cast(pl.Int64),
         mean=pl.col("mean").mean(),
         elsewhere=pl.col("mean").filter(pl.col("source") != pl.col("target")).mean(),
     )
 
 
 def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
-    """Correlation (Pearson's r) of every two rows (`source`) or columns (`target`): one, other, r, shared.
+    """Correlation (Pearson's r) of every two rows (`source`) or columns (`target`): one, other, r, low, high, shared.
 
-    `shared`: the cells that both have. r is null for fewer than FEWEST of them, and where a row does not vary.
+    `shared`: the cells that both have. r is null for fewer than FEWEST of them, and where a row does not vary; low and
+    high are the ends of its 95 % interval by Fisher's transformation, tanh(artanh r -+ 1.96 / sqrt(shared - 3)).
     """
     along = "target" if axis == "source" else "source"
     cells = matrix.cells.filter(pl.col("mean").is_not_null()).select(axis, along, GAIN)
@@ -70,8 +112,13 @@ def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
     enough = (pl.col("shared") >= FEWEST) & pl.col("r").is_finite()
     names = pl.DataFrame({"one": matrix.sources if axis == "source" else matrix.targets})
     every = names.join(names.rename({"one": "other"}), how="cross", maintain_order="left_right")
-    return every.join(found, on=["one", "other"], how="left", maintain_order="left").with_columns(
-        r=pl.when(enough).then("r"), shared=pl.col("shared").fill_null(0)
+    reach = _DEVIATIONS / (pl.col("shared") - 3).sqrt()
+    middle = pl.col("r").clip(-1, 1).arctanh()
+    return (
+        every.join(found, on=["one", "other"], how="left", maintain_order="left")
+        .with_columns(r=pl.when(enough).then("r"), shared=pl.col("shared").fill_null(0))
+        .with_columns(low=(middle - reach).tanh(), high=(middle + reach).tanh())
+        .select("one", "other", "r", "low", "high", "shared")
     )
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from search.analysis.intervals import Interval, Student, adjust, paired_p
+from search.analysis.statistics.corrections import adjust_p
+from search.analysis.statistics.intervals import Interval, Student, paired_p
 from spaces.errors import GraftError
 
 BASELINE = "baseline"
@@ -20,6 +21,10 @@ BASELINE = "baseline"
 
 GAIN = pl.when(pl.col("direction") == "maximize").then(pl.col("mean")).otherwise(-pl.col("mean")).alias("gain")
 """A cell's mean, turned so that more is better."""
+
+SURE = 0.05
+"""A change with a lower q is told apart from none."""
+BETTER, WORSE, UNDECIDED = "better", "worse", "not told apart"
 
 _CELL = ("source", "target")
 
@@ -41,11 +46,12 @@ class Matrix:
     cells: pl.DataFrame
     """One row per source and target, in their order.
 
-    source, target, direction, unit, mean, low, high, pairs, dropped, p, q. `unit` of mean, low and high, one for each
-    target: `points` (100 x the difference) of a metric that is maximised and within [0, 1], `percent` of the baseline's
-    |value| where less is better, `difference` of any other. `dropped`: seeds that gave no pair, as one side has no
-    finite result; 0 where the source was not tried. `p`: two-sided paired t-test; `q`: p adjusted for the number of
-    cells. Nulls: mean without a pair, low, high, p and q with fewer than two.
+    source, target, direction, unit, mean, low, high, pairs, dropped, p, q, verdict. `unit` of mean, low and high, one
+    for each target: `points` (100 x the difference) of a metric that is maximised and within [0, 1], `percent` of the
+    baseline's |value| where less is better, `difference` of any other. `dropped`: seeds that gave no pair, as one side
+    has no finite result; 0 where the source was not tried. `p`: two-sided paired t-test; `q`: p adjusted for the number
+    of cells. `verdict`: BETTER or WORSE than the baseline where q < SURE and the interval excludes 0, else UNDECIDED.
+    Nulls: mean without a pair, low, high, p, q and verdict with fewer than two.
     """
     pairs: pl.DataFrame
     """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried
@@ -73,7 +79,7 @@ def compare(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval 
     if not cells["pairs"].sum():
         raise TransferError(f"no seed has results of both {baseline!r}, the baseline, and another source on one target")
     every = pl.DataFrame({"source": sources}, schema={"source": pl.String}).join(targets, how="cross")
-    complete = every.join(_add_intervals(cells, interval), on=_CELL, how="left")
+    complete = every.join(_add_intervals(cells, interval), on=_CELL, how="left").with_columns(verdict=_verdict())
     columns: list[str] = targets["target"].to_list()
     return Matrix(
         baseline=baseline,
@@ -179,9 +185,21 @@ def _add_intervals(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
     low, high = interval.bounds(known)
     columns = {"low": low, "high": high, "p": paired_p(known)}
     tested = known.with_columns(pl.Series(name, values).fill_nan(None) for name, values in columns.items())
-    tested = tested.with_columns(q=adjust(pl.col("p")))
+    tested = tested.with_columns(q=pl.Series(adjust_p(columns["p"], "bh")).fill_nan(None))
     found = pl.concat([tested, cells.filter(pl.col("pairs") == 0)], how="diagonal")
     return found.select(*_CELL, "mean", "low", "high", "pairs", "dropped", "p", "q")
+
+
+def _verdict() -> pl.Expr:
+    more = pl.col("direction") == "maximize"
+    rises, falls = pl.col("low") > 0, pl.col("high") < 0
+    return (
+        pl.when(pl.col("q").is_null())
+        .then(None)
+        .when((pl.col("q") < SURE) & (rises | falls))
+        .then(pl.when(rises == more).then(pl.lit(BETTER)).otherwise(pl.lit(WORSE)))
+        .otherwise(pl.lit(UNDECIDED))
+    )
 
 
 def _in_order(cells: pl.DataFrame, sources: Sequence[str], targets: Sequence[str]) -> pl.DataFrame:

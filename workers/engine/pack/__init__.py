@@ -22,6 +22,7 @@ from workers.engine.pack.lane_tensors import LaneTensors, initial_parameters
 from workers.engine.pack.lanes import Lane, Lanes
 from workers.engine.pack.lineage import line_of_descent
 from workers.engine.pack.saved_states import find_saved_state, take_snapshot
+from workers.engine.process import flush_subnormals
 from workers.engine.step import step_of
 from workers.networks.architectures import architectures
 from workers.training.recipe import Recipe, initial_state, layout_of
@@ -51,6 +52,7 @@ class Pack:
         self._lanes = Lanes(max(width, NARROWEST))
         self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self._device)
         self._step = step_of(self._recipe, self.structure, self._device)
+        self._step_kind = self._step.kind
         self._evaluation = Evaluation(self._recipe, self._layout, self._device)
         self._model_steps = self._lane_steps = 0
 
@@ -121,6 +123,7 @@ class Pack:
         self._tensors = self._tensors.select((running + [0] * width)[:width])
         self._lanes.resize(width)
 
+    @flush_subnormals()
     def train(self, most: int) -> list[Report]:
         """Train every lane up to the next report of any lane, at most `most` steps; release the trials that end.
 
@@ -145,7 +148,7 @@ class Pack:
                 lane.step += made
         diverged_at: list[int] = self._tensors.state.diverged_at.tolist()
         diverged = [
-            _diverged_report(lane, diverged_at[index], "the training loss")
+            self._diverged_report(lane, diverged_at[index], "the training loss")
             for index, lane in lanes
             if diverged_at[index]
         ]
@@ -178,6 +181,7 @@ class Pack:
         stacked = self._tensors.state.parameters
         stacked[index] = self._layout.pad(lane.layout, lane.layout.join(named)).to(stacked)
 
+    @flush_subnormals()
     def weights(self, index: int, trial: Trial) -> dict[str, dict[str, Tensor]]:
         """Variant (`raw`, `bema kappa=0.3 eta=0.1`) -> parameters by name, of the trial that this lane trained last."""
         own = layout_of(Recipe.of(trial.config))
@@ -185,6 +189,7 @@ class Pack:
         variants = self._evaluation.variants(tensors)
         return {variant.label: self._layout.crop(own, flat[0]) for variant, flat in variants}
 
+    @flush_subnormals()
     def evaluate(self, numbers: Iterable[int]) -> dict[int, tuple[Metric, ...]]:
         """Validate these running trials now."""
         indices = {number: self.running[number] for number in numbers}
@@ -225,7 +230,7 @@ class Pack:
             lane.reported_step = lane.step
             self._tensors.state.loss_sum[index] = 0
             if not all(math.isfinite(metric.value) for metric in metrics):
-                reports.append(_diverged_report(lane, lane.step, "a validation metric", metrics))
+                reports.append(self._diverged_report(lane, lane.step, "a validation metric", metrics))
                 continue
             ends = lane.step == lane.steps
             report = Report(
@@ -235,9 +240,21 @@ class Pack:
                 metrics=(*metrics, Metric("loss", "raw", "", mean_loss)),
                 state="finished" if ends else "running",
                 architectures=architectures(lane.recipe.model, self.parameters(lane.number)) if ends else (),
+                step_kind=self._step_kind,
             )
             reports.append(report)
         return reports
+
+    def _diverged_report(self, lane: Lane, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
+        return Report(
+            number=lane.number,
+            fence=lane.fence,
+            step=step,
+            metrics=metrics,
+            state="diverged",
+            error=f"{what} was not finite at step {step}",
+            step_kind=self._step_kind,
+        )
 
     def _evaluate_lanes(self, indices: list[int]) -> list[tuple[Metric, ...]]:
         """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""
@@ -255,8 +272,3 @@ def _pad_to_power_of_two(indices: list[int]) -> list[int]:
     """
     width = max(NARROWEST, 1 << (len(indices) - 1).bit_length())
     return (indices + indices[:1] * width)[:width]
-
-
-def _diverged_report(lane: Lane, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
-    error = f"{what} was not finite at step {step}"
-    return Report(number=lane.number, fence=lane.fence, step=step, metrics=metrics, state="diverged", error=error)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
 
 from spaces.records import Trial
 from workers.engine.checkpoints import SavedLane, SavedState, Snapshot
@@ -38,12 +41,27 @@ def find_saved_state(
     A file may have been written by another version, or for a structure that only looks alike. A state that does not
     fit must never be half written into a lane, so that all shapes and types are compared first.
     """
-    own = {name: (stacked.shape[1:], stacked.dtype) for name, stacked in tensors.named_state().items()}
+    own = tensors.named_state()
     for checkpoint in trial.checkpoints:  # the newest first
         snapshot = read_snapshot(checkpoint.path, checkpoint.sha256)
         if snapshot is None or snapshot.structure != structure or checkpoint.number != trial.number:
             continue
         saved = snapshot.state(checkpoint)
-        if saved and {name: (tensor.shape, tensor.dtype) for name, tensor in saved.tensors.items()} == own:
+        if saved and _fits(saved.tensors, own):
             return saved
     return None
+
+
+def _fits(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> bool:
+    """Whether a saved state has the shapes and types of a lane of these stacked tensors.
+
+    Averages and second moments had the parameters' precision in numerics 1; float64, which they have now, holds it.
+    """
+
+    def fits(name: str, tensor: Tensor) -> bool:
+        wanted = own[name]
+        widened = name.startswith(("moments.", "shadow.")) and wanted.dtype == torch.float64
+        same = tensor.dtype == wanted.dtype or (widened and tensor.dtype == torch.float32)
+        return same and tensor.shape == wanted.shape[1:]
+
+    return saved.keys() == own.keys() and all(fits(name, tensor) for name, tensor in saved.items())

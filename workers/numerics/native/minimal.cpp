@@ -72,7 +72,7 @@ inline V<double> logarithm(V<double> x) {
 }
 
 // Y[i][e] = (add ? Y[i][e] : 0) + sum over c of A[i][c] B[c][e], in tiles whose sums stay in registers: four rows by six
-// columns are 24 sums, four of A and one of B, out of 32 registers. B is shared by all sequences (T) or one per sequence
+// columns are 24 sums, four of A and one of B, out of 32 registers; by three where there are 16. B is shared by all sequences (T) or one per sequence
 // (V); strides are counted in elements.
 template <typename T, typename B, int TI, int TE>
 void tile(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, int be, int count, bool add) {
@@ -99,15 +99,17 @@ void tile(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, in
 }
 template <typename T, typename B, int TI>
 void strip(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, int be, int count, int columns, bool add) {
-    const int tiles = (columns + 5) / 6;
+    const int tiles = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
     for (int n = 0; n < tiles; n++) {  // as even as can be: a narrow tile leaves registers idle
         const int e = columns * n / tiles;
         V<T> *to = y + e;
         const B *by = b + e * be;
         switch (columns * (n + 1) / tiles - e) {
+#if defined(__AVX512F__)
         case 6: tile<T, B, TI, 6>(to, yi, a, ai, ac, by, bc, be, count, add); break;
         case 5: tile<T, B, TI, 5>(to, yi, a, ai, ac, by, bc, be, count, add); break;
         case 4: tile<T, B, TI, 4>(to, yi, a, ai, ac, by, bc, be, count, add); break;
+#endif
         case 3: tile<T, B, TI, 3>(to, yi, a, ai, ac, by, bc, be, count, add); break;
         case 2: tile<T, B, TI, 2>(to, yi, a, ai, ac, by, bc, be, count, add); break;
         case 1: tile<T, B, TI, 1>(to, yi, a, ai, ac, by, bc, be, count, add); break;

@@ -2,7 +2,8 @@
 //
 // The formulas and their order are those of workers/training/optimizers and workers/training/averaging, element by element; only the
 // gradient's norm is summed in another order: in double, in groups that depend on the number of parameters alone.
-// Scalars come in float64 and are rounded to the parameters' precision where the formulas say so.
+// Scalars, second moments and averages are float64, as small weights would be lost in float32 over millions of steps;
+// all else has the parameters' precision T, to which scalars are rounded where the formulas say so.
 //
 // Legend: L lanes, P parameters, k averages.
 
@@ -23,13 +24,14 @@ struct Update {
     const void *gradient;   // [L][P]
     const void *before;     // [L][P] parameters
     const void *first;      // [L][P] first moments, or SGD's buffer
-    const void *second;     // [L][P] second moments
-    const void *shadow;     // [L][k][P] averages
-    void *after, *first_after, *second_after, *shadow_after;
+    const double *second;   // [L][P] second moments
+    const double *shadow;   // [L][k][P] averages
+    void *after, *first_after;
+    double *second_after, *shadow_after;
 };
 enum Optimizer { ADAMW, ADAM, SGD };
 // What follows is the weights of the averages. FIRST_SHARE is 1 - beta1, or SGD's momentum.
-enum Scalar { CLIP_NORM, RATE, DECAY, FIRST_SHARE, BETA2, SECOND_SHARE, CORRECTION2, EPSILON, SCALARS };
+enum Scalar { CLIP_NORM, RATE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, EPSILON, SCALARS };
 
 namespace {
 
@@ -64,8 +66,10 @@ template <typename T> struct Clipped {
 };
 
 template <typename T> struct Lane {
-    const T *__restrict decays, *__restrict before, *__restrict first, *__restrict second;
-    T *__restrict after, *__restrict first_after, *__restrict second_after;
+    const T *__restrict decays, *__restrict before, *__restrict first;
+    const double *__restrict second;
+    T *__restrict after, *__restrict first_after;
+    double *__restrict second_after;
 };
 
 template <typename T, bool DECOUPLED>
@@ -73,8 +77,9 @@ void two_moments(const Lane<T> &lane, const Clipped<T> &clipped, const double *s
     const Lane<T> own = lane;
     const Clipped<T> gradient = clipped;
     const T rate = T(scalars[RATE]), decay = T(scalars[DECAY]), first_share = T(scalars[FIRST_SHARE]);
-    const T beta2 = T(scalars[BETA2]), second_share = T(scalars[SECOND_SHARE]);
+    const double second_share = scalars[SECOND_SHARE];
     const T correction = T(scalars[CORRECTION2]), epsilon = T(scalars[EPSILON]);
+#pragma GCC ivdep
     for (std::ptrdiff_t i = 0; i < count; i++) {
         T g = gradient(i), x = own.before[i];
         if (DECOUPLED)
@@ -82,8 +87,8 @@ void two_moments(const Lane<T> &lane, const Clipped<T> &clipped, const double *s
         else
             g = g + decay * own.decays[i] * x;
         const T first = own.first[i] + first_share * (g - own.first[i]);
-        const T second = own.second[i] * beta2 + second_share * (g * g);
-        const T scale = std::sqrt(second) / correction + epsilon;
+        const double second = own.second[i] + second_share * (double(g) * double(g) - own.second[i]);
+        const T scale = std::sqrt(T(second)) / correction + epsilon;
         own.after[i] = x - rate * (first / scale);
         own.first_after[i] = first;
         own.second_after[i] = second;
@@ -95,6 +100,7 @@ void momentum(const Lane<T> &lane, const Clipped<T> &clipped, const double *scal
     const Lane<T> own = lane;
     const Clipped<T> gradient = clipped;
     const T rate = T(scalars[RATE]), decay = T(scalars[DECAY]), share = T(scalars[FIRST_SHARE]);
+#pragma GCC ivdep
     for (std::ptrdiff_t i = 0; i < count; i++) {
         const T g = gradient(i) + decay * own.decays[i] * own.before[i];
         const T buffer = share * own.first[i] + g;
@@ -104,8 +110,10 @@ void momentum(const Lane<T> &lane, const Clipped<T> &clipped, const double *scal
 }
 
 template <typename T>
-void average(T *__restrict to, const T *__restrict from, const T *__restrict parameters, T weight, std::ptrdiff_t count) {
-    for (std::ptrdiff_t i = 0; i < count; i++) to[i] = from[i] + weight * (parameters[i] - from[i]);
+void average(double *__restrict to, const double *__restrict from, const T *__restrict parameters, double weight,
+             std::ptrdiff_t count) {
+#pragma GCC ivdep
+    for (std::ptrdiff_t i = 0; i < count; i++) to[i] = from[i] + weight * (double(parameters[i]) - from[i]);
 }
 
 // Pieces of a lane that stay in the first-level cache from the optimizer to the last average.
@@ -117,17 +125,17 @@ template <typename T> void one_lane(const Update &plan, std::ptrdiff_t number) {
     const auto read = [](const void *pointer, std::ptrdiff_t from) {
         return pointer ? static_cast<const T *>(pointer) + from : nullptr;
     };
-    const auto write = [](void *pointer, std::ptrdiff_t from) {
-        return pointer ? static_cast<T *>(pointer) + from : nullptr;
-    };
+    const auto write = [](void *pointer, std::ptrdiff_t from) { return static_cast<T *>(pointer) + from; };
     const T length = length_of(read(plan.gradient, at), read(plan.learns, 0), P);
     const T share = T(scalars[CLIP_NORM]) / (length + T(1e-6));
     for (std::ptrdiff_t i = 0; i < P; i += PIECE) {
         const std::ptrdiff_t count = P - i < PIECE ? P - i : PIECE;
         const Clipped<T> gradient{read(plan.gradient, at + i), read(plan.learns, i), share > T(1) ? T(1) : share};
-        const Lane<T> lane{read(plan.decays, i),         read(plan.before, at + i),       read(plan.first, at + i),
-                           read(plan.second, at + i),    write(plan.after, at + i),       write(plan.first_after, at + i),
-                           write(plan.second_after, at + i)};
+        const bool two = plan.second; // SGD has no second moments
+        const Lane<T> lane{read(plan.decays, i),           read(plan.before, at + i),
+                           read(plan.first, at + i),       two ? plan.second + at + i : nullptr,
+                           write(plan.after, at + i),      write(plan.first_after, at + i),
+                           two ? plan.second_after + at + i : nullptr};
         switch (plan.optimizer) {
         case ADAMW: two_moments<T, true>(lane, gradient, scalars, count); break;
         case ADAM: two_moments<T, false>(lane, gradient, scalars, count); break;
@@ -139,7 +147,7 @@ template <typename T> void one_lane(const Update &plan, std::ptrdiff_t number) {
         }
         for (std::ptrdiff_t n = 0; n < plan.averages; n++) {
             const std::ptrdiff_t own = (number * plan.averages + n) * P + i;
-            average(write(plan.shadow_after, own), read(plan.shadow, own), lane.after, T(scalars[SCALARS + n]), count);
+            average<T>(plan.shadow_after + own, plan.shadow + own, lane.after, scalars[SCALARS + n], count);
         }
     }
 }

@@ -1,9 +1,16 @@
-// Vector registers of 64 bytes, and how many numbers they hold.
+// Vector registers, and how many numbers they hold. Wider ones than the processor has would be put together from its own,
+// of which there are then too few for a tile of sums.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__AVX512F__)
 constexpr std::size_t BYTES = 64;
+constexpr int TILE_COLUMNS = 6; // by four rows: of 32 registers
+#else
+constexpr std::size_t BYTES = 32;
+constexpr int TILE_COLUMNS = 3; // of 16
+#endif
 
 template <typename T> struct Lanes;
 template <> struct Lanes<float> {

@@ -39,7 +39,7 @@ class Averaging(ABC):
 
     @abstractmethod
     def start(self, parameters: Tensor) -> Shadow:
-        """The shadow copies before the first step, from the initial parameters theta_0 [P]."""
+        """The shadow copies before the first step, from the initial parameters theta_0 [P]; averages are float64."""
 
     @abstractmethod
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:

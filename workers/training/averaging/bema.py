@@ -29,11 +29,15 @@ class Bema(Averaging):
         return (Variant("bema"),)
 
     def start(self, parameters: Tensor) -> Shadow:
-        return {"ema": parameters, "initial": parameters}
+        return {"ema": parameters.double(), "initial": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
         return {**shadow, "ema": update_average(shadow["ema"], parameters, self.rho, self.kappa, step)}
 
     def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
-        weight = power(self.rho + step.double(), -self.eta)
-        return weight.to(parameters.dtype) * (parameters - shadow["initial"]) + shadow["ema"]
+        return correct_bias(shadow["ema"], shadow, parameters, power(self.rho + step.double(), -self.eta))
+
+
+def correct_bias(ema: Tensor, shadow: Shadow, parameters: Tensor, weight: Tensor) -> Tensor:
+    """An average [P] in float64, with the distance from the initial parameters by `weight` added, as parameters."""
+    return (weight * (parameters.double() - shadow["initial"].double()) + ema).to(parameters.dtype)

@@ -12,6 +12,7 @@ from torch import Tensor
 from spaces.plugins.fields import knob, size
 from workers.numerics.tensors import power
 from workers.training.averaging import Averaging, Shadow, Variant
+from workers.training.averaging.bema import correct_bias
 from workers.training.averaging.ema import update_average
 
 
@@ -38,7 +39,7 @@ class BemaGrid(Averaging):
         return [*corrected, *(Variant("ema", kappa) for kappa in kappas)]
 
     def start(self, parameters: Tensor) -> Shadow:
-        return {"ema": parameters.expand(self.kappas, -1).clone(), "initial": parameters}
+        return {"ema": parameters.double().expand(self.kappas, -1).clone(), "initial": parameters}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
         kappas = self.powers(parameters.device)
@@ -48,9 +49,8 @@ class BemaGrid(Averaging):
         plain = index >= self.kappas * self.etas
         kappa = torch.where(plain, index - self.kappas * self.etas, index // self.etas)
         eta = (index % self.etas + 1).double() / self.etas
-        weight = torch.where(plain, 0.0, power(self.rho + step.double(), -eta)).to(parameters.dtype)
-        ema = shadow["ema"].index_select(0, kappa.view(1))[0]
-        return weight * (parameters - shadow["initial"]) + ema
+        weight = torch.where(plain, 0.0, power(self.rho + step.double(), -eta))
+        return correct_bias(shadow["ema"].index_select(0, kappa.view(1))[0], shadow, parameters, weight)
 
     def powers(self, device: torch.device) -> Tensor:
         """[k, 1] float64: every kappa."""

@@ -27,18 +27,21 @@ class Ema(Averaging):
         return (Variant("ema"),)
 
     def start(self, parameters: Tensor) -> Shadow:
-        return {"ema": parameters}
+        return {"ema": parameters.double()}
 
     def update(self, shadow: Shadow, parameters: Tensor, step: Tensor) -> Shadow:
         return {"ema": update_average(shadow["ema"], parameters, self.rho, self.kappa, step)}
 
     def average(self, shadow: Shadow, parameters: Tensor, step: Tensor, index: Tensor) -> Tensor:
-        return shadow["ema"]
+        return shadow["ema"].to(parameters.dtype)
 
 
 def update_average(ema: Tensor, parameters: Tensor, rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
-    """One update of the average."""
-    return ema + consumed(rho, kappa, step).to(ema.dtype) * (parameters - ema)
+    """One update of the average, which is float64 whatever the parameters are.
+
+    A weight is often below 1e-7, for millions of steps: float32 would round such an update to nothing, or far too much.
+    """
+    return ema + consumed(rho, kappa, step) * (parameters.double() - ema)
 
 
 def consumed(rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:

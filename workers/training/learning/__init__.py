@@ -15,7 +15,7 @@ from workers.data.tasks import Batch, Task
 from workers.networks.models import Model
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter, Parameters
-from workers.training.optimizers import Moments, Optimizer
+from workers.training.optimizers import Descent, Moments, Optimizer
 
 Loss = Callable[[Parameters, Batch], Tensor]
 """The loss, a scalar, of one model's parameters by name on a batch [N, ...]."""
@@ -57,17 +57,8 @@ class Learning(ABC):
         """The optimizer's state before the first step, from the initial parameters [P]."""
 
     @abstractmethod
-    def update(
-        self,
-        optimizer: Optimizer,
-        layout: Layout,
-        flat: Tensor,
-        gradient: Tensor,
-        moments: Moments,
-        step: Tensor,
-        steps: Tensor,
-    ) -> tuple[Tensor, Moments]:
-        """Parameters [P] and state after step n = `step` (from 0) of `steps`: clipping, schedule, optimizer."""
+    def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
+        """Parameters [P] and the optimizer's state after the step: clipping, schedule, optimizer."""
 
     def resets_at(self, step: int) -> bool:
         """Whether something is reset before step n (from 0)."""

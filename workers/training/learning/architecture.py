@@ -22,7 +22,7 @@ from workers.numerics.parameters import Parameter, under, within
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.learning import EvaluateModel, Learning, Loss
 from workers.training.learning._shares import draw_held_out, draw_kept
-from workers.training.optimizers import Moments, Optimizer
+from workers.training.optimizers import Descent, Moments, Optimizer
 
 _MODEL, _HELD_OUT = "models", "held_out"
 
@@ -139,29 +139,22 @@ class Architecture(Learning):
         own = vmap(lambda one: optimizer.start(one, layouts.weights))(weights)
         return under(_MODEL, own) | under("form", self.optimizer.start(form, layouts.form))
 
-    def update(
-        self,
-        optimizer: Optimizer,
-        layout: Layout,
-        flat: Tensor,
-        gradient: Tensor,
-        moments: Moments,
-        step: Tensor,
-        steps: Tensor,
-    ) -> tuple[Tensor, Moments]:
+    def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
         """Each model and the form by an optimizer of their own, clipping of the gradient's norm included."""
+        _, _, moments, step, steps = descent
         layouts = _layouts(layout)
-        weights, form = self._parted(layouts, flat)
-        of_weights, of_form = self._parted(layouts, gradient)
+        weights, form = self._parted(layouts, descent.parameters)
+        of_weights, of_form = self._parted(layouts, descent.gradient)
 
         life = torch.as_tensor(self.life, device=steps.device).long()
         lived = torch.where(life > 0, life, steps)
 
         def descend(weights: Tensor, gradient: Tensor, moments: Moments, age: Tensor) -> tuple[Tensor, Moments]:
-            return optimizer.descend(weights, gradient, moments, age, lived, layouts.weights)
+            return optimizer.descend(Descent(weights, gradient, moments, age, lived), layouts.weights)
 
         weights, own = vmap(descend)(weights, of_weights, within(_MODEL, moments), self._ages(step))
-        form, other = self.optimizer.descend(form, of_form, within("form", moments), step, steps, layouts.form)
+        shared = Descent(form, of_form, within("form", moments), step, steps)
+        form, other = self.optimizer.descend(shared, layouts.form)
         return torch.cat([weights.flatten(), form]), under(_MODEL, own) | under("form", other)
 
     def resets_at(self, step: int) -> bool:

@@ -14,7 +14,7 @@ from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.learning import EvaluateModel, Learning, Loss
-from workers.training.optimizers import Moments, Optimizer
+from workers.training.optimizers import Descent, Moments, Optimizer
 
 
 @final
@@ -39,17 +39,8 @@ class Weights(Learning):
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
         return optimizer.start(flat, layout)
 
-    def update(
-        self,
-        optimizer: Optimizer,
-        layout: Layout,
-        flat: Tensor,
-        gradient: Tensor,
-        moments: Moments,
-        step: Tensor,
-        steps: Tensor,
-    ) -> tuple[Tensor, Moments]:
-        return optimizer.descend(flat, gradient, moments, step, steps, layout)
+    def update(self, optimizer: Optimizer, layout: Layout, descent: Descent) -> tuple[Tensor, Moments]:
+        return optimizer.descend(descent, layout)
 
     def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
         return evaluate_model(layout.split(flat))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -19,6 +19,16 @@ from workers.numerics.parameters import Parameter
 from workers.training.schedules import Schedule
 
 Moments = Mapping[str, Tensor]
+
+
+class Descent(NamedTuple):
+    """A step that is to be made down a gradient: what the optimizer is given beside its own configuration."""
+
+    parameters: Tensor  # [P]
+    gradient: Tensor  # [P], not clipped
+    moments: Moments
+    step: Tensor  # scalar int64: steps made before
+    steps: Tensor  # scalar: of the whole schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +49,11 @@ class Optimizer(ABC):
         return
 
     @final
-    def descend(
-        self, parameters: Tensor, gradient: Tensor, moments: Moments, step: Tensor, steps: Tensor, layout: Layout
-    ) -> tuple[Tensor, Moments]:
-        """Step n = `step` (from 0) of `steps`, for the gradient [P] as it is: clipping, schedule and `update`."""
-        gradient = clipped(gradient, torch.as_tensor(self.clip_norm))
-        rate = self.learning_rate * self.schedule.factor(step, steps)
-        return self.update(parameters, gradient, moments, rate, step, layout)
+    def descend(self, descent: Descent, layout: Layout) -> tuple[Tensor, Moments]:
+        """Parameters [P] and moments after the step: clipping, schedule and `update`."""
+        gradient = clipped(descent.gradient, torch.as_tensor(self.clip_norm))
+        rate = self.learning_rate * self.schedule.factor(descent.step, descent.steps)
+        return self.update(descent.parameters, gradient, descent.moments, rate, descent.step, layout)
 
     @abstractmethod
     def start(self, parameters: Tensor, layout: Layout) -> Moments:

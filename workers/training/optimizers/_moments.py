@@ -16,8 +16,8 @@ from workers.training.optimizers import Moments, Optimizer, exact
 class TwoMoments(Optimizer):
     """Kingma and Ba 2015, algorithm 1, in the order of operations of torch.optim.
 
-    Scalars are float64 whatever the parameters are: 1 - beta2 may be 1e-8 (paper 003, Table 1), where float32 would
-    round beta2 to 1 and the bias correction to 0.
+    Scalars and the second moment are float64 whatever the parameters are: 1 - beta2 may be 1e-8 (paper 003, Table 1),
+    where float32 would round beta2 to 1, the bias correction to 0, and most updates of the moment to nothing.
     """
 
     beta1: float = knob(0.9, low=0, high=1, open_high=True)
@@ -26,7 +26,7 @@ class TwoMoments(Optimizer):
     epsilon: float = knob(1e-8, low=0, open_low=True)
 
     def start(self, parameters: Tensor, layout: Layout) -> Moments:
-        return {"first": torch.zeros_like(parameters), "second": torch.zeros_like(parameters)}
+        return {"first": torch.zeros_like(parameters), "second": torch.zeros_like(parameters, dtype=torch.float64)}
 
     def adam_step(
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor
@@ -35,8 +35,8 @@ class TwoMoments(Optimizer):
         kind = parameters.dtype
         beta1, beta2, epsilon = (exact(value) for value in (self.beta1, self.beta2, self.epsilon))
         first = moments["first"] + (1 - beta1).to(kind) * (gradient - moments["first"])
-        second = moments["second"] * beta2.to(kind) + (1 - beta2).to(kind) * (gradient * gradient)
-        scale = second.sqrt() / correction(beta2, step).sqrt().to(kind) + epsilon.to(kind)
+        second = moments["second"] + (1 - beta2) * (gradient.double().square() - moments["second"])
+        scale = second.to(kind).sqrt() / correction(beta2, step).sqrt().to(kind) + epsilon.to(kind)
         step_size = (rate / correction(beta1, step)).to(kind)
         return parameters - step_size * (first / scale), {"first": first, "second": second}
 

@@ -87,6 +87,16 @@ class Bootstrap(Interval):
         return (1 - self.confidence) / 2, (1 + self.confidence) / 2
 
 
+def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
+    """Half the width of the interval of a mean of `count` numbers, in standard errors; NaN for fewer than two."""
+
+    def quantile(counts: pl.Series) -> pl.Series:
+        found: Any = stdtrit(counts.cast(pl.Float64).to_numpy() - 1, (1 + confidence) / 2)
+        return pl.Series(found, dtype=pl.Float64)
+
+    return count.map_batches(quantile, return_dtype=pl.Float64, is_elementwise=True)
+
+
 def paired_p(cells: pl.DataFrame) -> Numbers:
     """Two-sided p of the paired t-test, one per row; `cells` as for Interval. NaN for fewer than two pairs.
 
@@ -97,16 +107,3 @@ def paired_p(cells: pl.DataFrame) -> Numbers:
     some: Any = 2 * stdtr(cells["pairs"].to_numpy() - 1, -statistic.fill_null(np.nan).to_numpy())
     nothing = (cells["deviation"] == 0) & (cells["mean"] == 0)
     return np.where(nothing.fill_null(False).to_numpy(), 1.0, some)
-
-
-def adjust(p: pl.Expr) -> pl.Expr:
-    """The p values adjusted for their number: of those below 5 %, 5 % are false at most on average.
-
-    Nulls do not count. Source: Benjamini and Hochberg 1995, "Controlling the false discovery rate".
-    """
-    scaled = p * p.count() / p.rank("max")
-    return (
-        scaled.sort_by(p, descending=True, nulls_last=True)
-        .cum_min()
-        .gather(p.rank("ordinal", descending=True).cast(pl.Int64) - 1)
-    )

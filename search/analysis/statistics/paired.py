@@ -16,6 +16,8 @@ Numbers = NDArray[np.float64]
 EXACT_PAIRS = 16
 """Up to so many pairs, all 2^n sign patterns are tried."""
 _RESAMPLES = 99_999
+_EQUAL = 1e-12
+"""Differences that spread by less than this share of themselves are one repeated value, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ def summarize_differences(differences: Numbers, confidence: float = 0.95) -> Pai
     mean = float(differences.mean()) if pairs else nan
     if pairs < 2:
         return PairedDifference(pairs=pairs, mean=mean, low=nan, high=nan, p=nan, p_sign_flip=1.0 if pairs else nan)
-    if not np.ptp(differences):
+    if np.ptp(differences) <= _EQUAL * np.abs(differences).max():
         # The t statistic is infinite or undefined. One repeated value other than 0 is as certain as its sign flips.
         p = 1.0 if mean == 0 else 0.0
         return PairedDifference(

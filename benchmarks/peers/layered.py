@@ -1,0 +1,135 @@
+"""Transformers and the set model of attention pooling in plain PyTorch, and a loop's step of them.
+
+Legend: N sequences, s positions, v tokens, d width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from spaces import plugins
+from workers.data.tasks import Batch
+from workers.training.recipe import Recipe
+
+
+class Layer(nn.Module):
+    """Attention and an MLP, each with a LayerNorm before it or after the sum."""
+
+    def __init__(self, width: int, heads: int, *, pre_norm: bool, turns: tuple[Tensor, Tensor] | None) -> None:
+        super().__init__()
+        self.heads, self.pre_norm, self.turns = heads, pre_norm, turns
+        self.query_key_value, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        if self.pre_norm:
+            stream = stream + self.attend(self.attention_norm(stream))
+            return stream + self.mlp(self.mlp_norm(stream))
+        stream = self.attention_norm(stream + self.attend(stream))
+        return self.mlp_norm(stream + self.mlp(stream))
+
+    def attend(self, stream: Tensor) -> Tensor:
+        packed = self.query_key_value(stream).unflatten(-1, (3, self.heads, -1))
+        query, key, value = packed.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(self.turned(query), self.turned(key), value, is_causal=True)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def turned(self, vectors: Tensor) -> Tensor:
+        if self.turns is None:
+            return vectors
+        (cosine, sine), (first, second) = self.turns, vectors.chunk(2, -1)
+        return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
+
+
+class Plain(nn.Module):
+    """A transformer or a regressor as one writes it."""
+
+    def __init__(self, recipe: Recipe, batch: Batch) -> None:
+        super().__init__()
+        model: Any = recipe.model
+        task: Any = recipe.task
+        length = batch["inputs"].shape[1]
+        given, rotary = batch["inputs"].is_floating_point(), type(model.position).__name__ == "Rotary"
+        width, channels = model.width, model.width // model.heads
+        angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(0, channels, 2) / channels)
+        turns = (angles.cos(), angles.sin()) if rotary else None
+        self.read = nn.Linear(task.features, width) if given else nn.Embedding(task.tokens, width)
+        self.position = None if rotary else nn.Parameter(torch.randn(length, width) * 0.02)
+        layers = (Layer(width, model.heads, pre_norm=model.pre_norm, turns=turns) for _ in range(model.depth))
+        self.layers = nn.Sequential(*layers)
+        self.norm = nn.LayerNorm(width) if model.pre_norm else nn.Identity()
+        self.write = nn.Linear(width, 1 if given else task.tokens, bias=given)
+        if getattr(model, "tied", False):
+            self.write.weight = self.read.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        stream = self.read(inputs)
+        stream = stream if self.position is None else stream + self.position
+        return self.write(self.norm(self.layers(stream)))
+
+
+class Pooling(nn.Module):
+    """The set model of paper 001, Appendix A.3; keys and values of the items are computed as its listing does."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__()
+        task, width = recipe.task, recipe.model.width
+        self.items = nn.Sequential(
+            nn.Linear(task.features, width), nn.GELU("tanh"), nn.Linear(width, width), nn.GELU("tanh")
+        )
+        self.questions = nn.Sequential(nn.Linear(task.query_features, width), nn.GELU("tanh"), nn.Linear(width, width))
+        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.classes = nn.Sequential(
+            nn.Linear(width, width), nn.Linear(width, width), nn.GELU("tanh"), nn.Linear(width, task.classes)
+        )
+
+    def forward(self, inputs: Tensor, query: Tensor) -> Tensor:
+        key, value = self.key_value(self.items(inputs)).chunk(2, -1)
+        mixed = F.scaled_dot_product_attention(self.query(self.questions(query))[:, None], key, value)
+        return self.classes(mixed[:, 0])
+
+
+def plain_step(recipe: Recipe, batch: Batch, *, compiled: bool = False) -> Callable[[], None]:
+    """A step of the plain loop on one lane's batch; where only the last position counts, its logits alone are used.
+
+    `compiled`: forward and backward pass and the loss by torch.compile.
+    """
+    net: Any = Pooling(recipe) if plugins.name_of(recipe.model) == "attention_pooling" else Plain(recipe, batch)
+    optimizer, parameters = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True), list(net.parameters())
+    loss = _loss_of(recipe, batch, net)
+    loss = torch.compile(loss) if compiled else loss
+
+    def step() -> None:
+        value = loss()
+        optimizer.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
+        optimizer.step()
+
+    return step
+
+
+def _loss_of(recipe: Recipe, batch: Batch, net: Any) -> Callable[[], Tensor]:
+    if isinstance(net, Pooling):
+        return lambda: F.cross_entropy(net(batch["inputs"], batch["query"]), batch["target"])
+    one = {name: tensor[None] for name, tensor in batch.items()}
+    task: Any = recipe.task
+    targets, weights = (tensor[0] for tensor in task.position_targets(one, torch.float32))
+    last_alone = not weights[:, :-1].any()
+
+    def loss() -> Tensor:
+        outputs = net(batch["inputs"])
+        if task.position_loss == "squared":
+            return ((outputs[..., 0] - targets).square() * weights).sum()
+        if last_alone:
+            return F.cross_entropy(outputs[:, -1], targets[:, -1])
+        losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+        return (losses * weights.flatten()).sum()
+
+    return loss

@@ -1,0 +1,1 @@
+"""Intervals, tests, aggregates and corrections, which know nothing of studies."""
