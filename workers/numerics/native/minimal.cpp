@@ -175,8 +175,8 @@ template <typename T, int K> void turn_pairs(V<T> *rows) {
 template <typename T> inline void turn(V<T> *rows) {
     turn_pairs<T, 1>(rows);
     turn_pairs<T, 2>(rows);
-    turn_pairs<T, 4>(rows);
-    if constexpr (W<T> == 16) turn_pairs<T, 8>(rows);
+    if constexpr (W<T> >= 8) turn_pairs<T, 4>(rows);
+    if constexpr (W<T> >= 16) turn_pairs<T, 8>(rows);
 }
 // Sequence-major [W][stride] to one register per number, and back; `count` is a multiple of W.
 template <typename T> void to_registers(V<T> *out, const T *rows, int stride, int count) {
