@@ -10,7 +10,7 @@ import typer
 from cli.commands.compatibility import transfer_report
 from cli.commands.nonlinearities import nonlinearities_report
 from cli.option_groups import with_groups
-from cli.options import Force, OptionError, Storage, Study, check_output, storage_url
+from cli.options import Force, OptionError, Plugins, Storage, Study, check_output, storage_url
 
 _ENDINGS = (".html", ".md")
 
@@ -33,6 +33,7 @@ def study_report(
     study: Study,
     output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
     force: Force = False,
+    plugins: Plugins = None,
     storage: Storage = None,
 ) -> None:
     """Write the report of one study: its best trials, averaged against raw parameters, its groups.
@@ -42,11 +43,16 @@ def study_report(
     if output.suffix not in _ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
     check_output(output, force)
+    from graft.plugins.collecting import plugins_asked_for
+    from graft.plugins.stored import read_outside
     from graft.report.study import read, render
+    from spaces.plugins.active import using
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        render(read(reader, study), output)
+        outside = read_outside(reader, study) | plugins_asked_for(plugins or ())
+        with using(outside):
+            render(read(reader, study), output)
     typer.echo(str(output), err=True)
 
 

@@ -98,7 +98,7 @@ class Task(ABC):
         return None
 
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Targets and weights [L, N, s] of that sum, for a batch with its lane axis; most of a weight may be 0."""
+        """Targets and weights [L, N, s] of that sum, of sets [L, N], for a batch with its lane axis; many may be 0."""
         raise NotImplementedError
 
     @abstractmethod

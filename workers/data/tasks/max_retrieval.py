@@ -91,6 +91,14 @@ class MaxRetrieval(SetTask):
         """Cross entropy of the class, averaged over sets."""
         return cross_entropy(outputs, batch["target"]).mean()
 
+    @property
+    def position_loss(self) -> str | None:
+        return "cross_entropy"
+
+    def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        target = batch["target"]
+        return target, torch.full(target.shape, 1 / target.shape[1], dtype=dtype, device=target.device)
+
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`, whether the most likely class is the right one, and `cross_entropy` in nats."""
         right = (outputs.argmax(-1) == batch["target"]).to(outputs.dtype)

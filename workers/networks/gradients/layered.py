@@ -9,8 +9,6 @@ Legend: L lanes, P parameters, N sequences, s positions, d width, h heads, c cha
 from __future__ import annotations
 
 import ctypes
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -34,39 +32,16 @@ from workers.networks.activations.swiglu import Swiglu
 from workers.networks.activations.tanh import Tanh
 from workers.networks.gradients import FusedGradient
 from workers.networks.gradients._layered_model import Layered
+from workers.networks.gradients.plans import LOSSES, call, find_obstacle, function_of, per_lane, starts_of
+from workers.networks.gradients.scoring import SCORES, Number, kind_of, kinds_of, learned_by, parts_of
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.positions.learned import Learned
 from workers.networks.positions.none import NoPosition
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
-from workers.networks.scorers import Scorer
-from workers.networks.scorers import relu as relu_scorer
-from workers.networks.scorers import tanh as tanh_scorer
-from workers.networks.scorers.adaptive_temperature import AdaptiveTemperature
-from workers.networks.scorers.average import Average
-from workers.networks.scorers.length_scaled_softmax import LengthScaledSoftmax
-from workers.networks.scorers.linear import Linear
-from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
-from workers.networks.scorers.mixed import Mixed
-from workers.networks.scorers.norm_softmax import NormSoftmax
-from workers.networks.scorers.polynomial import Polynomial
-from workers.networks.scorers.sa_softmax import SelfAdjustingSoftmax
-from workers.networks.scorers.sigmoid import Sigmoid
-from workers.networks.scorers.softmax import Softmax
-from workers.networks.scorers.softmax_evaluation import EvaluationSoftmax
-from workers.networks.scorers.softmax_learned import LearnedSoftmax
-from workers.networks.scorers.square import Square
-from workers.networks.scorers.ssa import SignedAveraging
-from workers.networks.scorers.ssa_fixed import FixedSignedAveraging
-from workers.numerics.native import address, library
-from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams, drop_bytes
 
-Number = float | Tensor
-
-_FUNCTIONS = {torch.float32: "layered_float32", torch.float64: "layered_float64"}
-_LOSSES = ("cross_entropy", "squared", "margin")
 _ACTIVATIONS = (
     *("identity", "relu", "relu_squared", "tanh", "gelu", "gelu_tanh"),
     *("spline", "glu", "geglu", "swiglu", "reglu"),
@@ -83,10 +58,6 @@ _BY_TYPE: dict[type[Activation], str] = {
     Swiglu: "swiglu",
     Reglu: "reglu",
 }
-_SCORES = (
-    *("softmax", "signed_power", "average", "norm_softmax", "self_adjusting", "linear", "linearised"),
-    *("relu", "square", "tanh", "sigmoid", "polynomial"),
-)
 _LAYER_PLACES = (
     *("attention_norm", "attention_norm_bias", "canon_A", "query_key_value", "query_key_value_bias", "canon_B"),
     *("output", "output_bias", "mlp_norm", "mlp_norm_bias", "canon_C", "mlp_in", "mlp_in_bias", "canon_D"),
@@ -115,21 +86,17 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
-    if device.type != "cpu":
-        return f"the compiled step runs on a CPU, not on {device.type}"
-    if dtype not in _FUNCTIONS:
-        return f"the compiled step knows float32 and float64, not {dtype}"
+    if reason := find_obstacle(dtype, device):
+        return reason
     if task.position_loss is None:
         return f"the loss of {name_of(task)} is not known to the compiled step"
     if type(model.position) not in _POSITIONS:
         return f"positions of {name_of(model.position)} are not in the compiled step"
     if model.mlp_multiple and type(model.activation) not in _BY_TYPE:
         return f"the activation {name_of(model.activation)} is not in the compiled step"
-    for scorer in _parts(model.scorer):
-        if _kind(scorer) is None:
+    for scorer in parts_of(model.scorer):
+        if kind_of(scorer) is None:
             return f"the scorer {name_of(scorer)} is not in the compiled step"
-    if library() is None:
-        return "there is no C++ compiler"
     return None
 
 
@@ -137,89 +104,10 @@ def fused(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) 
     """The compiled gradient; None where there is an obstacle."""
     if obstacle(model, task, dtype, device) is not None:
         return None
-    compiled = library()
-    assert compiled, "it is no obstacle"
-    return _Gradient(compiled, model, task, dtype)
+    return _Gradient(model, task, dtype)
 
 
 _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
-
-
-# -- scorers ----------------------------------------------------------------------------------------------------------
-
-
-class _Kind(NamedTuple):
-    """How the compiled step names a scorer, and the numbers it takes; those that are learned it reads itself."""
-
-    name: str
-    factor: Number = 1.0
-    b: Number = 1.0
-    n: Number = 1.0
-    by_count: bool = False
-    power: int = 1
-    all_keys: bool = False
-
-
-def _parts(scorer: Scorer) -> list[Scorer]:
-    """The scorers that a mixed one mixes."""
-    return [*_parts(scorer.first), *_parts(scorer.second)] if isinstance(scorer, Mixed) else [scorer]
-
-
-def _kind(scorer: Scorer) -> _Kind | None:
-    match scorer:
-        case Softmax():
-            return _Kind("softmax", factor=1 / scorer.temperature)
-        case EvaluationSoftmax() | LearnedSoftmax():
-            return _Kind("softmax")
-        case AdaptiveTemperature() if scorer.phase == "evaluation":
-            return _Kind("softmax")
-        case LengthScaledSoftmax():
-            return _Kind("softmax", factor=scorer.scale, by_count=True)
-        case SignedAveraging():
-            return _Kind("signed_power")
-        case FixedSignedAveraging():
-            return _Kind("signed_power", b=scorer.b, n=scorer.n)
-        case Linear():
-            return _Kind("linear", factor=1 / scorer.temperature)
-        case LinearisedSoftmax():
-            return _Kind("linearised", factor=1 / scorer.temperature)
-        case Polynomial():
-            return _Kind("polynomial", power=scorer.power, all_keys=scorer.keys == "all")
-        case _:
-            name = _PLAIN_KINDS.get(type(scorer))
-            return _Kind(name) if name else None
-
-
-_PLAIN_KINDS: dict[type[Scorer], str] = {
-    Average: "average",
-    NormSoftmax: "norm_softmax",
-    SelfAdjustingSoftmax: "self_adjusting",
-    relu_scorer.Relu: "relu",
-    Square: "square",
-    tanh_scorer.Tanh: "tanh",
-    Sigmoid: "sigmoid",
-}
-
-
-def _kinds(scorer: Scorer, heads: int) -> list[_Kind]:
-    """Of each head."""
-    if isinstance(scorer, Mixed):
-        first = scorer.split(heads)
-        return _kinds(scorer.first, first) + _kinds(scorer.second, heads - first)
-    kind = _kind(scorer)
-    assert kind, "obstacle() knows all others"
-    return [kind] * heads
-
-
-def _learned(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[tuple[str, int]]]:
-    """Of each head what its scorer learns: the parameter's name, and the head's number in it."""
-    if isinstance(scorer, Mixed):
-        first = scorer.split(heads)
-        return _learned(scorer.first, first, f"{prefix}.first") + _learned(
-            scorer.second, heads - first, f"{prefix}.second"
-        )
-    names = scorer.parameters(heads)
-    return [[(f"{prefix}.{name}", head) for name in names] for head in range(heads)]
 
 
 # -- the gradient -----------------------------------------------------------------------------------------------------
@@ -251,19 +139,19 @@ class _Tables:
 class _Gradient:
     """One structure of a model on one task; what follows from it alone is made once."""
 
-    def __init__(self, compiled: ctypes.CDLL, model: Layered, task: Task, dtype: torch.dtype) -> None:
-        self._function = getattr(compiled, _FUNCTIONS[dtype])
+    def __init__(self, model: Layered, task: Task, dtype: torch.dtype) -> None:
+        self._function = function_of("layered", dtype)
         self._dtype = dtype
         self._tables: _Tables | None = None
         parameters = model.parameters(task)
-        places, self._total = _places(parameters)
+        places, self._total = starts_of(parameters)
         self._layers = torch.tensor([_layer_places(places, layer) for layer in range(model.depth)])
         self._ends = torch.tensor(
             [next((places[name] for name in names if name in places), -1) for names in _END_PLACES]
         )
-        kinds = _kinds(model.scorer, model.heads)
-        self._scorers = torch.tensor([(_SCORES.index(k.name), k.by_count, k.power, k.all_keys) for k in kinds])
-        learned = _learned(model.scorer, model.heads)
+        kinds = kinds_of(model.scorer, model.heads)
+        self._scorers = torch.tensor([(SCORES.index(k.name), k.by_count, k.power, k.all_keys) for k in kinds])
+        learned = learned_by(model.scorer, model.heads)
         self._learned = torch.tensor(
             [[_learned_places(places, layer, names) for names in learned] for layer in range(model.depth)]
         )
@@ -311,10 +199,7 @@ class _Gradient:
             "states": states,
             "thresholds": thresholds,
         }
-        for name, tensor in tensors.items():
-            setattr(plan, name, address(tensor) if tensor is not None else None)
-        if self._function(ctypes.byref(plan)):
-            raise MemoryError("the compiled step")
+        call(self._function, plan, tensors)
         return gradient, loss
 
     def _tables_of(self, model: Layered, lanes: int, length: int) -> _Tables:
@@ -382,20 +267,13 @@ def _structure(model: Layered, task: Task) -> dict[str, int]:
         "knots_learned": int(not spline.frozen) if spline else 0,
         "tied": int(unembedding is None),
         "capped": int(bool(getattr(model, "logit_cap", 0.0))),
-        "loss": _LOSSES.index(task.position_loss),
+        "loss": LOSSES.index(task.position_loss),
     }
 
 
 def _activation(activation: Activation) -> str:
     name = _BY_TYPE[type(activation)]
     return "gelu_tanh" if isinstance(activation, Gelu) and activation.form == "tanh" else name
-
-
-def _places(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]:
-    """Where each parameter starts in the flat vector, and how long that is."""
-    sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
-    *starts, total = itertools.accumulate(sizes, initial=0)
-    return dict(zip(parameters, starts, strict=True)), total
 
 
 def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
@@ -427,15 +305,15 @@ def _tables(model: Layered, numbers: Sequence[Number], lanes: int, length: int, 
     spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
     columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
-    for kind in _kinds(model.scorer, model.heads):
+    for kind in kinds_of(model.scorer, model.heads):
         columns += [kind.factor, kind.b, kind.n]
     placed, cosines, sines = _positions(model, lanes, length, dtype)
     return _Tables(
         seen=[(number, number._version) for number in numbers if isinstance(number, Tensor)],
         lanes=lanes,
         length=length,
-        knobs=torch.stack([_per_lane(number, lanes) for number in columns], -1).to(dtype),
-        rates=torch.stack([_per_lane(rate, lanes) for rate in rates]),
+        knobs=torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
+        rates=torch.stack([per_lane(rate, lanes) for rate in rates]),
         placed=placed,
         cosines=cosines,
         sines=sines,
@@ -460,10 +338,5 @@ def _positions(
 
 def _of_each_lane(position: Position, lanes: int) -> list[Any]:
     """The position with each lane's own knobs."""
-    knobs = {name: _per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
+    knobs = {name: per_lane(value, lanes).tolist() for name, value in plugins.knobs(position)}
     return [plugins.replace(position, {name: values[lane] for name, values in knobs.items()}) for lane in range(lanes)]
-
-
-def _per_lane(knob: Number, lanes: int) -> Tensor:
-    """[L] float64, also of a switch that is off in all lanes."""
-    return torch.as_tensor(knob, dtype=torch.float64).expand(lanes)

@@ -2,7 +2,7 @@
 
 A fused step is an exact rewrite of what the traced one computes. It works on one lane after another, so that what it
 touches stays in the core's cache, and it costs no recording per shape. Without a compiler (`$CXX`, else `c++`), on
-another device, and for all it does not cover, the traced step runs instead.
+another device, and for all it does not cover, the traced step runs instead. `$CXXFLAGS` are the compiler's last flags.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
 def _compiled(compiler: list[str]) -> Path:
     """The shared library, from the cache if this source was compiled here before."""
     sources = [path.read_text() for path in sorted(_FOLDER.glob("*.[ch]pp"))]
-    key = "\0".join([*sources, *FLAGS, *compiler, _version(compiler), _processor()])
+    key = "\0".join([*sources, *_flags(), *compiler, _version(compiler), _processor()])
     name = f"step-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     try:
         cache = cache_folder()
@@ -103,13 +103,17 @@ def _compile(compiler: list[str], folder: Path, library: Path) -> Path:
         commands = [["-c", str(source), "-o", made] for source, made in zip(sources, objects, strict=True)]
 
         def run(arguments: list[str]) -> None:
-            subprocess.run([*compiler, *FLAGS, *arguments], check=True, capture_output=True, text=True)
+            subprocess.run([*compiler, *_flags(), *arguments], check=True, capture_output=True, text=True)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(run, commands))
         made = Path(aside) / library.name
         run(["-shared", *objects, "-o", str(made)])
         return made.replace(folder / library.name)
+
+
+def _flags() -> list[str]:
+    return [*FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
 
 
 def _version(compiler: list[str]) -> str:

@@ -29,6 +29,10 @@ struct Sequence {
     const int *places = nullptr;  // [queries] positions of the queries, ascending
 };
 
+struct Strip {
+    int first, height;
+};
+
 template <typename T> class Attention {
   public:
     Heads sizes;
@@ -54,8 +58,9 @@ template <typename T> class Attention {
         query += std::ptrdiff_t(one.first_query) * stride + head * c;
         value += std::ptrdiff_t(one.first) * stride + head * c;
         mixed += std::ptrdiff_t(one.first_query) * stride + head * c;
-        for (int n = 0; n < strips_of(one.queries); n++) {
-            const Strip strip(one.queries, strips_of(one.queries), n);
+        const Strips strips(one.queries);
+        for (int n = 0; n < strips.count; n++) {
+            const Strip strip{strips.first(n), strips.height_of(n)};
             const int end = visible(one, strip.first + strip.height - 1);
             T *own = weights + std::ptrdiff_t(strip.first) * row;
             multiply_strip<T, Side::rows>(strip.height, own, row, query + std::ptrdiff_t(strip.first) * stride, stride,
@@ -83,8 +88,9 @@ template <typename T> class Attention {
         const std::ptrdiff_t queries = std::ptrdiff_t(one.first_query) * stride + head * c;
         const std::ptrdiff_t keys = std::ptrdiff_t(one.first) * stride + head * c;
         const T *by = weights;
-        for (int n = 0; n < strips_of(one.queries); n++) {
-            const Strip strip(one.queries, strips_of(one.queries), n);
+        const Strips strips(one.queries);
+        for (int n = 0; n < strips.count; n++) {
+            const Strip strip{strips.first(n), strips.height_of(n)};
             const int end = visible(one, strip.first + strip.height - 1);
             const std::ptrdiff_t at = queries + std::ptrdiff_t(strip.first) * stride;
             T *own = gradient_ + std::ptrdiff_t(strip.first) * row;
@@ -102,10 +108,17 @@ template <typename T> class Attention {
             multiply_strip<T, Side::rows>(strip.height, query_gradient + at, stride, own, row, key + keys, stride,
                                           PANEL<T>, end, padded(c, W<T>));
         }
-        for (int n = 0, first = 0; n < strips_of(one.keys); n++) {
-            const Strip strip(one.keys, strips_of(one.keys), n);
+        const Strips key_strips(one.keys);
+        for (int n = 0, first = 0; n < key_strips.count; n++) {
+            const Strip strip{key_strips.first(n), key_strips.height_of(n)};
             if (sizes.causal) // earlier queries do not see these keys
                 while (first < one.queries && one.places[first] < strip.first) first++;
+            if (first == one.queries) { // no query sees them
+                for (int i = strip.first; i < one.keys; i++)
+                    for (T *rows : {key_gradient, value_gradient})
+                        std::memset(rows + keys + std::ptrdiff_t(i) * stride, 0, sizeof(T) * c);
+                break;
+            }
             const std::ptrdiff_t at = keys + std::ptrdiff_t(strip.first) * stride, from = std::ptrdiff_t(first) * row;
             const std::ptrdiff_t asking = queries + std::ptrdiff_t(first) * stride;
             multiply_strip<T, Side::columns>(strip.height, key_gradient + at, stride, gradient_ + from + strip.first, row,

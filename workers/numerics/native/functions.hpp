@@ -4,6 +4,7 @@
 // What is no number stays none.
 #pragma once
 #include <cmath>
+#include <initializer_list>
 
 #include "registers.hpp"
 

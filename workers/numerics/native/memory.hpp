@@ -5,6 +5,9 @@
 #include <new>
 
 #include "registers.hpp"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
@@ -28,6 +31,10 @@ class Memory {
         T *piece = start_ ? reinterpret_cast<T *>(start_ + used_) : nullptr;
         // A register may be read past a row's end, so every piece has one to spare.
         used_ += (count * sizeof(T) + REGISTER_BYTES + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+#if defined(__SANITIZE_ADDRESS__)
+        if (start_) __asan_poison_memory_region(start_ + used_, LINE_BYTES); // so that no piece runs into the next
+        used_ += LINE_BYTES;
+#endif
         return piece;
     }
     std::size_t used() const { return used_; }

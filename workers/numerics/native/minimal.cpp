@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "splitmix.hpp"
+#include "exchange.hpp"
 #include "vectors.hpp"
 
 namespace {
@@ -168,23 +169,14 @@ template <typename T> void transposed(T *to, const T *from, int rows, int column
 
 // W rows of W numbers, turned in place.
 template <typename T, int K> void turn_pairs(V<T> *rows) {
-    I<T> low, high;
-    for (int n = 0; n < W<T>; n++) {
-        low[n] = n & K ? W<T> + (n ^ K) : n;
-        high[n] = n & K ? W<T> + n : n ^ K;
-    }
     for (int n = 0; n < W<T>; n++)
-        if (!(n & K)) {
-            const V<T> a = rows[n], b = rows[n | K];
-            rows[n] = __builtin_shuffle(a, b, low);
-            rows[n | K] = __builtin_shuffle(a, b, high);
-        }
+        if (!(n & K)) exchange<V<T>, I<T>, K>(rows[n], rows[n | K], std::make_index_sequence<W<T>>());
 }
 template <typename T> inline void turn(V<T> *rows) {
     turn_pairs<T, 1>(rows);
     turn_pairs<T, 2>(rows);
-    turn_pairs<T, 4>(rows);
-    if constexpr (W<T> == 16) turn_pairs<T, 8>(rows);
+    if constexpr (W<T> >= 8) turn_pairs<T, 4>(rows);
+    if constexpr (W<T> >= 16) turn_pairs<T, 8>(rows);
 }
 // Sequence-major [W][stride] to one register per number, and back; `count` is a multiple of W.
 template <typename T> void to_registers(V<T> *out, const T *rows, int stride, int count) {

@@ -24,84 +24,102 @@ template <typename T> constexpr int PANEL = 2 * W<T>;
 // How A(i, c) lies in memory: row by row, or transposed.
 enum class Side { rows, columns };
 
-// What sums start from: zero, what Y holds, or a row that all rows share.
-enum class Start { zero, sum, row };
-
-template <typename T, int TI, int TE, Side SIDE>
-inline void tile(T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride, const T *b, std::ptrdiff_t b_stride,
-                 int count, Start start, const T *row) {
-    V<T> sums[TI][TE];
-    if (start == Start::zero) {
-#pragma GCC unroll 28
-        for (int n = 0; n < TI * TE; n++) sums[n / TE][n % TE] = V<T>{};
-    } else {
-        const T *from = start == Start::sum ? y : row;
-        const std::ptrdiff_t step = start == Start::sum ? y_stride : 0;
-#pragma GCC unroll 28
-        for (int n = 0; n < TI * TE; n++) sums[n / TE][n % TE] = load<T>(from + n / TE * step + n % TE * W<T>);
-    }
-    for (int c = 0; c < count; c++) {
-        V<T> factors[TE];
-#pragma GCC unroll 2
-        for (int e = 0; e < TE; e++) factors[e] = load<T>(b + c * b_stride + e * W<T>);
-#pragma GCC unroll 14
-        for (int i = 0; i < TI; i++) {
-            const V<T> number = all<T>(SIDE == Side::rows ? a[i * a_stride + c] : a[c * a_stride + i]);
-#pragma GCC unroll 2
-            for (int e = 0; e < TE; e++) sums[i][e] += number * factors[e];
-        }
-    }
-#pragma GCC unroll 28
-    for (int n = 0; n < TI * TE; n++) store<T>(y + n / TE * y_stride + n % TE * W<T>, sums[n / TE][n % TE]);
+// What sums start from: `from` [i * step + e * along]. A step of 0: a row that all rows share.
+template <typename T> struct Start {
+    const T *from;
+    std::ptrdiff_t step, along = 1;
+};
+template <typename T> inline Start<T> zero() {
+    alignas(LINE_BYTES) static const T zeros[PANEL<T>] = {};
+    return {zeros, 0, 0};
 }
 
-// Rows of one tile's height and one panel's columns.
+// A's rows one after another in strips of TI rows, each of which is multiplied by TE registers' columns of B.
+// `far`: the numbers are in no near cache, so that those of the next strip are asked for while this one is multiplied.
+template <typename T, int TI, int TE, Side SIDE>
+void multiply_strips(int strips, T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride, const T *b,
+                     std::ptrdiff_t b_stride, int count, Start<T> start) {
+    const std::ptrdiff_t a_step = SIDE == Side::rows ? TI * a_stride : TI;
+    for (; strips > 0; strips--, y += TI * y_stride, a += a_step, start.from += TI * start.step) {
+        V<T> sums[TI][TE];
+#pragma GCC unroll 28
+        for (int n = 0; n < TI * TE; n++) sums[n / TE][n % TE] = load<T>(start.from + n / TE * start.step + n % TE * W<T>);
+        const T *from = a, *by = b;
+        int c = count;
+        do { // a loop that may end before it starts costs copies of all sums
+            V<T> factors[TE];
+#pragma GCC unroll 2
+            for (int e = 0; e < TE; e++) factors[e] = load<T>(by + e * W<T>);
+#pragma GCC unroll 14
+            for (int i = 0; i < TI; i++) {
+                const V<T> number = all<T>(SIDE == Side::rows ? from[i * a_stride] : from[i]);
+#pragma GCC unroll 2
+                for (int e = 0; e < TE; e++) sums[i][e] += number * factors[e];
+            }
+            from += SIDE == Side::rows ? 1 : a_stride;
+            by += b_stride;
+        } while (--c);
+#pragma GCC unroll 28
+        for (int n = 0; n < TI * TE; n++) store<T>(y + n / TE * y_stride + n % TE * W<T>, sums[n / TE][n % TE]);
+    }
+}
+
+// The same of a height that is known only here.
 template <typename T, int TE, Side SIDE, int TI = TILE_ROWS>
-inline void tile_of(int height, T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride, const T *b,
-                    std::ptrdiff_t b_stride, int count, Start start, const T *row) {
+inline void multiply_strips_of(int height, int strips, T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride,
+                               const T *b, std::ptrdiff_t b_stride, int count, Start<T> start) {
     if constexpr (TI > 0) {
         if (height == TI)
-            tile<T, TI, TE, SIDE>(y, y_stride, a, a_stride, b, b_stride, count, start, row);
+            multiply_strips<T, TI, TE, SIDE>(strips, y, y_stride, a, a_stride, b, b_stride, count, start);
         else
-            tile_of<T, TE, SIDE, TI - 1>(height, y, y_stride, a, a_stride, b, b_stride, count, start, row);
+            multiply_strips_of<T, TE, SIDE, TI - 1>(height, strips, y, y_stride, a, a_stride, b, b_stride, count, start);
     }
 }
 
-// Strip n of `rows` rows in `strips` strips as even as can be: a low tile leaves multipliers idle.
-struct Strip {
-    int first, height;
-    Strip(int rows, int strips, int n) : first(rows * n / strips), height(rows * (n + 1) / strips - first) {}
+// Rows in strips as even as can be, as a low tile leaves multipliers idle: first those that are a row higher.
+struct Strips {
+    int count, height, high;
+    explicit Strips(int rows) : count((rows + TILE_ROWS - 1) / TILE_ROWS), height(count ? rows / count : 0),
+                                high(rows - height * count) {}
+    int first(int n) const { return n * height + (n < high ? n : high); }
+    int height_of(int n) const { return height + (n < high); }
 };
-inline int strips_of(int rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
 
-// One strip of rows, `columns` whole registers; panels of B are `panel_step` numbers apart.
+// `strips` strips of one height, times one panel or what is left of it.
+template <typename T, Side SIDE>
+inline void multiply_panel(int height, int strips, T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride,
+                           const T *b, std::ptrdiff_t b_stride, int count, int columns, Start<T> start) {
+    if (columns > W<T>)
+        multiply_strips_of<T, 2, SIDE>(height, strips, y, y_stride, a, a_stride, b, b_stride, count, start);
+    else
+        multiply_strips_of<T, 1, SIDE>(height, strips, y, y_stride, a, a_stride, b, b_stride, count, start);
+}
+
+// Y = start + A B of one strip, in `columns` whole registers; panels of B are `panel_step` numbers apart.
 template <typename T, Side SIDE>
 inline void multiply_strip(int height, T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride, const T *b,
                            std::ptrdiff_t b_stride, std::ptrdiff_t panel_step, int count, int columns,
-                           Start start = Start::zero, const T *row = nullptr) {
-    for (int e = 0; e < columns; e += PANEL<T>, b += panel_step) {
-        const T *own = row ? row + e : nullptr;
-        if (columns - e >= PANEL<T>)
-            tile_of<T, 2, SIDE>(height, y + e, y_stride, a, a_stride, b, b_stride, count, start, own);
-        else
-            tile_of<T, 1, SIDE>(height, y + e, y_stride, a, a_stride, b, b_stride, count, start, own);
-    }
+                           Start<T> start = zero<T>()) {
+    for (int e = 0; e < columns; e += PANEL<T>, b += panel_step)
+        multiply_panel<T, SIDE>(height, 1, y + e, y_stride, a, a_stride, b, b_stride, count, columns - e,
+                                {start.from + start.along * e, start.step});
 }
 
 // All rows: panel by panel, as a panel of B is smaller than A.
 template <typename T, Side SIDE>
 void multiply(T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride, const T *b, std::ptrdiff_t b_stride,
-              std::ptrdiff_t panel_step, int rows, int count, int columns, Start start = Start::zero,
-              const T *row = nullptr) {
-    const int strips = strips_of(rows);
-    for (int e = 0; e < columns; e += PANEL<T>, b += panel_step)
-        for (int n = 0; n < strips; n++) {
-            const Strip strip(rows, strips, n);
-            multiply_strip<T, SIDE>(strip.height, y + strip.first * y_stride + e, y_stride,
-                                    a + strip.first * (SIDE == Side::rows ? a_stride : 1), a_stride, b, b_stride,
-                                    panel_step, count, columns - e < PANEL<T> ? columns - e : PANEL<T>, start,
-                                    row ? row + e : nullptr);
-        }
+              std::ptrdiff_t panel_step, int rows, int count, int columns, Start<T> start) {
+    const Strips strips(rows);
+    const int low = strips.first(strips.high); // the first row of the low strips
+    for (int e = 0; e < columns; e += PANEL<T>, b += panel_step) {
+        const T *from = start.from + start.along * e;
+        if (strips.high)
+            multiply_panel<T, SIDE>(strips.height + 1, strips.high, y + e, y_stride, a, a_stride, b, b_stride, count,
+                                    columns - e, {from, start.step});
+        multiply_panel<T, SIDE>(strips.height, strips.count - strips.high, y + low * y_stride + e, y_stride,
+                                a + low * (SIDE == Side::rows ? a_stride : 1), a_stride, b, b_stride, count, columns - e,
+                                {from + low * start.step, start.step});
+    }
 }
 
 // A learned matrix of `inputs` rows, as the kernels read it, and its gradient. Its columns may be two parts side by side
@@ -151,17 +169,17 @@ template <typename T> struct Matrix {
     // Y = A M (+ bias).
     void apply(T *y, int y_stride, const T *a, int a_stride, int rows, const T *bias) const {
         multiply<T, Side::rows>(y, y_stride, a, a_stride, panels, PANEL<T>, std::ptrdiff_t(inputs) * PANEL<T>, rows,
-                                inputs, columns(), bias ? Start::row : Start::zero, bias);
+                                inputs, columns(), bias ? Start<T>{bias, 0} : zero<T>());
     }
     // The gradient by A, from that by Y.
     void apply_turned(T *a, int a_stride, const T *y, int y_stride, int rows, bool add) const {
         multiply<T, Side::rows>(a, a_stride, y, y_stride, turned, PANEL<T>, std::ptrdiff_t(columns()) * PANEL<T>, rows,
-                                last_column(), padded(inputs, W<T>), add ? Start::sum : Start::zero);
+                                last_column(), padded(inputs, W<T>), add ? Start<T>{a, a_stride} : zero<T>());
     }
     // Adds the gradient by M of these rows.
     void learn(const T *a, int a_stride, const T *y, int y_stride, int rows) {
         multiply<T, Side::columns>(gradient, stride, a, a_stride, y, y_stride, PANEL<T>, inputs, rows, columns(),
-                                   Start::sum);
+                                   {gradient, stride});
     }
 
   private:

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "exchange.hpp"
+
 namespace registers {
 
 // GRAFT_REGISTER_BYTES: registers of another width, which the compiler then puts together; for tests.
@@ -89,20 +91,11 @@ template <typename T> inline int row_stride(int count) {
     return whole * sizeof(T) % 512 ? whole : whole + W<T>;
 }
 
-// W rows of W numbers, turned in place: log2 W rounds exchange what lies across the diagonal of blocks of 2, 4, ...
+// W rows of W numbers, turned in place, in log2 W rounds.
 template <typename T, int K> inline void turn_pairs(V<T> *rows) {
-    I<T> low, high;
-    for (int n = 0; n < W<T>; n++) {
-        low[n] = n & K ? W<T> + (n ^ K) : n;
-        high[n] = n & K ? W<T> + n : n ^ K;
-    }
 #pragma GCC unroll 16
     for (int n = 0; n < W<T>; n++)
-        if (!(n & K)) {
-            const V<T> a = rows[n], b = rows[n | K];
-            rows[n] = __builtin_shuffle(a, b, low);
-            rows[n | K] = __builtin_shuffle(a, b, high);
-        }
+        if (!(n & K)) exchange<V<T>, I<T>, K>(rows[n], rows[n | K], std::make_index_sequence<W<T>>());
 }
 template <typename T> inline void turn(V<T> *rows) {
     turn_pairs<T, 1>(rows);

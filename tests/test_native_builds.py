@@ -1,0 +1,106 @@
+"""The compiled steps as other compilers, instruction sets and register widths make them: `pytest -m slow`."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.test_native_layered import COMPLEMENT, TEXT, Case, recipe_of
+from workers.networks.gradients import layered, plans
+from workers.numerics import native
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(native.library() is None, reason="no C++ compiler here"),
+]
+
+SOURCES = Path(native.__file__).parent
+FLAGS = [flag for flag in native.FLAGS if flag != "-march=native"]
+ON_X86 = platform.machine() == "x86_64"
+MODELS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (COMPLEMENT, {"name": "transformer", "scorer": {"name": "ssa"}, "pre_norm": False, "attention_dropout": 0.2}),
+    (TEXT, {"name": "transformer", "position": {"name": "rotary"}, "activation": {"name": "swiglu"}, "width": 36}),
+]
+
+
+def compile_with(compiler: str, *arguments: str) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    subprocess.run([compiler, *FLAGS, *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "flags"),
+    [
+        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=16"]),
+        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=64"]),
+        pytest.param("g++", ["-mavx2", "-mfma"], marks=pytest.mark.skipif(not ON_X86, reason="not for this processor")),
+        ("g++", []),
+        ("clang++", ["-march=native"]),
+    ],
+    ids=str,
+)
+def test_another_build_computes_the_same(
+    compiler: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "-mavx2" in flags and " avx2 " not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this processor has no AVX2")
+    built = tmp_path / "step.so"
+    compile_with(compiler, *flags, "-shared", str(SOURCES / "layered_float64.cpp"), "-o", str(built))
+    cases = [Case(recipe_of(*model)) for model in MODELS]
+    expected = [case.compiled() for case in cases]
+    other = ctypes.CDLL(str(built))
+    monkeypatch.setattr(plans, "library", lambda: other)
+    for case, (gradient, loss) in zip(cases, expected, strict=True):
+        found, found_loss = case.compiled()
+        assert (found - gradient).norm() <= 1e-12 * gradient.norm()
+        torch.testing.assert_close(found_loss, loss, rtol=1e-12, atol=0)
+
+
+@pytest.mark.skipif(not ON_X86, reason="not for this processor")
+@pytest.mark.parametrize("source", ["layered.cpp", "minimal.cpp", "update.cpp"])
+def test_avx512_compiles(source: str, tmp_path: Path) -> None:
+    compile_with("g++", "-march=skylake-avx512", "-c", str(SOURCES / source), "-o", str(tmp_path / "step.o"))
+
+
+def test_a_processor_with_neon_computes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cross-compiled, and run by an emulator, which has the instructions alone and not their speed."""
+    if shutil.which("qemu-aarch64") is None:
+        pytest.skip("there is no qemu-aarch64")
+    program, driver = tmp_path / "driver", Path(__file__).with_name("native_driver.cpp")
+    sources = [f"-I{SOURCES}", str(driver), str(SOURCES / "layered_float64.cpp")]
+    compile_with("aarch64-linux-gnu-g++", "-static", *sources, "-o", str(program))
+    case = Case(recipe_of(*MODELS[0]))
+    expected, _ = case.compiled()
+    plan, result = tmp_path / "plan", tmp_path / "result"
+    monkeypatch.setattr(layered, "call", writer_to(plan))
+    case.compiled()
+    subprocess.run(["qemu-aarch64", program, plan, result], check=True, timeout=300)
+    found = torch.frombuffer(bytearray(result.read_bytes()), dtype=torch.float64).view_as(expected)
+    assert (found - expected).norm() <= 1e-12 * expected.norm()
+
+
+def writer_to(path: Path) -> Callable[..., None]:
+    """Writes what the compiled function would be called with, as native_driver.cpp reads it."""
+
+    def write(_: object, plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
+        names = [name for name, *_ in plan._fields_]
+        sizes = [getattr(plan, name) for name in names if name not in tensors]
+        parts = [struct.pack(f"<q{len(sizes)}q", len(sizes), *sizes)]
+        for name in names[len(sizes) :]:
+            tensor = tensors[name]
+            data = b"" if tensor is None else tensor.numpy().tobytes()
+            parts += [struct.pack("<q", -1 if tensor is None else len(data)), data]
+        path.write_bytes(b"".join(parts))
+
+    return write

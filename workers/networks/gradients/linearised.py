@@ -1,0 +1,89 @@
+"""Loss and gradient of linearised attention in C++, on a CPU (workers/numerics/native/linearised.hpp).
+
+Legend: L lanes, P parameters, N prompts, s positions, f features.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from workers.data.tasks import Batch, Task, VectorTask
+from workers.networks.gradients import FusedGradient
+from workers.networks.gradients.plans import LOSSES, call, find_obstacle, function_of, per_lane, starts_of
+from workers.numerics.parameters import Parameter
+from workers.numerics.randomness import Streams
+
+_PARAMETERS = ("score_of_inputs", "score_of_label", "value_of_inputs", "value_of_label")
+_SIZES = ("lanes", "batch", "length", "features", "total", "loss")
+_TENSORS = (
+    *("places", "parameters", "gradient", "loss_values", "inputs", "targets", "weights", "lengths"),
+    "temperatures",
+)
+
+
+class Linearised(Protocol):
+    """What is read of `workers.networks.models.linearised_attention`."""
+
+    @property
+    def estimated(self) -> bool: ...
+    def parameters(self, task: Task, /) -> Mapping[str, Parameter]: ...
+
+
+class _Plan(ctypes.Structure):
+    """`LinearisedPlan` of linearised.hpp."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
+
+
+def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why the model's gradient on this task is not computed here; None: it is."""
+    if reason := find_obstacle(dtype, device):
+        return reason
+    if task.position_loss not in LOSSES or not isinstance(task, VectorTask) or task.outputs != 1:
+        return f"the loss of {plugins.name_of(task)} is not known to the compiled step"
+    return "an estimated temperature is not in the compiled step" if model.estimated else None
+
+
+def fused(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+    """The compiled gradient; None where there is an obstacle."""
+    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
+
+
+class _Gradient:
+    """One structure of a model on one task; what follows from it alone is made once."""
+
+    def __init__(self, model: Linearised, task: Task, dtype: torch.dtype) -> None:
+        assert task.position_loss, "obstacle() knows all others"
+        self._function = function_of("linearised", dtype)
+        self._dtype = dtype
+        starts, total = starts_of(model.parameters(task))
+        self._places = torch.tensor([starts[name] for name in _PARAMETERS])
+        self._sizes = {"total": total, "loss": LOSSES.index(task.position_loss)}
+
+    def __call__(
+        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+    ) -> tuple[Tensor, Tensor]:
+        parameters, inputs = parameters.contiguous(), batch["inputs"].to(self._dtype).contiguous()
+        lanes, prompts, length, features = inputs.shape
+        targets, weights = task.position_targets(batch, self._dtype)
+        gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
+        plan = _Plan(**self._sizes, lanes=lanes, batch=prompts, length=length, features=features)
+        tensors = {
+            "places": self._places,
+            "parameters": parameters,
+            "gradient": gradient,
+            "loss_values": loss,
+            "inputs": inputs,
+            "targets": targets.contiguous(),
+            "weights": weights.contiguous(),
+            "lengths": batch["lengths"].contiguous() if "lengths" in batch else None,
+            "temperatures": per_lane(model.temperature, lanes).to(self._dtype).contiguous(),
+        }
+        call(self._function, plan, tensors)
+        return gradient, loss

@@ -1,0 +1,55 @@
+"""What the compiled gradients share: where they run, where parameters lie, and how they are called."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from workers.networks.gradients.scoring import Number
+from workers.numerics.native import address, library
+from workers.numerics.parameters import Parameter
+
+LOSSES = ("cross_entropy", "squared", "margin")
+SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
+"""Of the compiled functions."""
+
+
+def find_obstacle(dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why no gradient is computed in C++ in this precision on this device; None: there is no such reason."""
+    if device.type != "cpu":
+        return f"the compiled step runs on a CPU, not on {device.type}"
+    if dtype not in SUFFIXES:
+        return f"the compiled step knows float32 and float64, not {dtype}"
+    return "there is no C++ compiler" if library() is None else None
+
+
+def function_of(name: str, dtype: torch.dtype) -> Callable[[object], int]:
+    """The compiled function of this name; there is no obstacle to it."""
+    compiled = library()
+    assert compiled, "it is no obstacle"
+    return getattr(compiled, f"{name}_{SUFFIXES[dtype]}")
+
+
+def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
+    """Call it on a plan whose pointers are to these tensors, contiguous each."""
+    for name, tensor in tensors.items():
+        setattr(plan, name, address(tensor) if tensor is not None else None)
+    if function(ctypes.byref(plan)):
+        raise MemoryError("the compiled step")
+
+
+def starts_of(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]:
+    """Where each parameter starts in the flat vector, and how long that is."""
+    sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
+    *starts, total = itertools.accumulate(sizes, initial=0)
+    return dict(zip(parameters, starts, strict=True)), total
+
+
+def per_lane(knob: Number, lanes: int) -> Tensor:
+    """[L] float64, also of a switch that is off in all lanes."""
+    return torch.as_tensor(knob, dtype=torch.float64).expand(lanes)

@@ -1,0 +1,115 @@
+"""Loss and gradient of attention pooling in C++, on a CPU (workers/numerics/native/pooling.hpp).
+
+Legend: L lanes, P parameters, N sets, n items.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from workers.data.tasks import Batch, SetTask, Task
+from workers.networks.gradients import FusedGradient
+from workers.networks.gradients.plans import call, find_obstacle, function_of, per_lane, starts_of
+from workers.networks.gradients.scoring import SCORES, kind_of, learned_by
+from workers.networks.scorers import Scorer
+from workers.numerics.parameters import Parameter
+from workers.numerics.randomness import Streams
+
+_MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "output", "class_in", "class_out")
+_SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
+_TENSORS = (
+    *("places", "scorer", "learned", "parameters", "gradient", "loss_values", "inputs", "queries", "lengths"),
+    *("targets", "weights", "knobs"),
+)
+
+
+class Pooling(Protocol):
+    """What is read of `workers.networks.models.attention_pooling`."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def scorer(self) -> Scorer: ...
+    def parameters(self, task: Task, /) -> Mapping[str, Parameter]: ...
+
+
+class _Plan(ctypes.Structure):
+    """`PoolingPlan` of pooling.hpp."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
+
+
+def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why the model's gradient on this task is not computed here; None: it is."""
+    if reason := find_obstacle(dtype, device):
+        return reason
+    if task.position_loss != "cross_entropy":
+        return f"the loss of {plugins.name_of(task)} is not known to the compiled step"
+    if kind_of(model.scorer) is None:
+        return f"the scorer {plugins.name_of(model.scorer)} is not in the compiled step"
+    return None
+
+
+def fused(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+    """The compiled gradient; None where there is an obstacle."""
+    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
+
+
+class _Gradient:
+    """One structure of a model on one task; what follows from it alone is made once."""
+
+    def __init__(self, model: Pooling, task: Task, dtype: torch.dtype) -> None:
+        assert isinstance(task, SetTask), "the model checked its task"
+        self._function = function_of("pooling", dtype)
+        self._dtype = dtype
+        starts, total = starts_of(model.parameters(task))
+        places: list[int] = []
+        for name in _MAPS:
+            places += [starts[name], starts[f"{name}_bias"]]
+            if name == "key_value":  # two maps side by side
+                places += [starts[name] + model.width, starts[f"{name}_bias"] + model.width]
+        kind, (learned,) = kind_of(model.scorer), learned_by(model.scorer, heads=1)
+        assert kind, "obstacle() knows all others"
+        self._tables = {
+            "places": torch.tensor(places),
+            "scorer": torch.tensor([SCORES.index(kind.name), kind.by_count, kind.power, kind.all_keys]),
+            "learned": torch.tensor([*(starts[name] for name, _ in learned), -1, -1][:2]),
+        }
+        self._sizes = {
+            "width": model.width,
+            "features": task.features,
+            "asked": task.query_features,
+            "classes": task.classes,
+            "total": total,
+        }
+
+    def __call__(
+        self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
+    ) -> tuple[Tensor, Tensor]:
+        parameters, inputs = parameters.contiguous(), batch["inputs"].to(self._dtype).contiguous()
+        lanes, sets, items = inputs.shape[:3]
+        targets, weights = task.position_targets(batch, self._dtype)
+        kind = kind_of(model.scorer)
+        assert kind, "obstacle() knows all others"
+        knobs = torch.stack([per_lane(number, lanes) for number in (kind.factor, kind.b, kind.n)], -1)
+        gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
+        plan = _Plan(**self._sizes, lanes=lanes, batch=sets, items=items)
+        tensors = self._tables | {
+            "parameters": parameters,
+            "gradient": gradient,
+            "loss_values": loss,
+            "inputs": inputs,
+            "queries": batch["query"].to(self._dtype).contiguous(),
+            "lengths": batch["lengths"].contiguous(),
+            "targets": targets.contiguous(),
+            "weights": weights.contiguous(),
+            "knobs": knobs.to(self._dtype).contiguous(),
+        }
+        call(self._function, plan, tensors)
+        return gradient, loss

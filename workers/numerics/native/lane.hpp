@@ -1,0 +1,142 @@
+// A lane's loss and gradient: what it is made of. How it is computed is in lane_*.hpp.
+//
+// Legend as in layered.hpp.
+#pragma once
+#include "losses.hpp"
+#include "parts.hpp"
+#include "plan.hpp"
+
+namespace layered {
+
+// Rows of a block: enough to use a weight that was fetched a hundred times, and few enough for the activations of small
+// models to stay in the second-level cache. Between 56 and 220 rows time hardly depends on it.
+constexpr int BLOCK_ROWS = 112;
+constexpr std::size_t LOGITS_BYTES = 128 * 1024;
+
+template <typename T> class Lane {
+  public:
+    Lane(const Plan &plan, Memory &memory, int most_rows)
+        : plan_(plan), N(plan.batch), s(plan.length), d(plan.width), h(plan.heads), c(d / h), f(plan.hidden),
+          parts(plan.gates), v(plan.outputs), most_(most_rows), D(row_stride<T>(d)),
+          H(row_stride<T>((h - 1) * c + padded(c, W<T>))), F(row_stride<T>(parts * padded(f, W<T>))),
+          O(row_stride<T>(v)), layers_(plan.depth) {
+        lay_out(memory);
+    }
+
+    void gradient(int64_t lane) {
+        open(lane);
+        const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
+        std::memcpy(parameters_, parameters, sizeof(T) * plan_.total); // may be read a register past its end
+        gradient_ = static_cast<T *>(plan_.gradient) + lane * plan_.total;
+        std::memset(gradient_, 0, sizeof(T) * plan_.total);
+        for (int l = 0; l < plan_.depth; l++) read(layers_[l], plan_.layers + l * LAYER_PLACES);
+        final_gain_.read(parameters_), final_bias_.read(parameters_), writing_bias_.read(parameters_);
+        const T *from = parameters_ + (plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING]);
+        writing_.read(from, plan_.tied ? d : v, plan_.tied);
+        if (plan_.features) reading_.read(parameters_ + plan_.ends[READING], d), reading_bias_.read(parameters_);
+        loss_ = 0;
+        for (int next = 0; next < N;) {
+            next = take_block(next);
+            if (loss_rows_.empty()) continue;
+            forward();
+            backward();
+        }
+        for (int l = 0; l < plan_.depth; l++) write(layers_[l], plan_.layers + l * LAYER_PLACES);
+        final_gain_.write(gradient_), final_bias_.write(gradient_), writing_bias_.write(gradient_);
+        T *to = gradient_ + (plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING]);
+        writing_.write(to, plan_.tied ? d : v, plan_.tied);
+        if (plan_.features) reading_.write(gradient_ + plan_.ends[READING], d), reading_bias_.write(gradient_);
+        static_cast<T *>(plan_.loss_values)[lane] = T(loss_);
+    }
+
+  private:
+    const Plan &plan_;
+    const int N, s, d, h, c, f, parts, v, most_;
+    const int D, H, F, O;
+    std::vector<Layer<T>> layers_;
+    Matrix<T> reading_, writing_;
+    Vector<T> reading_bias_, writing_bias_, final_gain_, final_bias_;
+    Normed<T> final_normed_;
+    Attention<T> attention_;
+    T *parameters_, *gradient_;
+    T epsilon_ = 0, cap_ = 0;
+    Site<T> embedding_site_;
+    std::vector<Site<T>> attention_sites_, mlp_sites_, weight_sites_;
+    double loss_ = 0;
+
+    // Of this lane.
+    const int64_t *tokens_ = nullptr, *answers_ = nullptr, *lengths_ = nullptr;
+    const T *features_ = nullptr, *numbers_ = nullptr, *weights_ = nullptr, *placed_ = nullptr, *cosines_ = nullptr;
+    const T *sines_ = nullptr;
+
+    // Of a block: its rows' places in the lane and in their sequences, and the rows that carry loss.
+    int rows_ = 0;
+    std::vector<Sequence> sequences_, last_;    // with all rows for queries, and with those that carry loss
+    std::vector<int> all_places_, last_places_; // what their `places` point into
+    std::vector<int64_t> row_numbers_;          // n s + i
+    std::vector<int> loss_rows_;
+    bool narrow_ = false; // the last layer ends with the rows that carry loss
+
+    T *stream_;                                            // [R][D] that the first layer reads
+    T *inputs_;                                            // [R][features]
+    T *ended_, *final_;                                    // [Q][D] rows that carry loss, before and after the last norm
+    T *outputs_;                                           // [chunk][O]
+    T *stream_g_, *next_g_, *branch_g_, *spare_g_;         // [R][D]
+    T *mixed_g_, *q_g_, *k_g_, *v_g_, *head_g_;            // [R][H]
+    T *active_g_, *hidden_g_;                              // [R][F]
+    T *channel_;                                           // [c] one head's numbers of a row
+    T *capped_;                                            // [O] tanh of a row of outputs
+    uint8_t *embedding_bytes_;
+    int chunk_ = 0;
+
+    bool thins(int site) const { return plan_.dropout & site; }
+    bool has(int letter) const { return plan_.canon & letter; }
+    bool deviates() const { return plan_.query_key_norm || has(AT_B); }
+
+    // -- memory: lane_memory.hpp
+    void lay_out(Memory &memory);
+    void lay_out(Memory &memory, Layer<T> &one, const int64_t *at, int number);
+
+    // -- one lane: lane_memory.hpp
+    void open(int64_t lane);
+    template <typename Work> static void each_vector(Layer<T> &one, Work work);
+    void read(Layer<T> &one, const int64_t *at);
+    void write(Layer<T> &one, const int64_t *at);
+
+    // -- a block of sequences: lane_block.hpp
+    int take_block(int first);
+    bool is_narrow(int layer) const { return narrow_ && layer == plan_.depth - 1; }
+    int ends_of(int layer) const { return is_narrow(layer) ? int(loss_rows_.size()) : rows_; }
+    const std::vector<Sequence> &seen_by(int layer) const { return is_narrow(layer) ? last_ : sequences_; }
+    // The row of the block that row i of a layer's end is.
+    int row_of(int layer, int i) const { return is_narrow(layer) ? loss_rows_[i] : i; }
+    int place_of(int row) const { return all_places_[row]; }
+    void draw(const Site<T> &site, uint8_t *bytes) const;
+    uint8_t *spare_bytes(const Sequence &one, uint8_t *bytes) const { return bytes + std::size_t(one.first) * d; }
+    void thin(const Site<T> &site, T *rows, const uint8_t *bytes, int layer, int count) const;
+    static void add(T *to, const T *from, int stride);
+
+    // -- lane_forward.hpp
+    void forward();
+    void norm(T *out, const Normed<T> &kept, const T *rows, int count, const Vector<T> &gain, const Vector<T> &bias) const;
+    void norm_gradient(T *rows, const Normed<T> &kept, int count, const Vector<T> &gain, const Vector<T> &bias) const;
+    void begin();
+    void attend(int l, const T *stream);
+    std::ptrdiff_t weights_place(int l, const Sequence &one, int head) const;
+    T slope(int head) const { return plan_.slopes ? static_cast<const T *>(plan_.slopes)[head] : T(0); }
+    const T *pass_mlp(int l);
+    void unit_heads(T *unit, T *factors, T *rows, int count) const;
+    void unit_heads_gradient(T *rows, const T *unit, const T *factors, int count);
+    void turn_rows(T *rows, int l, int count, T way, bool ends = true) const;
+
+    // -- lane_backward.hpp
+    void backward();
+    void score_outputs();
+    void score(T *row, int64_t number);
+    void pass_mlp_gradient(int l, T *g);
+    void attend_gradient(int l, T *g, T *to);
+    const T *thinned_gradient(const Site<T> &site, const T *g, const uint8_t *bytes, int l, int count);
+    void begin_gradient(T *g);
+};
+
+} // namespace layered

@@ -1,0 +1,172 @@
+// The loss of a block, and its backward pass.
+#pragma once
+#include "lane.hpp"
+
+namespace layered {
+
+template <typename T> void Lane<T>::backward() {
+    score_outputs();
+    T *g = stream_g_; // the gradient by the stream after a layer
+    for (int l = plan_.depth - 1; l >= 0; l--) {
+        if (f) pass_mlp_gradient(l, g);
+        attend_gradient(l, g, next_g_);
+        std::swap(stream_g_, next_g_);
+        g = stream_g_;
+    }
+    begin_gradient(g);
+}
+
+// The loss, and in `stream_g_` the gradient by the stream after the last layer.
+template <typename T> void Lane<T>::score_outputs() {
+    const int count = int(loss_rows_.size());
+    const T *ended = plan_.pre_norm ? final_ : ended_;
+    T *to = narrow_ ? stream_g_ : branch_g_;
+    for (int first = 0; first < count; first += chunk_) {
+        const int here = std::min(chunk_, count - first);
+        const T *rows = ended + std::ptrdiff_t(first) * D;
+        writing_.apply(outputs_, O, rows, D, here, writing_bias_.values);
+        for (int i = 0; i < here; i++) score(outputs_ + std::ptrdiff_t(i) * O, row_numbers_[loss_rows_[first + i]]);
+        writing_bias_.learn(outputs_, O, here);
+        writing_.learn(rows, D, outputs_, O, here);
+        writing_.apply_turned(to + std::ptrdiff_t(first) * D, D, outputs_, O, here, false);
+    }
+    if (plan_.pre_norm) norm_gradient(to, final_normed_, count, final_gain_, final_bias_);
+    if (narrow_) return;
+    std::memset(stream_g_, 0, sizeof(T) * rows_ * D);
+    for (int i = 0; i < count; i++)
+        std::memcpy(stream_g_ + std::ptrdiff_t(loss_rows_[i]) * D, to + std::ptrdiff_t(i) * D, sizeof(T) * D);
+}
+
+// Outputs of one row become their gradient.
+template <typename T> void Lane<T>::score(T *row, int64_t number) {
+    const T weight = weights_[number];
+    if (Loss(plan_.loss) != Loss::cross_entropy) {
+        loss_ += error(Loss(plan_.loss), row, numbers_[number], weight);
+        for (int e = 1; e < O; e++) row[e] = T(0);
+        return;
+    }
+    if (!plan_.capped) {
+        loss_ += cross_entropy(row, v, answers_[number], weight);
+        return;
+    }
+    for (int e = 0; e < O; e += W<T>) {
+        const V<T> t = hyperbolic_tangent(V<T>(load<T>(row + e) / cap_));
+        store<T>(capped_ + e, t);
+        store<T>(row + e, cap_ * t);
+    }
+    loss_ += cross_entropy(row, v, answers_[number], weight);
+    for (int e = 0; e < O; e += W<T>) {
+        const V<T> t = load<T>(capped_ + e);
+        store<T>(row + e, load<T>(row + e) * (T(1) - t * t));
+    }
+}
+
+// From the gradient `g` by the stream after the MLP to that by the stream before it, in place.
+template <typename T> void Lane<T>::pass_mlp_gradient(int l, T *g) {
+    Layer<T> &one = layers_[l];
+    const int count = ends_of(l);
+    if (!plan_.pre_norm) norm_gradient(g, one.mlp_normed, count, one.mlp_gain, one.mlp_bias);
+    const T *branch = thinned_gradient(mlp_sites_[l], g, one.mlp_bytes, l, count);
+    one.mlp_out_bias.learn(branch, D, count);
+    one.mlp_out.learn(one.active, F, branch, D, count);
+    one.mlp_out.apply_turned(active_g_, F, branch, D, count, false);
+    if (one.points && one.spline.learned)
+        for (int r = 0; r < count; r++)
+            one.spline.learn(one.points + std::ptrdiff_t(r) * F, active_g_ + std::ptrdiff_t(r) * F, f);
+    activate_gradient(one.slopes, F, active_g_, F, count, f, parts);
+    const T *hidden_g = one.slopes;
+    if (has(AT_D)) {
+        one.canon_d.apply_gradient(hidden_g_, hidden_g, one.slopes_before, F, sequences_);
+        hidden_g = hidden_g_;
+    }
+    one.mlp_in_bias.learn(hidden_g, F, count);
+    one.mlp_in.learn(one.mlp_given, D, hidden_g, F, count);
+    if (!plan_.pre_norm && !has(AT_C)) {
+        one.mlp_in.apply_turned(g, D, hidden_g, F, count, true);
+        return;
+    }
+    T *given_g = spare_g_;
+    one.mlp_in.apply_turned(given_g, D, hidden_g, F, count, false);
+    if (has(AT_C)) {
+        one.canon_c.apply_gradient(branch_g_, given_g, one.mlp_given_unmixed, D, sequences_);
+        given_g = branch_g_;
+    }
+    if (plan_.pre_norm) norm_gradient(given_g, one.mlp_normed, count, one.mlp_gain, one.mlp_bias);
+    add(g, given_g, count * D);
+}
+
+// From the gradient `g` by the stream after attention to that by the stream before it, at `to`.
+template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
+    Layer<T> &one = layers_[l];
+    const int count = ends_of(l);
+    if (!plan_.pre_norm) norm_gradient(g, one.attention_normed, count, one.attention_gain, one.attention_bias);
+    const T *branch = thinned_gradient(attention_sites_[l], g, one.attention_bytes, l, count);
+    one.output_bias.learn(branch, D, count);
+    one.output.learn(one.mixed, H, branch, D, count);
+    one.output.apply_turned(mixed_g_, H, branch, D, count, false);
+    attention_.dropout = weight_sites_[l];
+    for (const Sequence &sequence : seen_by(l))
+        for (int head = 0; head < h; head++) {
+            const std::ptrdiff_t at = weights_place(l, sequence, head);
+            attention_.apply_gradient(sequence, head, one.scorers[head], one.q, one.k, one.v, one.weights + at,
+                                      one.scorers[head].keeps_logits() ? one.logits + at : nullptr, mixed_g_, q_g_,
+                                      k_g_, v_g_);
+        }
+    if (cosines_) turn_rows(q_g_, l, count, T(-1)), turn_rows(k_g_, 0, rows_, T(-1), false);
+    if (has(AT_B)) {
+        one.canon_query.apply_gradient(head_g_, q_g_, one.q_before, H, sequences_), std::swap(head_g_, q_g_);
+        one.canon_key.apply_gradient(head_g_, k_g_, one.k_before, H, sequences_), std::swap(head_g_, k_g_);
+        one.canon_value.apply_gradient(head_g_, v_g_, one.v_before, H, sequences_), std::swap(head_g_, v_g_);
+    }
+    if (plan_.query_key_norm) {
+        unit_heads_gradient(q_g_, one.q_before, one.q_factor, count);
+        unit_heads_gradient(k_g_, one.k_before, one.k_factor, rows_);
+    }
+    one.query_bias.learn(q_g_, H, count), one.key_bias.learn(k_g_, H, rows_), one.value_bias.learn(v_g_, H, rows_);
+    one.query.learn(is_narrow(l) ? one.asked : one.given, D, q_g_, H, count);
+    one.key.learn(one.given, D, k_g_, H, rows_);
+    one.value.learn(one.given, D, v_g_, H, rows_);
+    T *given_g = has(AT_A) ? spare_g_ : to;
+    one.key.apply_turned(given_g, D, k_g_, H, rows_, false);
+    one.value.apply_turned(given_g, D, v_g_, H, rows_, true);
+    if (is_narrow(l)) {
+        one.query.apply_turned(branch_g_, D, q_g_, H, count, false);
+        for (int i = 0; i < count; i++)
+            add(given_g + std::ptrdiff_t(loss_rows_[i]) * D, branch_g_ + std::ptrdiff_t(i) * D, D);
+    } else {
+        one.query.apply_turned(given_g, D, q_g_, H, count, true);
+    }
+    if (has(AT_A)) one.canon_a.apply_gradient(to, given_g, one.given_unmixed, D, sequences_);
+    if (plan_.pre_norm) norm_gradient(to, one.attention_normed, rows_, one.attention_gain, one.attention_bias);
+    for (int i = 0; i < count; i++)
+        add(to + std::ptrdiff_t(row_of(l, i)) * D, g + std::ptrdiff_t(i) * D, D);
+}
+
+// The gradient by what a dropout site was given.
+template <typename T> const T *Lane<T>::thinned_gradient(const Site<T> &site, const T *g, const uint8_t *bytes, int l, int count) {
+    if (!site.on) return g;
+    std::memcpy(branch_g_, g, sizeof(T) * count * D);
+    thin(site, branch_g_, bytes, l, count);
+    return branch_g_;
+}
+
+template <typename T> void Lane<T>::begin_gradient(T *g) {
+    if (embedding_site_.on)
+        for (int r = 0; r < rows_; r++)
+            embedding_site_.thin(g + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
+    for (int r = 0; r < rows_; r++) {
+        const T *__restrict from = g + std::ptrdiff_t(r) * D;
+        if (plan_.ends[POSITIONS] >= 0) {
+            T *__restrict to = gradient_ + plan_.ends[POSITIONS] + std::ptrdiff_t(place_of(r)) * d;
+            for (int e = 0; e < d; e++) to[e] += from[e];
+        }
+        if (plan_.features) continue;
+        T *__restrict to = gradient_ + plan_.ends[READING] + tokens_[row_numbers_[r]] * d;
+        for (int e = 0; e < d; e++) to[e] += from[e];
+    }
+    if (!plan_.features) return;
+    reading_bias_.learn(g, D, rows_);
+    reading_.learn(inputs_, int(plan_.features), g, D, rows_);
+}
+
+} // namespace layered

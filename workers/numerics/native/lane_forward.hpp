@@ -1,0 +1,179 @@
+// A block's forward pass, which keeps what the backward pass needs.
+#pragma once
+#include "lane.hpp"
+
+namespace layered {
+
+template <typename T> void Lane<T>::forward() {
+    begin();
+    const T *stream = stream_;
+    for (int l = 0; l < plan_.depth; l++) {
+        attend(l, stream);
+        stream = f ? pass_mlp(l) : layers_[l].middle;
+    }
+    const int count = int(loss_rows_.size());
+    for (int i = 0; i < count; i++)
+        std::memcpy(ended_ + std::ptrdiff_t(i) * D, stream + std::ptrdiff_t(narrow_ ? i : loss_rows_[i]) * D,
+                    sizeof(T) * D);
+    if (plan_.pre_norm) norm(final_, final_normed_, ended_, count, final_gain_, final_bias_);
+}
+
+template <typename T> void Lane<T>::norm(T *out, const Normed<T> &kept, const T *rows, int count, const Vector<T> &gain, const Vector<T> &bias) const {
+    normalise<T>(out, kept, rows, D, count, d, plan_.centred, epsilon_, {gain.values, bias.values, nullptr, nullptr});
+}
+
+template <typename T> void Lane<T>::norm_gradient(T *rows, const Normed<T> &kept, int count, const Vector<T> &gain, const Vector<T> &bias) const {
+    normalise_gradient<T>(rows, kept, D, count, d, plan_.centred,
+                          {gain.values, bias.values, gain.gradient, bias.gradient});
+}
+
+template <typename T> void Lane<T>::begin() {
+    if (plan_.features) {
+        const int width = int(plan_.features);
+        for (int r = 0; r < rows_; r++)
+            std::memcpy(inputs_ + std::ptrdiff_t(r) * width, features_ + row_numbers_[r] * width, sizeof(T) * width);
+        reading_.apply(stream_, D, inputs_, width, rows_, reading_bias_.values);
+    }
+    const T *table = plan_.ends[POSITIONS] >= 0 ? parameters_ + plan_.ends[POSITIONS] : placed_;
+    for (int r = 0; r < rows_; r++) {
+        T *__restrict to = stream_ + std::ptrdiff_t(r) * D;
+        if (!plan_.features)
+            std::memcpy(to, parameters_ + plan_.ends[READING] + tokens_[row_numbers_[r]] * d, sizeof(T) * d);
+        const T *__restrict position = table + (table ? std::ptrdiff_t(place_of(r)) * d : 0);
+        for (int e = 0; table && e < d; e++) to[e] += position[e];
+    }
+    if (!embedding_site_.on) return;
+    draw(embedding_site_, embedding_bytes_);
+    for (int r = 0; r < rows_; r++)
+        embedding_site_.thin(stream_ + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
+}
+
+// The stream after attention, in `middle`.
+template <typename T> void Lane<T>::attend(int l, const T *stream) {
+    Layer<T> &one = layers_[l];
+    const int count = ends_of(l);
+    one.given = stream;
+    if (plan_.pre_norm) {
+        T *normed = has(AT_A) ? one.given_unmixed_rows : one.given_rows;
+        norm(normed, one.attention_normed, stream, rows_, one.attention_gain, one.attention_bias);
+        one.given = normed;
+    }
+    if (has(AT_A)) {
+        one.given_unmixed = one.given;
+        one.canon_a.apply(one.given_rows, one.given, D, sequences_);
+        one.given = one.given_rows;
+    }
+    const T *asked = one.given;
+    if (is_narrow(l)) {
+        for (int i = 0; i < count; i++)
+            std::memcpy(one.asked + std::ptrdiff_t(i) * D, one.given + std::ptrdiff_t(loss_rows_[i]) * D, sizeof(T) * D);
+        asked = one.asked;
+    }
+    one.query.apply(one.q, H, asked, D, count, one.query_bias.values);
+    one.key.apply(one.k, H, one.given, D, rows_, one.key_bias.values);
+    one.value.apply(one.v, H, one.given, D, rows_, one.value_bias.values);
+    if (plan_.query_key_norm) {
+        unit_heads(one.q_before, one.q_factor, one.q, count);
+        unit_heads(one.k_before, one.k_factor, one.k, rows_);
+    }
+    if (has(AT_B)) {
+        if (!plan_.query_key_norm) {
+            std::memcpy(one.q_before, one.q, sizeof(T) * rows_ * H);
+            std::memcpy(one.k_before, one.k, sizeof(T) * rows_ * H);
+        }
+        std::memcpy(one.v_before, one.v, sizeof(T) * rows_ * H);
+        one.canon_query.apply(one.q, one.q_before, H, sequences_);
+        one.canon_key.apply(one.k, one.k_before, H, sequences_);
+        one.canon_value.apply(one.v, one.v_before, H, sequences_);
+    }
+    if (cosines_) turn_rows(one.q, l, count, T(1)), turn_rows(one.k, 0, rows_, T(1), false);
+    attention_.dropout = weight_sites_[l];
+    for (const Sequence &sequence : seen_by(l))
+        for (int head = 0; head < h; head++) {
+            const std::ptrdiff_t at = weights_place(l, sequence, head);
+            attention_.apply(sequence, head, one.scorers[head], slope(head), one.q, one.k, one.v, one.weights + at,
+                             one.scorers[head].keeps_logits() ? one.logits + at : nullptr, one.mixed);
+        }
+    one.output.apply(one.middle, D, one.mixed, H, count, one.output_bias.values);
+    if (attention_sites_[l].on) {
+        draw(attention_sites_[l], one.attention_bytes);
+        thin(attention_sites_[l], one.middle, one.attention_bytes, l, count);
+    }
+    for (int i = 0; i < count; i++)
+        add(one.middle + std::ptrdiff_t(i) * D, stream + std::ptrdiff_t(row_of(l, i)) * D, D);
+    if (!plan_.pre_norm)
+        norm(one.middle, one.attention_normed, one.middle, count, one.attention_gain, one.attention_bias);
+}
+
+// Where the weights of a sequence's queries start.
+template <typename T> std::ptrdiff_t Lane<T>::weights_place(int l, const Sequence &one, int head) const {
+    return (std::ptrdiff_t(head) * ends_of(l) + one.first_query) * padded(s, W<T>);
+}
+
+// The stream after the MLP.
+template <typename T> const T *Lane<T>::pass_mlp(int l) {
+    Layer<T> &one = layers_[l];
+    const int count = ends_of(l);
+    one.mlp_given = one.middle;
+    if (plan_.pre_norm) {
+        T *normed = has(AT_C) ? one.mlp_given_unmixed_rows : one.mlp_given_rows;
+        norm(normed, one.mlp_normed, one.middle, count, one.mlp_gain, one.mlp_bias);
+        one.mlp_given = normed;
+    }
+    if (has(AT_C)) {
+        one.mlp_given_unmixed = one.mlp_given;
+        one.canon_c.apply(one.mlp_given_rows, one.mlp_given, D, sequences_);
+        one.mlp_given = one.mlp_given_rows;
+    }
+    T *hidden = has(AT_D) ? one.slopes_before : one.slopes;
+    one.mlp_in.apply(hidden, F, one.mlp_given, D, count, one.mlp_in_bias.values);
+    if (has(AT_D)) one.canon_d.apply(one.slopes, hidden, F, sequences_);
+    if (one.points) std::memcpy(one.points, one.slopes, sizeof(T) * count * F);
+    activate(Activation(plan_.activation), one.slopes, F, one.active, F, count, f, one.spline);
+    one.mlp_out.apply(one.out, D, one.active, F, count, one.mlp_out_bias.values);
+    if (mlp_sites_[l].on) {
+        draw(mlp_sites_[l], one.mlp_bytes);
+        thin(mlp_sites_[l], one.out, one.mlp_bytes, l, count);
+    }
+    for (int i = 0; i < count; i++) add(one.out + std::ptrdiff_t(i) * D, one.middle + std::ptrdiff_t(i) * D, D);
+    if (!plan_.pre_norm) norm(one.out, one.mlp_normed, one.out, count, one.mlp_gain, one.mlp_bias);
+    return one.out;
+}
+
+// Every head's channels to unit length; the rows in place too.
+template <typename T> void Lane<T>::unit_heads(T *unit, T *factors, T *rows, int count) const {
+    for (int r = 0; r < count; r++)
+        for (int head = 0; head < h; head++) // writes past the head, where the next one follows
+            factors[r * h + head] = to_unit<T>(unit + std::ptrdiff_t(r) * H + head * c,
+                                               rows + std::ptrdiff_t(r) * H + head * c, c, false, epsilon_);
+    std::memcpy(rows, unit, sizeof(T) * count * H);
+}
+
+template <typename T> void Lane<T>::unit_heads_gradient(T *rows, const T *unit, const T *factors, int count) {
+    for (int r = 0; r < count; r++)
+        for (int head = 0; head < h; head++) {
+            T *at = rows + std::ptrdiff_t(r) * H + head * c;
+            std::memcpy(channel_, at, sizeof(T) * c);
+            from_unit<T>(channel_, unit + std::ptrdiff_t(r) * H + head * c, factors[r * h + head], c, false);
+            std::memcpy(at, channel_, sizeof(T) * c);
+        }
+}
+
+// Channels i and i + c / 2 of every head by their position's angles; `way` -1 turns back.
+template <typename T> void Lane<T>::turn_rows(T *rows, int l, int count, T way, bool ends) const {
+    const int half = c / 2;
+    for (int r = 0; r < count; r++) {
+        const std::ptrdiff_t place = place_of(ends ? row_of(l, r) : r) * std::ptrdiff_t(half);
+        const T *__restrict cosine = cosines_ + place, *__restrict sine = sines_ + place;
+        for (int head = 0; head < h; head++) {
+            T *__restrict first = rows + std::ptrdiff_t(r) * H + head * c, *__restrict second = first + half;
+            for (int e = 0; e < half; e++) {
+                const T a = first[e], b = second[e], turn = way * sine[e];
+                first[e] = a * cosine[e] - b * turn;
+                second[e] = a * turn + b * cosine[e];
+            }
+        }
+    }
+}
+
+} // namespace layered

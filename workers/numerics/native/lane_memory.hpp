@@ -1,0 +1,152 @@
+// A lane's memory, laid out once a call, and how its parameters come in and its gradient goes out.
+#pragma once
+#include "lane.hpp"
+
+namespace layered {
+
+template <typename T> void Lane<T>::lay_out(Memory &memory) {
+    parameters_ = memory.take<T>(plan_.total);
+    const std::size_t R = most_;
+    for (int l = 0; l < plan_.depth; l++) lay_out(memory, layers_[l], plan_.layers + l * LAYER_PLACES, l);
+    const int64_t *at = plan_.ends;
+    writing_.lay_out(memory, d, v);
+    writing_bias_.lay_out(memory, at[WRITING_BIAS], v);
+    final_gain_.lay_out(memory, at[NORM], d);
+    final_bias_.lay_out(memory, at[NORM_BIAS], d);
+    if (plan_.features) {
+        reading_.lay_out(memory, plan_.features, d);
+        reading_bias_.lay_out(memory, at[READING_BIAS], d);
+        inputs_ = memory.take<T>(R * plan_.features);
+    }
+    final_normed_ = {memory.take<T>(R * D), memory.take<T>(R)};
+    for (T **rows : {&stream_, &ended_, &final_, &stream_g_, &next_g_, &branch_g_, &spare_g_})
+        *rows = memory.take<T>(R * D);
+    for (T **rows : {&mixed_g_, &q_g_, &k_g_, &v_g_, &head_g_}) *rows = memory.take<T>(R * H);
+    for (T **rows : {&active_g_, &hidden_g_}) *rows = memory.take<T>(R * F);
+    channel_ = memory.take<T>(padded(c, W<T>));
+    embedding_bytes_ = memory.take<uint8_t>(R * d + 16);
+    capped_ = memory.take<T>(O);
+    chunk_ = std::max<int>(2 * TILE_ROWS, LOGITS_BYTES / (sizeof(T) * O));
+    outputs_ = memory.take<T>(std::size_t(std::min(chunk_, most_)) * O);
+    attention_.lay_out(memory, {h, c, H, s, padded(s, W<T>), plan_.causal != 0});
+    attention_sites_.resize(plan_.depth), mlp_sites_.resize(plan_.depth), weight_sites_.resize(plan_.depth);
+}
+
+template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const int64_t *at, int number) {
+    const std::size_t R = most_;
+    for (Matrix<T> *matrix : {&one.query, &one.key, &one.value, &one.output}) matrix->lay_out(memory, d, d);
+    int n = 0;
+    for (Vector<T> *bias : {&one.query_bias, &one.key_bias, &one.value_bias})
+        bias->lay_out(memory, at[QUERY_KEY_VALUE_BIAS] < 0 ? -1 : at[QUERY_KEY_VALUE_BIAS] + d * n++, d);
+    one.output_bias.lay_out(memory, at[OUTPUT_BIAS], d);
+    one.attention_gain.lay_out(memory, at[ATTENTION_NORM], d);
+    one.attention_bias.lay_out(memory, at[ATTENTION_NORM_BIAS], d);
+    one.canon_a.lay_out(memory, at[CANON_A], d);
+    n = 0;
+    for (Convolution<T> *canon : {&one.canon_query, &one.canon_key, &one.canon_value})
+        canon->lay_out(memory, at[CANON_B] < 0 ? -1 : at[CANON_B] + d * KERNEL * n++, d);
+    const auto rows = [&](bool there, int stride) { return there ? memory.take<T>(R * stride) : nullptr; };
+    one.attention_normed = {memory.take<T>(R * D), memory.take<T>(R)};
+    one.given_rows = rows(plan_.pre_norm || has(AT_A), D), one.given_unmixed_rows = rows(plan_.pre_norm && has(AT_A), D), one.asked = rows(true, D);
+    one.q = rows(true, H), one.k = rows(true, H), one.v = rows(true, H);
+    one.q_before = rows(deviates(), H), one.k_before = rows(deviates(), H), one.v_before = rows(has(AT_B), H);
+    one.q_factor = rows(plan_.query_key_norm, h), one.k_factor = rows(plan_.query_key_norm, h);
+    one.scorers.resize(h);
+    bool keeps = false;
+    for (int head = 0; head < h; head++) {
+        Scorer<T> &scorer = one.scorers[head];
+        const int64_t *kind = plan_.scorers + 4 * head, *learned = plan_.learned + 2 * (number * h + head);
+        scorer.kind = Score(kind[0]), scorer.by_count = kind[1], scorer.power = int(kind[2]);
+        scorer.counts_all = kind[3], scorer.places[0] = learned[0], scorer.places[1] = learned[1];
+        keeps = keeps || scorer.keeps_logits();
+    }
+    one.weights = rows(true, h * padded(s, W<T>)), one.logits = rows(keeps, h * padded(s, W<T>));
+    one.mixed = rows(true, H), one.middle = rows(true, D), one.out = rows(true, D);
+    one.attention_bytes = thins(ATTENTION) ? memory.take<uint8_t>(R * d + 16) : nullptr;
+    if (!f) return;
+    one.mlp_bytes = thins(MLP) ? memory.take<uint8_t>(R * d + 16) : nullptr;
+    one.mlp_in.lay_out(memory, d, f, parts), one.mlp_in_bias.lay_out(memory, at[MLP_IN_BIAS], f, parts);
+    one.mlp_out.lay_out(memory, f, d), one.mlp_out_bias.lay_out(memory, at[MLP_OUT_BIAS], d);
+    one.mlp_gain.lay_out(memory, at[MLP_NORM], d), one.mlp_bias.lay_out(memory, at[MLP_NORM_BIAS], d);
+    one.canon_c.lay_out(memory, at[CANON_C], d), one.canon_d.lay_out(memory, at[CANON_D], f, parts);
+    one.mlp_normed = {memory.take<T>(R * D), memory.take<T>(R)};
+    one.mlp_given_rows = rows(plan_.pre_norm || has(AT_C), D);
+    one.mlp_given_unmixed_rows = rows(plan_.pre_norm && has(AT_C), D);
+    one.slopes = rows(true, F), one.slopes_before = rows(has(AT_D), F);
+    one.points = rows(at[KNOTS] >= 0, F), one.active = rows(true, F);
+    one.knots = at[KNOTS];
+}
+
+template <typename T> void Lane<T>::open(int64_t lane) {
+    const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + 3 * h);
+    const int64_t line = lane * N * s;
+    epsilon_ = knobs[EPSILON], cap_ = knobs[CAP];
+    tokens_ = static_cast<const int64_t *>(plan_.inputs) + line;
+    features_ = static_cast<const T *>(plan_.inputs) + line * plan_.features;
+    answers_ = static_cast<const int64_t *>(plan_.targets) + line;
+    numbers_ = static_cast<const T *>(plan_.targets) + line;
+    weights_ = static_cast<const T *>(plan_.weights) + line;
+    lengths_ = plan_.lengths ? plan_.lengths + lane * N : nullptr;
+    const auto own = [&](const void *table, int64_t size) {
+        return table ? static_cast<const T *>(table) + lane * size : nullptr;
+    };
+    placed_ = own(plan_.placed, s * d), cosines_ = own(plan_.cosines, s * (c / 2));
+    sines_ = own(plan_.sines, s * (c / 2));
+    const int depth = plan_.depth, sites = 1 + 3 * depth;
+    const auto site = [&](int family, int number, int scale) {
+        Site<T> found;
+        found.on = thins(family), found.scale = knobs[scale];
+        if (!found.on) return found;
+        found.state = uint64_t(plan_.states[lane * sites + number]);
+        found.threshold = plan_.thresholds[lane * sites + number];
+        return found;
+    };
+    embedding_site_ = site(EMBEDDING, 0, EMBEDDING_SCALE);
+    for (int l = 0; l < depth; l++) {
+        attention_sites_[l] = site(ATTENTION, 1 + l, ATTENTION_SCALE);
+        mlp_sites_[l] = site(MLP, 1 + depth + l, MLP_SCALE);
+        weight_sites_[l] = site(WEIGHTS, 1 + 2 * depth + l, WEIGHTS_SCALE);
+        for (int head = 0; head < h; head++) {
+            const T *own_knobs = knobs + KNOBS + 3 * head;
+            Scorer<T> &scorer = layers_[l].scorers[head];
+            scorer.factor = own_knobs[0], scorer.b = own_knobs[1], scorer.n = own_knobs[2];
+        }
+        Spline<T> &spline = layers_[l].spline;
+        spline.knots = int(plan_.knots), spline.learned = plan_.knots_learned;
+        spline.low = knobs[SPLINE_LOW], spline.scale = knobs[SPLINE_SCALE];
+    }
+}
+
+template <typename T>
+template <typename Work>
+void Lane<T>::each_vector(Layer<T> &one, Work work) {
+    for (Vector<T> *vector : {&one.query_bias, &one.key_bias, &one.value_bias, &one.output_bias, &one.mlp_in_bias,
+                              &one.mlp_out_bias, &one.attention_gain, &one.attention_bias, &one.mlp_gain,
+                              &one.mlp_bias})
+        work(*vector);
+    for (Convolution<T> *canon : {&one.canon_a, &one.canon_query, &one.canon_key, &one.canon_value, &one.canon_c,
+                                  &one.canon_d})
+        for (Vector<T> &tap : canon->taps) work(tap);
+}
+
+template <typename T> void Lane<T>::read(Layer<T> &one, const int64_t *at) {
+    const T *packed = parameters_ + at[QUERY_KEY_VALUE];
+    one.query.read(packed, 3 * d), one.key.read(packed + d, 3 * d), one.value.read(packed + 2 * d, 3 * d);
+    one.output.read(parameters_ + at[OUTPUT], d);
+    if (f) one.mlp_in.read(parameters_ + at[MLP_IN], parts * f), one.mlp_out.read(parameters_ + at[MLP_OUT], d);
+    each_vector(one, [&](Vector<T> &vector) { vector.read(parameters_); });
+    for (Scorer<T> &scorer : one.scorers) scorer.read(parameters_);
+    if (one.knots >= 0) one.spline.read(parameters_ + one.knots);
+}
+
+template <typename T> void Lane<T>::write(Layer<T> &one, const int64_t *at) {
+    T *packed = gradient_ + at[QUERY_KEY_VALUE];
+    one.query.write(packed, 3 * d), one.key.write(packed + d, 3 * d), one.value.write(packed + 2 * d, 3 * d);
+    one.output.write(gradient_ + at[OUTPUT], d);
+    if (f) one.mlp_in.write(gradient_ + at[MLP_IN], parts * f), one.mlp_out.write(gradient_ + at[MLP_OUT], d);
+    each_vector(one, [&](Vector<T> &vector) { vector.write(gradient_); });
+    for (Scorer<T> &scorer : one.scorers) scorer.write(gradient_);
+    if (one.knots >= 0 && one.spline.learned) one.spline.write(gradient_ + one.knots);
+}
+
+} // namespace layered
