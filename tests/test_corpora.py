@@ -577,6 +577,7 @@ def test_a_home_that_cannot_be_written_costs_nothing_but_the_file(
     assert tokens(written(tmp_path, "some text " * 100)).end == len(set("some text "))
 
 
+@pytest.mark.long
 def test_several_processes_may_make_the_same_tokens_at_once(cache: Path) -> None:
     program = """
 from workers.data.corpora._tokens import Source, tokens_of

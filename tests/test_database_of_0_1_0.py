@@ -85,6 +85,7 @@ def check_replay(search: Search, study: str, *numbers: int) -> None:
     assert max(row["difference"] for row in rows) <= CLOSE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("study", REPLAYED)
 def test_named_trials_of_every_kind_of_study_replay(search: Search, study: str) -> None:
     check_replay(search, study, *REPLAYED[study])
@@ -141,6 +142,7 @@ def test_reports_are_written(search: Search, tmp_path: Path) -> None:
     assert cells == {(source, target) for source in sources for target in ("five", "seven", "memorize")}
 
 
+@pytest.mark.long
 def test_a_stopped_study_goes_on_from_its_checkpoints(
     search: Search, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -238,6 +238,7 @@ search: {sampler: random, trials: 2, group: 2, objective: {maximize: accuracy/ra
 """
 
 
+@pytest.mark.long
 def test_a_study_that_asks_for_them_has_them_in_its_database(tmp_path: Path) -> None:
     (tmp_path / "looking.yaml").write_text(SPACE)
     search(tmp_path, "launch", "looking.yaml")

@@ -162,6 +162,7 @@ def test_no_command_hides_outside_a_block() -> None:
         ), page
 
 
+@pytest.mark.long
 def test_the_commands_of_the_documentation_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

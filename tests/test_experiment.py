@@ -269,6 +269,7 @@ def test_baselines_of_the_data_are_equal_to_the_bit_in_all_arms(launched: Path) 
     assert raw(url, "SELECT count(DISTINCT value) FROM metrics WHERE name = 'mse' AND condition = ''")[0][0] > ALL
 
 
+@pytest.mark.long
 def test_trials_replay_and_the_report_tells_what_is_left_of_the_best(launched: Path) -> None:
     storage = ("--storage", f"sqlite:///{launched / 'graft.db'}")
     search(launched, "replay", "tiny-experiment", "1", "9", str(ALL - 1), *storage)

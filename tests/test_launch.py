@@ -60,7 +60,7 @@ def test_a_taken_name_with_another_space_is_refused(here: Run, tmp_path: Path):
     assert contents(tmp_path / "graft.db") == before
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_an_interrupted_launch_keeps_what_is_finished_and_resumes(tmp_path: Path, sent: signal.Signals):
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, "launch", SPACE, "--workers", "2", "--pack", "4") as process:
@@ -119,7 +119,7 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
         ([SPACE, "--trials", "0"], "search.trials: 0 must be an integer in [1, 1e+09]"),
         ([SPACE, "--steps", "0"], "training.steps: 0 must be an integer >= 1"),
         ([SPACE, "--set", "training.batch"], "--set training.batch: write path=value, for example"),
-        ([SPACE, "--set", "nosuch.batch=1"], "'nosuch' is no section; choose one of study, group"),
+        ([SPACE, "--set", "nosuch.batch=1"], "'nosuch' is no section; choose one of study, plugins, group"),
         ([SPACE, "--executor", "slurm"], "--executor: 'slurm' must be one of auto, inline, ray"),
         ([SPACE, "--device", "cuda:99"], "--device: 'cuda:99' is not on this machine"),
         ([SPACE, "--device", "nonsense"], "--device: 'nonsense' is not on this machine"),

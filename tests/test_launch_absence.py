@@ -46,6 +46,7 @@ def line_with(process: Launched, words: str) -> str:
     return next(line for line in process.stderr if words in line)
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_and_started_again_costs_a_study_nothing(mortal: MortalServer, tmp_path: Path):
     mortal.server.execute("CREATE DATABASE study")
     url = mortal.server.url("study")
@@ -62,6 +63,7 @@ def test_a_server_that_is_killed_and_started_again_costs_a_study_nothing(mortal:
     assert trained(url) == raw(url, STEPS)[0][0], "no step was made twice"
 
 
+@pytest.mark.long
 def test_a_network_that_is_cut_and_mended_costs_a_study_nothing(mortal: MortalServer, tmp_path: Path):
     mortal.server.execute("CREATE DATABASE study")
     direct = mortal.server.url("study")
@@ -101,7 +103,7 @@ def test_a_study_that_was_stopped_makes_no_step_again(tmp_path: Path):
     assert not checkpoint.exists()
 
 
-@pytest.mark.parametrize("rot", ["flip", "cut", "remove"])
+@pytest.mark.parametrize("rot", ["cut", *(pytest.param(rot, marks=pytest.mark.long) for rot in ("flip", "remove"))])
 def test_a_checkpoint_that_rots_costs_time_and_no_number(tmp_path: Path, rot: str):
     url = f"sqlite:///{tmp_path}/graft.db"
     [checkpoint] = stopped(tmp_path)
@@ -137,6 +139,7 @@ def test_a_place_that_cannot_hold_checkpoints_is_told_in_one_line(tmp_path: Path
     assert words in lines[-1]
 
 
+@pytest.mark.long
 def test_studies_of_one_server_run_side_by_side(postgres: Server, tmp_path: Path):
     with postgres.database() as url:
         names = ["one", "other"]
@@ -155,6 +158,7 @@ def test_studies_of_one_server_run_side_by_side(postgres: Server, tmp_path: Path
             assert {row[:4]: row[4] for row in found} == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.long
 def test_a_study_goes_on_from_the_place_that_it_was_launched_with(tmp_path: Path):
     """A relative one, that is noted whole, so that `resume` needs no option and any folder will do."""
     url = f"sqlite:///{tmp_path}/graft.db"

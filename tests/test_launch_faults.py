@@ -125,6 +125,7 @@ def test_of_two_launches_at_the_same_instant_one_runs_and_the_other_says_why(url
     assert states(url) == {"finished": 4}
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_a_launch_in_one_line_and_room_lets_it_go_on(tmp_path: Path):
     launch, url = ("launch", SPACE, "--workers", "1", "--pack", "8"), f"sqlite:///{tmp_path}/graft.db"
     lines = search(tmp_path, *launch, status=2, before=SMALL_FILES)

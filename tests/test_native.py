@@ -148,7 +148,7 @@ assert isinstance(step_of(Recipe.of(config(steps=2, every=2)), "one", torch.devi
 """
 
 
-@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+@pytest.mark.parametrize("compiler", [pytest.param("no-such-compiler", marks=pytest.mark.long), "false"])
 def test_without_a_working_compiler_the_traced_step_runs(compiler: str, tmp_path: Path) -> None:
     environment = {"CXX": compiler, "XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": "."}
     subprocess.run([sys.executable, "-c", NO_COMPILER], check=True, env=environment, capture_output=True)

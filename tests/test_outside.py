@@ -73,6 +73,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # -- a study ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_study_of_outside_plug_ins_is_killed_resumed_and_replayed_after_their_files_changed(
     folder: Path, run: Run
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_transfer_carries_outside_plug_ins_and_its_matrix_names_their_task_and
     assert out.count("equal to the bit") == 3
 
 
+@pytest.mark.long
 def test_a_launch_of_a_changed_file_goes_on_with_what_is_stored_and_another_name_takes_the_new(
     folder: Path, run: Run
 ) -> None:

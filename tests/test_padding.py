@@ -338,6 +338,7 @@ def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_
         assert child.config["optimizer"] != parent.config["optimizer"]
 
 
+@pytest.mark.long
 def test_the_packaged_spaces_are_not_padded() -> None:
     for name in spaces.packaged():
         assert not any(one.config["training"]["pad_shapes"] for one in groups(spaces.load(name, FAMILIES), 3)), name

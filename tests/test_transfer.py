@@ -306,7 +306,7 @@ def test_ties_are_no_wins_of_the_diagonal() -> None:
 
 def test_matrices_without_an_effect_seldom_name_a_best_source() -> None:
     random, named, own = np.random.default_rng(0), 0, 0
-    for _ in range(100):
+    for _ in range(50):
         rows: list[Row] = [
             (source, target, seed, float(random.normal()))
             for source in ("baseline", "a", "b", "c")
@@ -316,9 +316,9 @@ def test_matrices_without_an_effect_seldom_name_a_best_source() -> None:
         found = best_sources(compare(frame(rows)))
         named += found["best"].count() > 0
         own += (found["own_against_rest"] != UNDECIDED).any()
-    # Five in a hundred are expected at most; eleven have a chance of 1 %.
-    assert named <= 11
-    assert own <= 11
+    # Five in a hundred are expected at most; eight of fifty have a chance below 1 %.
+    assert named <= 7
+    assert own <= 7
 
 
 def test_generality_is_the_mean_of_a_row() -> None:

@@ -526,7 +526,7 @@ def test_changes_have_their_sign(amount: float | None, decimals: int, text: str)
     assert change(amount, decimals) == text
 
 
-@pytest.mark.parametrize("count", [1, 2, 25])
+@pytest.mark.parametrize("count", [1, 2, pytest.param(25, marks=pytest.mark.long)])
 def test_a_picture_of_any_size_is_drawn(count: int, tmp_path: Path) -> None:
     transfer = made_of(of_names(*(f"a task with a rather long name {place}" for place in range(count))))
     render(transfer, tmp_path / "matrix.png")

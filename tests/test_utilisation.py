@@ -88,6 +88,7 @@ ONE = "scorer: softmax"
 FOUR = "scorer: {choice: [softmax, average]}, residual_dropout: 'relu(uniform(-1, 0.5))'"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("structures", [ONE, FOUR])
 def test_a_search_with_early_stopping_uses_its_lanes_from_the_first_step_to_the_last(
     structures: str, monkeypatch: pytest.MonkeyPatch

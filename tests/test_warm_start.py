@@ -214,6 +214,7 @@ def test_a_candidate_that_was_started_is_not_told_as_open() -> None:
     assert [(one.number, one.state) for one in spy.heard[1]] == [(0, "finished"), (1, "queued")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["random", "tpe", "cmaes"])
 def test_a_wrong_prior_does_not_trap_a_search(name: str) -> None:
     wrong = {"learning_rate": (0.0, 0.2), "beta1": (0.8, 1.0)}  # the bowl is lowest at 0.8 and 0.3
@@ -540,6 +541,7 @@ search: {sampler: random, trials: 5, objective: {minimize: tvd/raw}}
 """
 
 
+@pytest.mark.long
 def test_each_search_of_a_transfer_is_learnt_from_but_a_transfer_starts_cold(
     here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -555,6 +557,7 @@ def test_each_search_of_a_transfer_is_learnt_from_but_a_transfer_starts_cold(
     assert rate_tried("second", 1) == pytest.approx((1 + long) / 2, abs=1e-6)  # of 10 ** uniform(-3, -1) there
 
 
+@pytest.mark.long
 def test_a_study_keeps_the_prior_that_it_started_with(here: Run) -> None:
     here("first")
     here("second", "--warm-start", "auto")

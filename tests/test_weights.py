@@ -197,6 +197,7 @@ def test_the_command_writes_what_a_study_trained(search: Search, tmp_path: Path)
         assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.long
 def test_adaptive_temperature_is_refitted_to_a_stored_trial(search: Search, tmp_path: Path) -> None:
     """What is printed can stand in a space."""
     (tmp_path / "find.yaml").write_text(FIND)

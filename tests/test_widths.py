@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -334,6 +334,22 @@ def test_a_pack_that_cannot_be_resized_stays_as_it_is():
 # -- a worker whose memory runs out ----------------------------------------------------------------------------------
 
 
+class StepWithoutRoom:
+    """A pack's step that runs out of memory every seventh time, in a pack that is too wide."""
+
+    def __init__(self, step: Any, pack: Cramped) -> None:
+        self._step, self._pack = step, pack
+
+    def __call__(self, *arguments: Any) -> Any:
+        state = self._step(*arguments)
+        if self._pack.width > self._pack.stepping and int(state.step.max()) % 7 == 0:
+            raise FULL
+        return state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._step, name)
+
+
 class Cramped(Pack):
     """A pack whose device has memory for so many lanes."""
 
@@ -345,17 +361,12 @@ class Cramped(Pack):
         if max(width, NARROWEST) > self.making:
             raise FULL
         super().__init__(one, width=width, device=device, archive=archive)
+        self._step = cast(Any, StepWithoutRoom(self._step, self))
 
     def resize(self, width: int) -> None:
         if width > self.resizing:
             raise FULL
         super().resize(width)
-
-    def _advance(self) -> Any:
-        state = super()._advance()
-        if self.width > self.stepping and int(state.step.max()) % 7 == 0:
-            raise FULL
-        return state
 
 
 class RequeueingController(FakeController):
