@@ -5,6 +5,7 @@ seconds can take minutes.
 """
 
 import os
+from collections import Counter
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before anything imports torch; inherited by the processes that tests start
@@ -31,3 +32,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr == "fast" and is_module:
         return "pytest.mark.fast" not in collection_path.read_text() or None
     return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `sampled(daily)`, all but the first `daily` parameters are long."""
+    seen = Counter[str]()
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker:
+            name = item.nodeid.split("[")[0]
+            seen[name] += 1
+            if seen[name] > marker.args[0]:
+                item.add_marker(pytest.mark.long)

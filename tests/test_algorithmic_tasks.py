@@ -193,6 +193,7 @@ def test_a_trial_trains_on_other_data_at_another_step_or_with_another_seed(name:
     assert not torch.equal(first, task.training(streams([2]), 50, FIRST_STEP)["inputs"])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in MEMBERS if name != "memorize"])
 def test_held_out_examples_are_never_trained_on(name: str) -> None:
     task, seen = task_of(name), dict[str, set[tuple[int, ...]]]()

@@ -168,6 +168,7 @@ def size_of(question: str) -> int:
 # --- every algorithm
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_plain_solver_agrees_on_a_thousand_texts_of_every_split(algorithm: str) -> None:
     task, (solver, asked) = task_of(algorithm), SOLVERS[algorithm]

@@ -216,6 +216,7 @@ def test_comments_of_java_go_and_strings_stay() -> None:
     assert " ".join(without_java_comments(source).split()) == expected
 
 
+@pytest.mark.long
 def test_the_standard_library_comes_without_its_tests() -> None:
     assert len(_modules()) > 400
     assert not any({"test", "tests", "site-packages"} & set(path.parts[3:]) for path in _modules())

@@ -115,6 +115,7 @@ def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: s
     check_complete(url)
 
 
+@pytest.mark.sampled(1)
 def test_of_two_launches_at_the_same_instant_one_runs_and_the_other_says_why(url: str, tmp_path: Path):
     launch = ("launch", SPACE, "--storage", url, "--trials", "4", "--workers", "1")
     with running(tmp_path, *launch) as one, running(tmp_path, *launch) as other:

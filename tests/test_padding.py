@@ -93,6 +93,7 @@ def test_a_padded_trial_trains_and_is_judged_like_one_that_is_not(kind: str, dro
     assert_padding_is_exact(SHAPES[2], **knobs_of(1, dropout))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[1], SHAPES[3]])
 def test_so_do_the_smallest_and_the_largest(kind: str, shape: tuple[int, ...]) -> None:
@@ -173,6 +174,7 @@ PADDED_OPTIMIZERS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS, indirect=True)
 @pytest.mark.parametrize("optimizer", PADDED_OPTIMIZERS)
 @pytest.mark.parametrize("averaging", plugins.names(Averaging))

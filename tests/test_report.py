@@ -240,6 +240,7 @@ def test_one_trial(tmp_path: Path) -> None:
     assert "The only trial" in page.text
 
 
+@pytest.mark.long
 def test_without_averages_there_is_no_comparison(tmp_path: Path) -> None:
     page = html(synthetic(study_row(objective="tvd/raw"), groups=2, members=30, variants=("raw",)), tmp_path)
     assert_inert(page)
@@ -248,6 +249,7 @@ def test_without_averages_there_is_no_comparison(tmp_path: Path) -> None:
     assert page.tags.count("svg") == 4
 
 
+@pytest.mark.long
 def test_three_variants(tmp_path: Path) -> None:
     page = html(synthetic(groups=2, members=30, variants=("raw", "ema", "bema")), tmp_path)
     assert_inert(page)
@@ -300,6 +302,7 @@ def test_metrics_that_are_always_0_are_not_drawn(tmp_path: Path) -> None:
     assert "Left out: Figure 4, the distribution of all trials. All metrics are 0 in the best trials." in page.text
 
 
+@pytest.mark.long
 def test_many_groups_are_folded_away(tmp_path: Path) -> None:
     page = html(synthetic(groups=20, members=4, validations=1), tmp_path)
     assert page.tags.count("details") == 1

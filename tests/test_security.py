@@ -218,6 +218,7 @@ QUOTED = "p%40ss%2Fw%3Ard%3F%23%2525%20%27%C3%A4"
 PIECES = ("p@ss", "w:rd", "p%40", "%2Fw", "rd%3F", "%2525")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("debug", [(), ("--debug",)])
 @pytest.mark.parametrize(
     "address",
@@ -276,6 +277,7 @@ NASTY = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", NASTY)
 @pytest.mark.filterwarnings("ignore:Glyph:UserWarning")
 def test_a_report_of_hostile_texts_is_a_whole_page_in_which_nothing_acts(
@@ -290,6 +292,7 @@ def test_a_report_of_hostile_texts_is_a_whole_page_in_which_nothing_acts(
         ElementTree.fromstring(figure)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", NASTY)
 @pytest.mark.filterwarnings("ignore:Glyph:UserWarning")
 def test_figures_beside_a_markdown_report_are_xml_without_script(

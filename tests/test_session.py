@@ -93,6 +93,7 @@ WRITES: dict[str, Callable[[ClaimedStudy], object]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("moment", ["before the commit", "after the commit"])
 @pytest.mark.parametrize("write", WRITES.values(), ids=list(WRITES))
 def test_a_lost_request_or_answer_leaves_what_an_undisturbed_write_leaves(

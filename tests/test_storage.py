@@ -369,6 +369,7 @@ def test_outcomes_come_in_the_order_of_their_ends(url: str):
         assert study.queries.counts() == {"running": 1, "finished": 2, "pruned": 1, "diverged": 1}
 
 
+@pytest.mark.sampled(1)
 def test_more_trials_than_one_statement_can_name(url: str):
     with claimed(url) as study:
         study.start([make_trial(n) for n in range(10_001)], "w")

@@ -204,6 +204,7 @@ LOOKS: dict[str, Callable[[Reader], object]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str):
     """Counted in SQLite's own operations, tens of them."""

@@ -13,7 +13,7 @@ import spaces
 from graft.families import families
 from spaces.records import Trial
 
-pytestmark = pytest.mark.fast
+pytestmark = pytest.mark.long
 
 N = 20_000
 LEAST_P = 1e-3  # 19 rows, a fixed seed: a right sampler passes once and for ever

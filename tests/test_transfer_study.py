@@ -242,6 +242,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(launched: Path) -> None:
     url = f"sqlite:///{launched}/graft.db"
     assert raw(url, "SELECT state, count(*) FROM trials GROUP BY state") == [("finished", ALL)]
@@ -265,6 +266,7 @@ def test_a_killed_transfer_ends_complete_with_what_was_learned_in_its_table(laun
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_stage_one_and_stage_two_replay_to_the_bit(
     launched: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -274,6 +276,7 @@ def test_stage_one_and_stage_two_replay_to_the_bit(
     assert (status, out.splitlines()[-1]) == (0, "5 of 5 trials reproduced")
 
 
+@pytest.mark.long
 def test_the_report_has_every_cell(
     launched: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,6 +292,7 @@ def test_the_report_has_every_cell(
     assert {cell["pairs"] for cell in cells} == {str(PAIRS)}
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_a_transfer_on_postgresql_learns_the_same_and_is_copied_with_what_it_learned(
     launched: Path,

@@ -81,6 +81,7 @@ def test_the_candidates_come_first_and_what_they_lack_is_drawn(name: str) -> Non
     assert [here.resolve(trial.number, trial.draws) for trial in (first, second, third)] == [first, second, third]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EVERY)
 def test_trials_outside_the_floor_lie_in_the_box(name: str) -> None:
     here = space(CONDITIONAL, sampler=sampler(name, floor=0, learning_rate=(0.4, 0.5), scorer=(0.5, 1)), trials=30)
@@ -121,6 +122,7 @@ def test_a_search_goes_on_after_a_restart_as_if_nothing_had_happened(name: str) 
     assert run(here, range(4, 20)) == run(here, range(20))[4:]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EVERY)
 def test_a_group_shares_its_draws_whoever_asks_for_its_trials(name: str) -> None:
     points = [{RATE: 0.5, "group.width": 0.1}, {RATE: 0.7, "group.width": 0.9}]
@@ -587,6 +589,7 @@ def test_studies_that_share_no_draw_leave_the_search_cold(here: Run) -> None:
     assert line == "warm start: no earlier study that may help shares a draw with this space; the search starts cold"
 
 
+@pytest.mark.long
 def test_studies_on_tasks_that_the_compatibility_matrix_advises_against_are_left_out(here: Run, tmp_path: Path) -> None:
     write_stage_two(f"sqlite:///{tmp_path}/graft.db", "stage-two")
     here("first")

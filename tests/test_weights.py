@@ -36,6 +36,7 @@ def settings(**model: Any) -> dict[str, Any]:
     return {**config(steps=5, every=5, dtype="float32"), "model": {**MODEL, **model}}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "model",
     [
