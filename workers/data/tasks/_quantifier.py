@@ -8,11 +8,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch
@@ -34,6 +35,10 @@ class Quantifier(InContext):
     Nearly all answers are the same: a constant has the accuracy that the fact `chance` says, and a balanced
     accuracy of 1/2.
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        {"points": 8, "curriculum_start": 4, "test_length": 16, "test_length_step": 8, "test_sigma": 3},
+    )
 
     test_length: int = size(200)
     test_length_step: int = size(10)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
+from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Scalar
 from workers.data.tasks import Batch
@@ -29,6 +30,10 @@ class Affine(InContext):
     `slope=10 reach=3`: y = 10 x with x evenly spaced on -3 .. 3, shuffled, and `slope=1 reach=30`: there the largest
     and the smallest output tell boundary values, which a model does not get past (Figures 1 and 9).
     """
+
+    EXAMPLES: ClassVar[Examples] = (
+        {"points": 8, "curriculum_start": 4, "test_functions": 3, "test_functions_step": 2, "test_inputs": 2},
+    )
 
     test_functions: int = size(10)
     """Largest standard deviation of a and b."""
