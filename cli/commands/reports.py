@@ -40,9 +40,7 @@ def study_report(
 
     Example: search report study set-complement -o report.html
     """
-    if output.suffix not in _ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
-    check_output(output, force)
+    _check_page(output, force)
     from graft.plugins.collecting import plugins_asked_for
     from graft.plugins.stored import read_outside
     from graft.report.study import read, render
@@ -69,12 +67,16 @@ def compare_report(
 
     Example: search report compare quick-every -o arms.html
     """
-    if output.suffix not in _ENDINGS:
-        raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
-    check_output(output, force)
+    _check_page(output, force)
     from graft.report.arms import compare
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         compare(reader, studies, baseline, output)
     typer.echo(str(output), err=True)
+
+
+def _check_page(output: Path, force: bool) -> None:
+    if output.suffix not in _ENDINGS:
+        raise OptionError(f"{output}: the ending must be one of {', '.join(_ENDINGS)}")
+    check_output(output, force)
