@@ -260,6 +260,7 @@ def ended_trials(url: str) -> int:
         return 0
 
 
+@pytest.mark.long
 def test_baselines_of_the_data_are_equal_to_the_bit_in_all_arms(launched: Path) -> None:
     url = f"sqlite:///{launched / 'graft.db'}"
     rows = raw(url, "SELECT condition, count(DISTINCT value), count(*) FROM metrics WHERE name = 'zero_mse' GROUP BY 1")
