@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from graft.testing.of_optimizer import gradients, layout, start
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.plug_ins import shipped
@@ -18,7 +19,7 @@ from workers.numerics.parameters import Parameter
 from workers.training.optimizers import Optimizer
 from workers.training.optimizers.muon import Muon, orthogonalised
 
-STEPS, SIZE = 30, 12
+STEPS = 30
 ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]]] = [
     (
         {"name": "adamw", "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.3, "epsilon": 1e-6},
@@ -46,21 +47,6 @@ ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]
     ),
 ]
 every_oracle = pytest.mark.parametrize(("configuration", "oracle"), ORACLES, ids=[str(one) for one, _ in ORACLES])
-
-
-def gradients(parameters: Tensor, step: int) -> Tensor:
-    """Of a lopsided quadratic, moved about from step to step; the same function for ours and for torch's."""
-    return torch.linspace(0.1, 3, SIZE).double() * parameters + torch.sin(torch.arange(SIZE) * (step + 1)).double()
-
-
-def start() -> Tensor:
-    return torch.linspace(-2, 2, SIZE).double()
-
-
-def layout() -> Layout:
-    """Weight decay on the first half."""
-    halves = {"first": Parameter(shape=(SIZE // 2,)), "second": Parameter(shape=(SIZE // 2,), decay=False)}
-    return Layout.of(halves, torch.float64)
 
 
 def trained(optimizer: Optimizer) -> Tensor:

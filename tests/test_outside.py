@@ -41,8 +41,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the files, which is the current one."""
+    """A folder with the files and a sampler as its template has it, which is the current one."""
     shutil.copytree(FILES, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
+    write_template("sampler", tmp_path / "mine" / "near.py")
     monkeypatch.chdir(tmp_path / "mine")
     monkeypatch.delenv("SEARCH_STORAGE", raising=False)
     return tmp_path / "mine"

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from search.analysis.arms.comparison import BETTER, UNDECIDED, WORSE, ComparisonError, compare_arms
+from search.analysis.arms.comparison import ComparisonError, compare_arms
 from search.analysis.statistics.aggregates import interquartile_mean, probability_of_improvement, stratified_interval
 from search.analysis.statistics.best_of import expected_best
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import mean_interval, summarize_differences
+from search.analysis.statistics.verdicts import BETTER, UNDECIDED, WORSE
 
 FINITE = st.floats(-1e3, 1e3).map(lambda value: round(value, 3))
 

@@ -19,8 +19,9 @@ from scipy.spatial.distance import squareform
 
 import benchmarks.transfer
 from search.analysis.statistics.intervals import Bootstrap, Interval, Student
+from search.analysis.statistics.verdicts import BETTER, UNDECIDED, WORSE
 from search.analysis.transfer.affinity import best_sources, by_similarity, generality, similarity
-from search.analysis.transfer.compatibility_matrix import BETTER, UNDECIDED, WORSE, Matrix, TransferError, compare
+from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare
 from search.analysis.transfer.stage_two import READ, results
 
 pytestmark = pytest.mark.fast

@@ -21,6 +21,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.engine import KNOBS
 from benchmarks.machine import processor
 from benchmarks.peers.cases import CASES, Case
 from benchmarks.peers.layered import plain_step
@@ -39,19 +40,6 @@ from workers.training.recipe import Recipe, initial_state, layout_of
 ROUNDS = 5
 CEILING = 1024
 """Rows and columns of the product that gives the ceiling."""
-_KNOBS = {
-    "optimizer.learning_rate": 1e-3,
-    "optimizer.beta1": 0.9,
-    "optimizer.beta2": 0.999,
-    "optimizer.weight_decay": 0.01,
-    "optimizer.epsilon": 1e-8,
-    "optimizer.clip_norm": 1.0,
-    "optimizer.schedule.warmup": 10,
-    "optimizer.schedule.end_multiplier": 0.1,
-    "averaging.rho": 10.0,
-    "averaging.kappa": 0.5,
-    "averaging.eta": 0.2,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +126,7 @@ def _plain(recipe: Recipe, case: Case) -> tuple[Callable[[], object], int]:
         sizes = {name: case.model[name] for name in ("width", "key_width", "value_width")}
         problem = SetComplement(length=case.task["length"], vocabulary=case.task["vocabulary"], **sizes)
         rates = {f"model.{name}": case.model[name] for name in problem.dropout_sites if name in case.model}
-        one = PlainTrial(problem, {**_KNOBS, **rates}, seed=0, steps=10**9, device="cpu")
+        one = PlainTrial(problem, {**KNOBS, **rates}, seed=0, steps=10**9, device="cpu")
         step: Callable[[], object] = lambda: one.train(1)  # noqa: E731
     else:
         step = plain_step(recipe, _batch(recipe, case))

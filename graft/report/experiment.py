@@ -8,8 +8,9 @@ from functools import cached_property
 
 import polars as pl
 
-from search.analysis.arms.comparison import ArmComparison, Direction, compare_arms
+from search.analysis.arms.comparison import ArmComparison, compare_arms
 from search.analysis.arms.experiment import JudgedTrials, judged_trials, learning_curves, score_arms
+from spaces.settings import Direction
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

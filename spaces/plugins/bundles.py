@@ -84,8 +84,8 @@ class Outside:
 
     bundles: tuple[Bundle, ...] = ()
     faults: tuple[str, ...] = ()
-    """What is wrong with installed packages that offer plug-ins, a sentence each: told to who asks for a name that is
-    not there."""
+    """What is wrong with installed packages that offer plug-ins, a sentence each. Errors about unknown names quote
+    them."""
     _used: set[Bundle] = field(default_factory=set[Bundle])
 
     def names(self, family: str) -> list[str]:

@@ -13,7 +13,7 @@ from matplotlib.colors import Colormap, to_hex
 
 from graft.report.drawing import INK
 from graft.report.formatting import MISSING, number
-from search.analysis.transfer.compatibility_matrix import BETTER, WORSE
+from search.analysis.statistics.verdicts import BETTER, WORSE
 
 MARK = "*"
 """Stands after a change that is told apart from 0."""

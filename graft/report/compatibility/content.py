@@ -11,8 +11,9 @@ import polars as pl
 from graft.report.compatibility.cells import MARK, Cell, Shading, change
 from graft.report.document import Block, Heading, Paragraph, Table
 from graft.report.formatting import MISSING, number
+from search.analysis.statistics.verdicts import BETTER, WORSE
 from search.analysis.transfer.affinity import best_sources, generality, similarity
-from search.analysis.transfer.compatibility_matrix import BETTER, WORSE, Matrix
+from search.analysis.transfer.compatibility_matrix import Matrix
 from spaces.settings import Direction
 
 _UNITS = {

@@ -10,8 +10,9 @@ import polars as pl
 from graft.report.document import Block, Paragraph, Table
 from graft.report.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.arms.comparison import UNDECIDED, ArmComparison
+from search.analysis.arms.comparison import ArmComparison
 from search.analysis.arms.experiment import Choice, JudgedTrials, confirmations
+from search.analysis.statistics.verdicts import UNDECIDED
 
 _CHOICES: Mapping[Choice, str] = {
     "best": "with the best of its configurations, chosen by these very seeds, so that its scores are flattered; "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from search.analysis.statistics.aggregates import interquartile_mean, probability_of_improvement
 from search.analysis.statistics.corrections import Correction, adjust_p
 from search.analysis.statistics.paired import mean_interval, summarize_differences
+from search.analysis.statistics.verdicts import decide
 from spaces.errors import GraftError
+from spaces.settings import Direction
 
 Numbers = NDArray[np.float64]
-Direction = Literal["minimize", "maximize"]
-
-BETTER, WORSE, UNDECIDED = "better", "worse", "not told apart"
 
 _COUNTED = ("finished", "diverged")
 """States that are results. A trial that failed, or was stopped early, says nothing about its arm."""
@@ -91,7 +90,15 @@ def compare_arms(
         baseline=baseline,
         confidence=confidence,
         correction=correction,
-        table=table.with_columns(verdict=_verdict(sign, confidence)),
+        table=table.with_columns(
+            verdict=decide(
+                pl.col("q"),
+                pl.col("difference_low"),
+                pl.col("difference_high"),
+                pl.lit(direction == "maximize"),
+                1 - confidence,
+            )
+        ),
         pairs=pairs,
     )
 
@@ -156,21 +163,6 @@ def _compare(pairs: pl.DataFrame, sign: float, confidence: float) -> dict[str, A
 def _cost(values: pl.Series, sign: float) -> Numbers:
     """Less is better; a trial that diverged costs more than any other."""
     return (sign * values).fill_null(np.inf).to_numpy()
-
-
-def _verdict(sign: float, confidence: float) -> pl.Expr:
-    low, high = pl.col("difference_low"), pl.col("difference_high")
-    less, more = (BETTER, WORSE) if sign > 0 else (WORSE, BETTER)
-    sure = pl.col("q") < 1 - confidence
-    return (
-        pl.when(pl.col("q").is_null())
-        .then(None)
-        .when(sure & (high < 0))
-        .then(pl.lit(less))
-        .when(sure & (low > 0))
-        .then(pl.lit(more))
-        .otherwise(pl.lit(UNDECIDED))
-    )
 
 
 _SCHEMA: dict[str, Any] = {

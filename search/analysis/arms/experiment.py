@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import polars as pl
 
-from search.analysis.arms.comparison import Direction
 from search.analysis.statistics.best_of import expected_best
 from search.analysis.statistics.paired import mean_interval
+from spaces.experiment import ARM, CONFIGURATION, RANK, SEED
+from spaces.settings import Direction
 
 READ = ("number", "state", "objective", "params")
 """What is read of a trial."""
@@ -39,7 +40,7 @@ def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
     `trials` has the columns READ. A trial of another kind of study has no row.
     """
     params = pl.col("params").str
-    names = {"arm": "arm", "seed": "seed", "configuration": "configuration", "rank": "confirmed rank"}
+    names = {"arm": ARM, "seed": SEED, "configuration": CONFIGURATION, "rank": RANK}
     found = trials.sort("number").select(
         "number", "state", "objective", **{key: params.json_path_match(f'$["{name}"]') for key, name in names.items()}
     )

@@ -11,7 +11,8 @@ from scipy.spatial.distance import squareform
 
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import summarize_differences
-from search.analysis.transfer.compatibility_matrix import BETTER, GAIN, SURE, UNDECIDED, WORSE, Matrix
+from search.analysis.statistics.verdicts import BETTER, SURE, UNDECIDED, WORSE
+from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
 
 Axis = Literal["source", "target"]
 

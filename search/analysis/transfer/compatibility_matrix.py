@@ -14,6 +14,7 @@ import polars as pl
 
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.intervals import Interval, Student, paired_p
+from search.analysis.statistics.verdicts import decide
 from spaces.errors import GraftError
 
 BASELINE = "baseline"
@@ -21,10 +22,6 @@ BASELINE = "baseline"
 
 GAIN = pl.when(pl.col("direction") == "maximize").then(pl.col("mean")).otherwise(-pl.col("mean")).alias("gain")
 """A cell's mean, turned so that more is better."""
-
-SURE = 0.05
-"""A change with a lower q is told apart from none."""
-BETTER, WORSE, UNDECIDED = "better", "worse", "not told apart"
 
 _CELL = ("source", "target")
 
@@ -79,7 +76,9 @@ def compare(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval 
     if not cells["pairs"].sum():
         raise TransferError(f"no seed has results of both {baseline!r}, the baseline, and another source on one target")
     every = pl.DataFrame({"source": sources}, schema={"source": pl.String}).join(targets, how="cross")
-    complete = every.join(_add_intervals(cells, interval), on=_CELL, how="left").with_columns(verdict=_verdict())
+    complete = every.join(_add_intervals(cells, interval), on=_CELL, how="left").with_columns(
+        verdict=decide(pl.col("q"), pl.col("low"), pl.col("high"), pl.col("direction") == "maximize")
+    )
     columns: list[str] = targets["target"].to_list()
     return Matrix(
         baseline=baseline,
@@ -188,18 +187,6 @@ def _add_intervals(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
     tested = tested.with_columns(q=pl.Series(adjust_p(columns["p"], "bh")).fill_nan(None))
     found = pl.concat([tested, cells.filter(pl.col("pairs") == 0)], how="diagonal")
     return found.select(*_CELL, "mean", "low", "high", "pairs", "dropped", "p", "q")
-
-
-def _verdict() -> pl.Expr:
-    more = pl.col("direction") == "maximize"
-    rises, falls = pl.col("low") > 0, pl.col("high") < 0
-    return (
-        pl.when(pl.col("q").is_null())
-        .then(None)
-        .when((pl.col("q") < SURE) & (rises | falls))
-        .then(pl.when(rises == more).then(pl.lit(BETTER)).otherwise(pl.lit(WORSE)))
-        .otherwise(pl.lit(UNDECIDED))
-    )
 
 
 def _in_order(cells: pl.DataFrame, sources: Sequence[str], targets: Sequence[str]) -> pl.DataFrame:
