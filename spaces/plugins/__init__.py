@@ -64,13 +64,13 @@ class MayPad(Protocol):
 class HoldsArchitectures(Protocol):
     """A family whose members hold what trials learn for other trials, as models their splines."""
 
-    architecture_variants: Sequence[str]
+    architecture_forms: Sequence[str]
     """What may stand for a learned part; first the part as it was learned."""
 
     def with_architectures(
-        self, config: Mapping[str, Any], learned: Sequence[Architecture], variant: str
+        self, config: Mapping[str, Any], learned: Sequence[Architecture], form: str
     ) -> Mapping[str, Any]:
-        """A member's configuration with what a trial of it learned, frozen, as one of the variants.
+        """A member's configuration with what a trial of it learned, frozen, as one of the forms.
 
         Raises PluginError for a part that learns and is not among those learned.
         """
