@@ -20,7 +20,7 @@ from storage import sources as stored_sources
 from storage.claims import rows
 from storage.databases import find_database
 from storage.databases.database import Database, Rows
-from storage.schema import NUMBERS_PER_STUDY, sources, studies, trial_id, trials, workers
+from storage.schema import NUMBERS_PER_STUDY, fingerprints, sources, studies, trial_id, trials, workers
 
 Schema = Mapping[str, pl.DataType]
 
@@ -56,6 +56,8 @@ TRIALS: Schema = _schema(trials)
 WORKERS: Schema = _schema(workers)
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""
+FINGERPRINTS: Schema = _schema(fingerprints)
+"""`sources` is a JSON text."""
 METRICS: Schema = {
     "number": pl.Int64(),
     "step": pl.Int64(),
@@ -199,6 +201,13 @@ class Reader:
     def bundles(self, study: str) -> tuple[Bundle, ...]:
         """A study's plug-ins from outside; raises StorageError for a file that is not what was stored."""
         return tuple(stored_sources.read(self.sources(study).iter_rows(named=True)))
+
+    def fingerprints(self, study: str) -> pl.DataFrame:
+        """What determined the numbers of a study's trials, by number; columns FINGERPRINTS."""
+        mine = f"study_id = {self.study(study)['id']}"
+        return self._frame(
+            f"SELECT {', '.join(FINGERPRINTS)} FROM fingerprints WHERE {mine} ORDER BY number", FINGERPRINTS
+        )
 
     def lane_steps(self, study: str) -> tuple[int, int]:
         """Training steps of the study's lanes, and what they would have been with no lane free; of all launches."""

@@ -122,11 +122,11 @@ class Store:
         except IntegrityError:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 
-    def claim(self, study_id: int, *, policy: History, objective: Objective) -> ClaimedStudy:
+    def claim(self, study_id: int, *, policy: History, objective: Objective, version: str = "") -> ClaimedStudy:
         """Become the study's only controller and forget earlier stop requests.
 
-        `policy` says which reports are kept, `objective` which of them is the best. Raises StudyError if another
-        process runs the study.
+        `policy` says which reports are kept, `objective` which of them is the best, `version` is Graft's, for the
+        fingerprints of trials. Raises StudyError if another process runs the study.
         """
 
         def write(connection: Connection) -> int:
@@ -139,7 +139,9 @@ class Store:
             return fence
 
         fence = self._session.lock(study_id, write)
-        return ClaimedStudy(self._database, self._session, study_id, fence=fence, policy=policy, objective=objective)
+        return ClaimedStudy(
+            self._database, self._session, study_id, fence=fence, policy=policy, objective=objective, version=version
+        )
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:
