@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,7 @@ from storage.claims import rows
 from storage.databases import find_database
 from storage.databases.database import Database, Rows
 from storage.schema import NUMBERS_PER_STUDY, fingerprints, sources, studies, trial_id, trials, workers
+from storage.sources import StoredBundle
 
 Schema = Mapping[str, pl.DataType]
 
@@ -198,9 +199,16 @@ class Reader:
         mine = f"study_id = {self.study(study)['id']}"
         return self._frame(f"SELECT {', '.join(SOURCES)} FROM sources WHERE {mine} ORDER BY bundle, module", SOURCES)
 
-    def bundles(self, study: str) -> tuple[Bundle, ...]:
-        """A study's plug-ins from outside; raises StorageError for a file that is not what was stored."""
-        return tuple(stored_sources.read(self.sources(study).iter_rows(named=True)))
+    def bundles(self, study: str, digests: Collection[str] = ()) -> tuple[Bundle, ...]:
+        """A study's plug-ins from outside; in place of a bundle, an earlier version whose digest is among these.
+
+        Raises StorageError for a file that is not what was stored.
+        """
+        return tuple(stored_sources.choose(self.stored_bundles(study), digests))
+
+    def stored_bundles(self, study: str) -> list[StoredBundle]:
+        """All versions of a study's plug-ins from outside; raises StorageError as `bundles` does."""
+        return list(stored_sources.read(self.sources(study).iter_rows(named=True)))
 
     def fingerprints(self, study: str) -> pl.DataFrame:
         """What determined the numbers of a study's trials, by number; columns FINGERPRINTS."""

@@ -44,14 +44,22 @@ _SHARED = re.compile(r"^\s*from (workers(?:\.\w+)+\._\w+) import", re.MULTILINE)
 
 def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fingerprint:
     """The fingerprint of a trial of this recipe, trained by steps of this kind on this device."""
+    here = fingerprint_here(str(device))
+    compiler = here.compiler if step_kind.startswith("native") else ""
+    return here._replace(compiler=compiler, step_kind=step_kind, sources=_sources_of(plugins_in(recipe)))
+
+
+def fingerprint_here(device: str) -> Fingerprint:
+    """What a fingerprint would have on a device of this machine, whatever is trained; no kind of step, no plug-ins."""
+    where = torch.device(device)
     return Fingerprint(
         numerics=NUMERICS,
         code=code_digest(),
         torch=torch.__version__,
-        processor=describe_processor(device.type, device.index or 0),
-        compiler=native.describe_compiler() if step_kind.startswith("native") else "",
-        step_kind=step_kind,
-        sources=_sources_of(plugins_in(recipe)),
+        processor=describe_processor(where.type, where.index or 0),
+        compiler=native.describe_compiler() if where.type == "cpu" else "",
+        step_kind="",
+        sources=(),
     )
 
 

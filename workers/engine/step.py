@@ -62,6 +62,13 @@ def describe_step(config: Mapping[str, Any], device: str) -> str:
     return f"traced: {reason}" if reason else "compiled"
 
 
+def method_of(config: Mapping[str, Any], device: str) -> str:
+    """How trials of this configuration train on this device, as `Step.kind` says it, without the processor."""
+    where = torch.device(device)
+    method = "traced" if obstacle(Recipe.of(config).padded(), where) else "native"
+    return f"{method} {where.type}" if where.type != "cpu" else method
+
+
 class TracedStep:
     """The step of one trial, stacked over lanes and replayed as a flat list of tensor operations."""
 
