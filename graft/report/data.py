@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from graft.report.experiment import Experiment
+from graft.stored.fingerprints import Conditions
 from search.analysis.arms.experiment import read_arms
 from search.analysis.study.groups import group_statistics, list_groups
 from search.analysis.study.scores import Claim, order_metrics, score, study_statistics
@@ -27,6 +28,7 @@ class StudyData:
     load_trials: Callable[[], pl.DataFrame]
     load_metrics: Callable[[], pl.DataFrame]
     load_lane_steps: Callable[[], tuple[int, int]]
+    load_conditions: Callable[[], Sequence[Conditions]] = lambda: ()
     baseline: str | None = None
     """The arm that others are compared with; None: the first."""
     claims: Sequence[Claim] = ()
@@ -46,6 +48,11 @@ class StudyData:
     def lane_steps(self) -> tuple[int, int]:
         """Steps that lanes made, and what they would have been with no lane free; the second is 0 where unknown."""
         return self.load_lane_steps()
+
+    @cached_property
+    def conditions(self) -> Sequence[Conditions]:
+        """Under which its trials were computed, by the number of their fingerprints."""
+        return self.load_conditions()
 
     @cached_property
     def ended(self) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from graft.report.data import StudyData
 from graft.report.document import Block, Document, Heading, Paragraph, Table
 from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
+from graft.stored.fingerprints import read_conditions
 from search.analysis.study.scores import Claim
 from search.analysis.study.trials import count_states
 from spaces import plugins
@@ -34,6 +35,7 @@ def read(reader: Reader, study: str) -> StudyData:
         load_trials=lambda: _read_trials(reader, row),
         load_metrics=lambda: reader.metrics(study),
         load_lane_steps=lambda: reader.lane_steps(study),
+        load_conditions=lambda: read_conditions(reader, study),
         claims=claims(),
     )
 

@@ -113,11 +113,13 @@ class Comparison:
         if self.trained_by != self.replayed_by:
             yield f"trained by {self.trained_by} steps, replayed by {self.replayed_by} ones, so bits are not promised"
         now = self.replayed_under
-        for one in self.conditions[:1]:
+        for one in self.conditions:
             if one.numerics != now.numerics:
                 yield f"made by Graft {one.version}, whose steps rounded differently, so bits are not promised"
-            elif one.torch and one.torch != now.torch:
+                break
+            if one.torch and one.torch != now.torch:
                 yield f"trained with torch {one.torch}, replayed with {now.torch}, so bits are not promised"
+                break
 
     def _describe_changes(self) -> str:
         """What may be the reason that numbers differ."""

@@ -38,8 +38,8 @@ FAMILIES = (
     "training/schedules",
 )
 """The folders of plug-ins: a trial is of those that it names, and of no other one."""
-_SHARED = re.compile(r"^\s*from (workers(?:\.\w+)+\._\w+) import", re.MULTILINE)
-"""What plug-ins share lies beside them, in files whose names begin with an underscore."""
+_PACKAGES = {f"workers.{folder.replace('/', '.')}" for folder in FAMILIES}
+_IMPORT = re.compile(r"^\s*from (workers(?:\.\w+)+) import", re.MULTILINE)
 
 
 def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fingerprint:
@@ -80,13 +80,16 @@ def source_digest(member: type) -> str:
 
 @cache
 def _packaged_digest(module: str) -> str:
+    """Of a file, and of those of plug-ins' folders that it imports: what plug-ins share lies beside them."""
+    root = Path(workers.__file__).parents[1]
     waiting, texts = [module], dict[str, bytes]()
     while waiting:
         name = waiting.pop()
-        if name not in texts:
-            path = Path(workers.__file__).parents[1].joinpath(*name.split(".")).with_suffix(".py")
+        path = root.joinpath(*name.split(".")).with_suffix(".py")
+        if name not in texts and path.is_file():
             texts[name] = path.read_bytes()
-            waiting += _SHARED.findall(texts[name].decode())
+            imported: list[str] = _IMPORT.findall(texts[name].decode())
+            waiting += [one for one in imported if one.rpartition(".")[0] in _PACKAGES]
     return _digest(sorted(texts.items()))
 
 
