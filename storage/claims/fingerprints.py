@@ -131,8 +131,8 @@ def _read(connection: Connection, study_id: int) -> list[FingerprintRow]:
     c = fingerprints.c
     found = connection.execute(select(*_COLUMNS, c.sources).where(c.study_id == study_id).order_by(c.number))
     return [
-        FingerprintRow(number=number, previous=previous, scalars=tuple(scalars), sources=sources)
-        for number, previous, *scalars, sources in found
+        FingerprintRow(number=row.number, previous=row.previous, scalars=tuple(row)[2:-1], sources=row.sources)
+        for row in found
     ]
 
 
