@@ -2,9 +2,9 @@
 
     python -m benchmarks.memory [--trials 200000] [--history thin] [--storage FILE.db]
 
-The study is that of `benchmarks.scale`: paper 003's space with simulated workers, 3 validations of 7 metrics a trial. Peak
-resident memory is that of each command's own process, as the system counts it; what it writes goes to a file or nowhere.
-A database that is named by --storage is kept, and used as it is if it holds such a study.
+The study is that of `benchmarks.scale`: paper 003's space with simulated workers, 3 validations of 7 metrics a trial.
+Peak resident memory is that of each command's own process, as the system counts it; what it writes goes to a file or
+nowhere. A database that is named by --storage is kept, and used as it is if it holds such a study.
 """
 
 from __future__ import annotations

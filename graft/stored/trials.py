@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -46,6 +47,19 @@ def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
         last=value.last(),
         last_step=step.last(),
     )
+
+
+def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
+    """The trials that `Reader.trials` gives, columns LISTED, with a typed column for each of `params`.
+
+    They are read and unpacked some at a time: as JSON, the params are most of them.
+    """
+    return align_batches(map(unpack_params, reader.trial_batches(study, where, sort, top, LISTED)))
+
+
+def align_batches(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """One frame of frames whose columns and types may differ: null where a column is missing."""
+    return pl.concat(list(batches), how="diagonal_relaxed")
 
 
 def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:
