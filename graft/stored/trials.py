@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,6 +56,21 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
     They are read and unpacked some at a time: as JSON, the params are most of them.
     """
     return align_batches(map(unpack_params, reader.trial_batches(study, where, sort, top, LISTED)))
+
+
+def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
+    """number, and a column for each of `params` whose path matches a regular expression, null where it is missing.
+
+    The batches have number and params.
+    """
+    wanted = re.compile(pattern)
+    found = [pl.DataFrame(schema={"number": pl.Int64()})]
+    for batch in batches:
+        columns = unpack_params(batch.drop_nulls("params"))
+        paths = [name.removeprefix(PARAMS_PREFIX) for name in columns.columns[1:]]
+        chosen = [pl.col(PARAMS_PREFIX + path).alias(path) for path in paths if wanted.fullmatch(path)]
+        found.append(columns.select("number", *chosen))
+    return align_batches(found)
 
 
 def align_batches(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:

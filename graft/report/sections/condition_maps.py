@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import final
@@ -13,7 +14,7 @@ from graft.report.document import Block, Picture
 from graft.report.drawing import INK, figure_style, to_svg
 from graft.report.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.study.condition_maps import map_conditions
+from search.analysis.study.condition_maps import TWO_NUMBERS, map_conditions
 from spaces.experiment import ARM
 
 _PANELS = "model.scorer"
@@ -35,9 +36,13 @@ class ConditionMaps(Section):
     @cached_property
     def means(self) -> pl.DataFrame:
         """A row for each cell (search.analysis.study.condition_maps)."""
-        return map_conditions(
-            self.data.scores, self.data.ended, self.data.metric, by=ARM if self.data.experiment else _PANELS
-        )
+        scores = self.data.scores_of(self.data.metric, TWO_NUMBERS)
+        if scores.is_empty():
+            return scores
+        by = ARM if self.data.experiment else _PANELS
+        found = self.data.parameters(re.escape(by))
+        panel = pl.col(by).cast(pl.String).fill_null("") if by in found.columns else pl.lit("")
+        return map_conditions(scores, found.select("number", panel=panel))
 
     @property
     def applies(self) -> bool:
