@@ -67,6 +67,13 @@ class RunOptions:
             help="Where checkpoints go; all workers must reach it. Default: beside a SQLite file, else none.",
         ),
     ] = None
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            help="Go on under another code, torch or kind of step, and with changed plug-in files as they are now.",
+        ),
+    ] = False
     checkpoint_every: Annotated[float, typer.Option(min=1, help="Seconds between checkpoints of a pack.")] = 600.0
 
     def resolve_placement(self) -> Placement:
