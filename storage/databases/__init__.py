@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -30,9 +32,10 @@ def find_database(url: str) -> Database:
 
 
 def file_of(url: str) -> str | None:
-    """The file of a SQLite database, as the URL names it; None for a server, or for what is no URL."""
+    """The file of a SQLite database, whatever link the URL names; None for a server, or for what is no URL."""
     parsed = _parse(url)
-    return parsed.database if parsed.get_backend_name() == "sqlite" else None
+    is_file = parsed.get_backend_name() == "sqlite" and parsed.database
+    return str(Path(parsed.database or "").resolve()) if is_file else None
 
 
 def _parse(url: str) -> URL:

@@ -89,6 +89,9 @@ class Postgres(Database):
         self._sessions.add(_driver(connection).info.backend_pid)
         return connection
 
+    def check_place(self, connection: Connection) -> None:
+        """Nothing to do: a server knows its files."""
+
     def reader(self, seconds: float | None = None) -> Connection:
         from psycopg.types.json import set_json_loads
 
