@@ -1,4 +1,4 @@
-"""Commands that run a study: launch, resume, stop."""
+"""Commands that run a study: launch, resume, stop, retry."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
 from cli.options import Plugins, Storage, database_name, say_changes, storage_url
 from spaces.errors import StudyError
+from spaces.messages import shorten
 
 if TYPE_CHECKING:
     from graft.launching.estimate import Estimate
@@ -26,7 +27,7 @@ INTERRUPTED = 130
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the program."""
-    for command in (launch, resume, stop):
+    for command in (launch, resume, stop, retry):
         app.command()(with_groups(command))
 
 
@@ -110,6 +111,31 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
             raise StudyError(f"study {study!r} is not being run; `search resume {study}` goes on with it")
     request_stop(url, study)
     typer.echo(f"{study} is asked to stop; go on with `search resume {study}`", err=True)
+
+
+def retry(
+    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    trials: Annotated[list[int] | None, typer.Argument(metavar="[N]...", help="Their numbers. Default: all.")] = None,
+    *,
+    storage: Storage = None,
+) -> None:
+    """Queue trials that failed or diverged again, from step 0. Not while the study is being run.
+
+    Example: search retry set-complement 3 17
+    """
+    from graft.launching.claiming import find_study
+    from storage import bring_up, open_store
+
+    url = storage_url(storage)
+    bring_up(url)
+    row = find_study(url, study)
+    with open_store(url) as store:
+        queued = store.retry(row["id"], trials or ())
+    if not queued:
+        typer.echo(f"{study}: no trial failed or diverged", err=True)
+        return
+    numbers = shorten(", ".join(map(str, queued)))
+    typer.echo(f"{study}: queued again: {numbers}; go on with `search resume {study}`", err=True)
 
 
 def _run(request: RunRequest, word: str) -> None:

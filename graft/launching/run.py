@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from graft.families import families
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
+from graft.launching.crash_record import CrashRecord
 from graft.launching.placement import Placement
 from graft.plugins.stored import plugins_of_study
 from spaces import load
@@ -52,9 +53,11 @@ def run_study(
     `show` is called with its progress, often. `stop_requested` is asked as often. Raises StudyError if there is no such
     study, if another process runs it, or if it cannot be run as requested.
     """
-    saving = request.checkpoints.saving(request.database, find_study(request.database, request.study))
+    study = find_study(request.database, request.study)
+    saving = request.checkpoints.saving(request.database, study)
     url = request.checkpoints.absolute_url()
-    open_study = functools.partial(open_controller, request.database, request.study, saving, url)
+    record = CrashRecord.of(request.database, study)
+    open_study = functools.partial(open_controller, request.database, request.study, saving, url, record.read())
 
     def watch(progress: Progress) -> bool:
         show(progress)
@@ -62,31 +65,40 @@ def run_study(
 
     run = _run_inline if request.placement.executor == "inline" else _run_ray
     with using(plugins_of_study(request.database, request.study)):
-        return run(open_study, request.placement, saving, watch)
+        return run(open_study, request.placement, saving, watch, record)
 
 
 def _run_inline(
-    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+    open_study: Callable[[], Controller],
+    placement: Placement,
+    saving: Saving | None,
+    watch: Callable[[Progress], bool],
+    record: CrashRecord,
 ) -> Progress:
     from workers.pool import inline
 
     controller = open_study()
     try:
-        inline.run(
-            controller,
-            device=str(placement.device),
-            width=placement.width,
-            workers=placement.workers,
-            saving=saving,
-            watch=watch,
-        )
+        with record:
+            inline.run(
+                controller,
+                device=str(placement.device),
+                width=placement.width,
+                workers=placement.workers,
+                saving=saving,
+                watch=watch,
+            )
         return controller.progress()
     finally:
         controller.close()
 
 
 def _run_ray(
-    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+    open_study: Callable[[], Controller],
+    placement: Placement,
+    saving: Saving | None,
+    watch: Callable[[Progress], bool],
+    record: CrashRecord,
 ) -> Progress:
     try:
         from workers.pool import ray_tune
@@ -102,4 +114,5 @@ def _run_ray(
         address=placement.ray_address, workers=placement.workers, environment=placement.environment()
     )
     ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=current())
+    record.clear()
     return last[0]
