@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -100,6 +101,10 @@ def _run_ray(
     watch: Callable[[Progress], bool],
     record: CrashRecord,
 ) -> Progress:
+    from workers.pool.ray_access import stay_on_loopback
+
+    if placement.ray_address is None:
+        stay_on_loopback()
     try:
         from workers.pool import ray_tune
     except ModuleNotFoundError:
@@ -113,6 +118,14 @@ def _run_ray(
     cluster = ray_tune.Cluster(
         address=placement.ray_address, workers=placement.workers, environment=placement.environment()
     )
+    variables = {name: value for name, value in os.environ.items() if name.startswith("PG")}
+    open_study = functools.partial(_open_with, variables, open_study)
     ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=current())
     record.clear()
     return last[0]
+
+
+def _open_with(variables: Mapping[str, str], open_study: Callable[[], Controller]) -> Controller:
+    """Open a study where libpq finds what it finds here: a cluster's processes have the variables of who started it."""
+    os.environ.update(variables)
+    return open_study()

@@ -9,7 +9,7 @@ from sqlalchemy.exc import ArgumentError
 
 from spaces.errors import StorageError
 from storage.databases.database import Database
-from storage.databases.postgres import Postgres
+from storage.databases.postgres import SECRETS, Postgres
 from storage.databases.sqlite import Sqlite
 
 _FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
@@ -29,6 +29,12 @@ def find_database(url: str) -> Database:
     if parsed.get_backend_name() == "postgresql":
         return Postgres(parsed)
     raise StorageError(f"storage {parsed.get_backend_name()}://... is not supported; {_FORMS}")
+
+
+def has_password(url: str) -> bool:
+    """Whether a URL holds a password; raises StorageError for what is no URL."""
+    parsed = _parse(url)
+    return bool(parsed.password or any(name in parsed.query for name in SECRETS))
 
 
 def file_of(url: str) -> str | None:
