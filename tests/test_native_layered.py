@@ -191,13 +191,13 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     return draw(st.sampled_from(TASKS[name])), model
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases(), st.integers(1, 9), st.integers(0, 1000))
 def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], batch: int, seed: int) -> None:
     assert_torchs(recipe_of(*case, batch), seed)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cases(), st.integers(0, 1000))
 def test_bits_do_not_depend_on_the_number_of_lanes(case: tuple[dict[str, Any], dict[str, Any]], seed: int) -> None:
     lanes = Case(recipe_of(*case, dtype="float32"), lanes=5, seed=seed)

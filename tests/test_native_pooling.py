@@ -44,7 +44,7 @@ def test_every_scorer(scorer: dict[str, Any]) -> None:
     assert_torchs(recipe_of(RETRIEVAL, pooling(12, scorer)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     width=st.integers(1, 40),
     classes=st.integers(2, 20),
@@ -57,7 +57,7 @@ def test_sizes_of_pooling(width: int, classes: int, items: int, batch: int, seed
     assert_torchs(recipe_of(task, pooling(width), batch), seed)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     dimension=st.integers(1, 9),
     pairs=st.integers(2, 20),

@@ -73,7 +73,7 @@ def compiled_of(recipe: Recipe, layout: Layout) -> CompiledUpdate:
     return compiled
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(OPTIMIZERS),
     st.sampled_from(AVERAGINGS),

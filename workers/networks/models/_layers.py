@@ -17,7 +17,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins import Examples
 from spaces.plugins.fields import flag, knob, option, part, size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch, Task, is_given
 from workers.networks.activations import Activation
 from workers.networks.gradients import FusedGradient, layered
@@ -87,7 +87,7 @@ class Layered(Model):
         if biased and not isinstance(self.scorer, LogitScorer):
             raise PluginError("model.position: its bias is added to logits, and model.scorer looks at queries and keys")
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """What its activation says of itself: `activation.approximation_error`."""
         return under("activation", self.activation.facts()) if self.mlp_multiple else {}
 
