@@ -47,6 +47,11 @@ def read_files() -> Mapping[str, File]:
     return {name: files[name] for name in order}
 
 
+def piece_names() -> frozenset[str]:
+    """The names of all functions, classes and constants."""
+    return frozenset(name for file in read_files().values() for name in file.pieces)
+
+
 def gather(wanted: Iterable[str], given: Mapping[str, str]) -> str:
     """The text of the pieces with these names and of all that they need, under the imports of what is not ours.
 

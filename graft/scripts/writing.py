@@ -10,7 +10,7 @@ from typing import Any
 from graft.families import family_of, packaged_names, version
 from graft.files import writing
 from graft.retraining.restored import RestoredTrial, restore_trials
-from graft.scripts.gathering import gather
+from graft.scripts.gathering import gather, piece_names
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.plugins.active import using
@@ -40,10 +40,11 @@ def restore_alone(url: str, study: str, number: int) -> RestoredTrial:
         raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has no metric that a script could check")
     with using(restored.outside):
         for family, name, code in _parts(restored.trial.config):
-            if code is not None:
+            if code is not None or class_name(family, name) not in piece_names():
                 raise StudyError(
-                    f"trial {number} of {study}: the {family} {name!r} is a plug-in from outside, and a script is put "
-                    "together from Graft's own; `search replay` trains the trial again"
+                    f"trial {number} of {study} cannot stand alone: the {family} {name!r} "
+                    + ("comes from outside" if code is not None else "has no piece in graft/scripts/pieces")
+                    + "; `search replay` trains the trial again"
                 )
     return restored
 
@@ -57,18 +58,18 @@ def write_script(restored: RestoredTrial, study: str, output: Path) -> list[Path
 
     from workers.engine.recording import record_data
 
-    trial, steps = restored.trial, restored.steps
-    try:
-        arrays = record_data(trial, steps)
-    except StudyError as error:
-        raise StudyError(f"trial {trial.number} of {study}: {error}") from error
-    text = compose(restored, study, with_data=bool(arrays))
+    with using(restored.outside):
+        try:
+            arrays = record_data(restored.trial, restored.steps)
+        except StudyError as error:
+            raise StudyError(f"trial {restored.trial.number} of {study} cannot stand alone: {error}") from error
+        text = compose(restored, study, with_data=bool(arrays))
     with writing(output):
         output.write_text(text, encoding="utf-8")
     if not arrays:
         return [output]
     with writing(data_file(output)):
-        np.savez_compressed(data_file(output), **arrays)
+        np.savez_compressed(data_file(output), allow_pickle=False, **arrays)
     return [output, data_file(output)]
 
 
@@ -76,7 +77,7 @@ def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> 
     """The script's text."""
     trial, diagnostics = restored.trial, packaged_names("diagnostic")
     metrics = [row for row in restored.metrics if row[1].partition(" ")[0] not in diagnostics]
-    stages = [
+    stages: list[dict[str, Any]] = [
         {"seed": one.seed, "until": until, "config": _complete(one.config)}
         for one, until in [*((past, past.until) for past in trial.lineage), (trial, restored.steps)]
     ]
@@ -94,7 +95,7 @@ def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> 
     }
     classes = [name for named in parts.values() for name in named.values()]
     imports, _, pieces = gather(["main", *classes], given).partition("\n\n\n")
-    rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=str))
+    rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=_place))
     return "\n\n".join(
         [
             _describe(restored, study, left_out=len(metrics) < len(restored.metrics), with_data=with_data),
@@ -106,6 +107,10 @@ def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> 
             'if __name__ == "__main__":\n    sys.exit(main())\n',
         ]
     )
+
+
+def _place(metric: tuple[int, str, str, str, float | None]) -> tuple[int, str, str, str]:
+    return metric[:4]
 
 
 def class_name(family: str, name: str) -> str:

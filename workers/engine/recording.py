@@ -88,5 +88,5 @@ def _name_sets(sets: dict[str, Batch]) -> Arrays:
 def _shrink(tensor: torch.Tensor) -> NDArray[Any]:
     """Tokens as bytes, where they fit."""
     array = tensor.numpy()
-    small = array.dtype == np.int64 and 0 <= array.min() and array.max() < 256
+    small = array.dtype == np.int64 and array.min() >= 0 and array.max() < 256
     return array.astype(np.uint8) if small else array

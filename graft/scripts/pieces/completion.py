@@ -122,9 +122,7 @@ class Addition(Completion):
         first = below(drawn[:, 0], 9 * smallest)
         second = draw_in_split(drawn[:, 1], first[:, None], 9 * smallest, split)
         for one, other in zip((first + smallest).tolist(), (second + smallest).tolist(), strict=True):
-            yield Example(
-                [*self.numeral(one), 10, *self.numeral(other)], self.separator, self.numeral(one + other)
-            )
+            yield Example([*self.numeral(one), 10, *self.numeral(other)], self.separator, self.numeral(one + other))
 
 
 @dataclass(kw_only=True)

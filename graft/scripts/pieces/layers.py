@@ -15,7 +15,7 @@ from graft.scripts.pieces.parts import build
 
 
 def make_linear(name: str, inputs: int, outputs: int, bias: bool, matrices: int) -> dict[str, Parameter]:
-    """x W, or x W + b."""
+    """The map x W, or x W + b."""
     weight = {name: Parameter((inputs, outputs), matrices=matrices)}
     return weight | {f"{name}_bias": Parameter((outputs,), start_constant(0.0), decays=False)} if bias else weight
 

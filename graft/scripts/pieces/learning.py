@@ -50,7 +50,13 @@ class WeightsLearning:
         return optimizer.start(values)
 
     def descend(
-        self, optimizer: Optimizer, shapes: Shapes, state: tuple[Values, Moments], gradients: Values, n: int, steps: float
+        self,
+        optimizer: Optimizer,
+        shapes: Shapes,
+        state: tuple[Values, Moments],
+        gradients: Values,
+        n: int,
+        steps: float,
     ) -> tuple[Values, Moments]:
         """Values and moments after update n."""
         return optimizer.descend(shapes, state[0], gradients, state[1], n, steps)
@@ -136,7 +142,13 @@ class ArchitectureLearning:
         return moments
 
     def descend(
-        self, optimizer: Optimizer, shapes: Shapes, state: tuple[Values, Moments], gradients: Values, n: int, steps: float
+        self,
+        optimizer: Optimizer,
+        shapes: Shapes,
+        state: tuple[Values, Moments],
+        gradients: Values,
+        n: int,
+        steps: float,
     ) -> tuple[Values, Moments]:
         """Each model and the form by itself, with the norm of its own gradient clipped."""
         values, moments = dict(state[0]), {kind: dict(named) for kind, named in state[1].items()}

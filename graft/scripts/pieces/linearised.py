@@ -15,7 +15,7 @@ from graft.scripts.pieces.parameters import Parameter, Values, start_constant
 
 @dataclass(kw_only=True)
 class LinearisedAttentionModel(Model):
-    """mean u + (1 / temperature) mean (z - mean z) u over the other positions, z_i = (x_i, y_i) . M x_q, u = (x, y) V."""
+    """Mean u + (1 / temperature) mean (z - mean z) u over the other positions, z = (x, y) . M x_q and u = (x, y) V."""
 
     temperature: float
     estimated: bool
@@ -40,7 +40,9 @@ class LinearisedAttentionModel(Model):
         return found
 
     def outputs(self, values: Values, batch: Batch, keep: Values) -> Tensor:
-        score, value = (torch.cat([values[f"{part}_of_inputs"], values[f"{part}_of_label"]]) for part in ("score", "value"))
+        score, value = (
+            torch.cat([values[f"{part}_of_inputs"], values[f"{part}_of_label"]]) for part in ("score", "value")
+        )
         rows = batch["inputs"].to(score.dtype)  # [N, s, f]
         length = rows.shape[1]
         scores = rows[..., :-1] @ score.T @ rows.mT  # [N, q, k]

@@ -48,7 +48,9 @@ class Parameter(NamedTuple):
     """Whether it is the form of a non-linearity."""
 
 
-def start_parameters(parameters: Mapping[str, Parameter], seed: int, step: int, dtype: torch.dtype) -> dict[str, Tensor]:
+def start_parameters(
+    parameters: Mapping[str, Parameter], seed: int, step: int, dtype: torch.dtype
+) -> dict[str, Tensor]:
     """Each entry from a number of its own: the tensors take the stream's numbers one after another."""
     sizes = [prod(one.shape) for one in parameters.values()]
     uniform = torch.from_numpy(draw_uniform(open_stream(seed, INITIAL, step), sum(sizes)))

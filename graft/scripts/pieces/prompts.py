@@ -34,7 +34,7 @@ class InContext(Task):
         return [self.deviant_step * place or 10**place for place in range(1, self.deviants + 1)]
 
     def examples(self, stream: Words, count: int) -> tuple[Floats, Floats]:
-        """x and y [N, n]."""
+        """Numbers and answers [N, n]."""
         raise NotImplementedError
 
     def losses(self, predictions: Tensor, targets: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ class OthelloTask(Recorded):
         return divide_losses(outputs, batch["targets"])[batch["targets"] != 0].mean()
 
     def metrics(self, outputs: Tensor, batch: Batch) -> Mapping[str, Tensor]:
-        """A position counts if a move is legal there; bit 8 r + c of `legal` stands for the square of a row and column."""
+        """Over the positions where a move is legal; bit 8 r + c of `legal` is the square in row r and column c."""
         squares = torch.tensor([square for square in range(64) if square not in (27, 28, 35, 36)])
         legal = (batch["legal"][..., None] >> squares) & 1
         legal = torch.cat([torch.zeros_like(legal[..., :1]), legal], -1)
@@ -135,7 +135,11 @@ class Corpus(Task):
         data = read_data()
         self.end = int(data["end"])
         self.probe_sets = read_sets()
-        self.evaluated_together = int(data["rows of a pair"]) if self.probe_sets else 1
+        self.rows = int(data["rows of a pair"])
+
+    @property
+    def evaluated_together(self) -> int:
+        return self.rows
 
     @property
     def longest(self) -> int:
@@ -181,11 +185,11 @@ class Corpus(Task):
 
     def _tell(self, losses: Tensor, scored: Tensor) -> Tensor:
         """For each row of a pair, the good sentence's before the bad one's: is the good one more likely?"""
-        shape = (-1, 2, self.evaluated_together // 2 * losses.shape[1])
+        shape = (-1, 2, self.rows // 2 * losses.shape[1])
         total, count = (losses * scored).reshape(shape).sum(-1), scored.reshape(shape).sum(-1)
         score = total / count if self.probe_score == "mean" else total
         right = (score[:, 0] < score[:, 1]).to(losses.dtype) + not_finite(score)
-        return right.repeat_interleave(self.evaluated_together)
+        return right.repeat_interleave(self.rows)
 
     def summarize(self, means: Mapping[str, float]) -> Mapping[str, float]:
         if "nll" not in means:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, pi, sqrt
 from typing import Any, ClassVar
 
@@ -110,7 +110,7 @@ class AdaptiveTemperatureScorer(Scorer):
     def evaluations(self) -> dict[str, Scorer]:
         if self.phase == "always":
             return {"": self}
-        return {"": AdaptiveTemperatureScorer(**{**vars(self), "phase": "always"}), "scorer=trained": self}
+        return {"": replace(self, phase="always"), "scorer=trained": self}
 
     def score(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
         plain = soften(logits, visible)

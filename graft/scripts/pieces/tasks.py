@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,8 +24,10 @@ Batch = dict[str, Tensor]
 class Task:
     """Data, a loss and metrics."""
 
-    evaluated_together: ClassVar[int] = 1
-    """Sequences that stay together where a set is evaluated in parts."""
+    @property
+    def evaluated_together(self) -> int:
+        """Sequences that stay together where a set is judged in parts."""
+        return 1
 
     @property
     def longest(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 STAGES: Sequence[Mapping[str, Any]] = ()
-"""`seed`, `config`, and `until`, the step up to which it is trained: the trial, after those whose states it took over."""
+"""Seed, configuration and last step (`until`) of the trial, after those of the trials whose state it took over."""
 
 EVALUATION_SEED = 0
 """Of the sets that the trial is judged on."""
