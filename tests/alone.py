@@ -139,7 +139,8 @@ def _model_of(example: dict[str, Any]) -> dict[str, Any]:
 
 def _of_family(family: str, example: dict[str, Any]) -> dict[str, Any]:
     """A trial that uses a plug-in."""
-    example = {**example, **_FEW.get(example["name"], {})}
+    if family in ("schedule", "averaging"):
+        example = {**example, **_FEW.get(example["name"], {})}
     match family:
         case "task":
             return configuration(task=example, model=_model_of(example))

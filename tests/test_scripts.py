@@ -171,7 +171,7 @@ def test_scripts_of_a_stored_study_agree_copies_and_diverged_trials_too(launched
         (("small", "0", "--script", "no/a.py"), "the folder no does not exist"),
         (("small", "99", "--script", "a.py"), "study 'small' has no trial 99"),
         (("other", "0", "--script", "a.py"), "study 'other' does not exist"),
-        (("small", "x", "--script", "a.py"), "'x' is not a valid int"),
+        (("small", "x", "--script", "a.py"), "Invalid value for '[N]'"),
         (("small", "0", "--script", "there.py"), "there.py exists; overwrite it with --force"),
     ],
 )

@@ -36,8 +36,8 @@ def restore_alone(url: str, study: str, number: int) -> RestoredTrial:
     """
     with open_reader(url) as reader:
         _, [restored] = restore_trials(reader, study, [number])
-    if not restored.metrics:
-        raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has no metric that a script could check")
+    if not restored.metrics and restored.row["state"] != "diverged":
+        raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
     with using(restored.outside):
         for family, name, code in _parts(restored.trial.config):
             if code is not None or class_name(family, name) not in piece_names():

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graft.scripts.pieces.parameters import Batch
 from graft.scripts.pieces.streams import (
     GOLDEN,
     Integers,
@@ -26,7 +27,7 @@ from graft.scripts.pieces.streams import (
     draw_permutations,
     mix,
 )
-from graft.scripts.pieces.tasks import Batch, Task, divide_losses, not_finite
+from graft.scripts.pieces.tasks import Task, divide_losses, not_finite
 
 
 class Example(NamedTuple):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from graft.scripts.pieces.models import Batch, Model, Site, drop, is_given
-from graft.scripts.pieces.parameters import Parameter, Values, start_constant, start_uniform, under, within
+from graft.scripts.pieces.models import Model, Site, drop, is_given
+from graft.scripts.pieces.parameters import Batch, Parameter, Values, start_constant, start_uniform, under, within
 from graft.scripts.pieces.parts import build
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graft.scripts.pieces.models import Batch
 from graft.scripts.pieces.optimizers import Moments, Optimizer
-from graft.scripts.pieces.parameters import Parameter, Values, start_parameters, under, within
+from graft.scripts.pieces.parameters import Batch, Parameter, Values, start_parameters, under, within
 from graft.scripts.pieces.parts import build
 from graft.scripts.pieces.streams import TRAINING_DATA, hash_rows, open_stream
 

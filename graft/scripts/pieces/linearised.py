@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graft.scripts.pieces.models import Batch, Model
-from graft.scripts.pieces.parameters import Parameter, Values, start_constant
+from graft.scripts.pieces.models import Model
+from graft.scripts.pieces.parameters import Batch, Parameter, Values, start_constant
 
 
 @dataclass(kw_only=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graft.scripts.pieces.parameters import Parameter, Values
+from graft.scripts.pieces.parameters import Batch, Parameter, Values
 
-Batch = Mapping[str, Tensor]
 Site = tuple[tuple[int, ...], float]
 """A place where dropout acts: the shape of its mask, and its rate."""
 

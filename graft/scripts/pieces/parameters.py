@@ -12,6 +12,9 @@ from torch import Tensor
 from graft.scripts.pieces.streams import INITIAL, draw_uniform, open_stream
 
 Values = Mapping[str, Tensor]
+"""Parameters, or masks, by name."""
+Batch = dict[str, Tensor]
+"""The data of a step, or a set: `inputs` and what else a task has."""
 
 
 def start_normal(deviation: float = 0.02) -> Callable[[Tensor], Tensor]:

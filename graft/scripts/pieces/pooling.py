@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional
 
-from graft.scripts.pieces.models import Batch, Model, is_given
-from graft.scripts.pieces.parameters import Parameter, Values, start_constant, start_normal, under, within
+from graft.scripts.pieces.models import Model, is_given
+from graft.scripts.pieces.parameters import Batch, Parameter, Values, start_constant, start_normal, under, within
 from graft.scripts.pieces.parts import build
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graft.scripts.pieces.parameters import Batch
 from graft.scripts.pieces.streams import Floats, Words, draw_normal, draw_permutations
-from graft.scripts.pieces.tasks import Batch, Task, not_finite
+from graft.scripts.pieces.tasks import Task, not_finite
 
 
 @dataclass(kw_only=True)

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graft.scripts.pieces.completion import judge_whole
+from graft.scripts.pieces.parameters import Batch
 from graft.scripts.pieces.streams import Integers, Words, below, draw_fractions, draw_permutations, mix
-from graft.scripts.pieces.tasks import Batch, Task, average_distances, divide_losses, not_finite
+from graft.scripts.pieces.tasks import Task, average_distances, divide_losses, not_finite
 
 
 @cache

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graft.scripts.pieces.parameters import Batch
 from graft.scripts.pieces.streams import Floats, Words, draw_normal
-from graft.scripts.pieces.tasks import Batch, Task
+from graft.scripts.pieces.tasks import Task
 
 
 @dataclass(kw_only=True)

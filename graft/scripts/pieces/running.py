@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from graft.scripts.pieces.averages import Shadow
-from graft.scripts.pieces.models import Batch
 from graft.scripts.pieces.optimizers import Moments
-from graft.scripts.pieces.parameters import Values, start_parameters
+from graft.scripts.pieces.parameters import Batch, Values, start_parameters
 from graft.scripts.pieces.parts import build
 from graft.scripts.pieces.streams import DROPOUT, VALIDATION_DATA, keep_mask, open_stream
 from graft.scripts.pieces.trial import DIVERGENCE, EVALUATION_SEED, STAGES, STORED

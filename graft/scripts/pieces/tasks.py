@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graft.scripts.pieces.parameters import Batch
 from graft.scripts.pieces.streams import (
     Integers,
     Words,
@@ -17,8 +18,6 @@ from graft.scripts.pieces.streams import (
     draw_permutations,
     draw_words,
 )
-
-Batch = dict[str, Tensor]
 
 
 class Task:
