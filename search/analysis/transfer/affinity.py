@@ -162,14 +162,18 @@ def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
     enough = (pl.col("shared") >= FEWEST) & pl.col("r").is_finite()
     names = pl.DataFrame({"one": matrix.sources if axis == "source" else matrix.targets})
     every = names.join(names.rename({"one": "other"}), how="cross", maintain_order="left_right")
-    reach = _DEVIATIONS / (pl.col("shared") - 3).sqrt()
-    middle = pl.col("r").clip(-1, 1).arctanh()
     return (
         every.join(found, on=["one", "other"], how="left", maintain_order="left")
         .with_columns(r=pl.when(enough).then("r"), shared=pl.col("shared").fill_null(0))
-        .with_columns(low=(middle - reach).tanh(), high=(middle + reach).tanh())
+        .with_columns(**interval_of_correlation(pl.col("r"), pl.col("shared")))
         .select("one", "other", "r", "low", "high", "shared")
     )
+
+
+def interval_of_correlation(r: pl.Expr, shared: pl.Expr) -> dict[str, pl.Expr]:
+    """`low` and `high`, the ends of the 95 % interval of r over `shared` cells, by Fisher's transformation."""
+    middle, reach = r.clip(-1, 1).arctanh(), _DEVIATIONS / (shared - 3).sqrt()
+    return {"low": (middle - reach).tanh(), "high": (middle + reach).tanh()}
 
 
 def by_similarity(matrix: Matrix) -> Matrix:
