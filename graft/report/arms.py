@@ -14,6 +14,7 @@ from graft.files import OutputError, writing
 from graft.report.data import StudyData
 from graft.report.document import Block, Document, Paragraph
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
+from search.analysis.arms.divergence import READ_OF_LOST
 from search.analysis.arms.experiment import READ, read_arms
 from spaces.errors import StudyError
 from spaces.experiment import ARM
@@ -83,7 +84,9 @@ def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     """The study's trials, as many columns as arms need, each arm named after its study too."""
     name = data.study["name"]
     renamed = [_rename_arm(params, name) for params in data.trials["params"]]
-    return _renumber(data.trials.select(READ).with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
+    return _renumber(
+        data.trials.select(*READ, *READ_OF_LOST).with_columns(params=pl.Series(renamed, dtype=pl.String)), study
+    )
 
 
 def _rename_arm(params: str, study: str) -> str:
