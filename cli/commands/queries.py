@@ -58,11 +58,13 @@ def trials(
 
     Example: search trials set-complement --where "params.optimizer.learning_rate > 1e-3" --top 10
     """
+    from graft.stored.params import renew_params
     from graft.stored.trials import LISTED, unpack_params
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage), SECONDS) as reader:
-        frame = unpack_params(reader.trials(study, where=where, sort=sort, top=top, columns=LISTED))
+        found = reader.trials(study, where=where, sort=sort, top=top, columns=LISTED)
+        frame = unpack_params(renew_params(reader, study, found))
     show(_select_for_people(frame) if form == "table" else frame, form)
 
 

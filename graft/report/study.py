@@ -14,6 +14,7 @@ from graft.report.data import StudyData
 from graft.report.document import Block, Document, Heading, Paragraph, Table
 from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
+from graft.stored.params import renew_params
 from search.analysis.study.scores import Claim
 from search.analysis.study.trials import count_states
 from spaces import plugins
@@ -43,7 +44,8 @@ def _read_trials(reader: Reader, study: Mapping[str, Any]) -> pl.DataFrame:
     name, first = study["name"], "SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL"
     where = f"number IN ({first.format(id=study['id'])} GROUP BY group_number)"
     configs = reader.trials(name, where=where, columns=("number", "config"))
-    return reader.trials(name, columns=_COLUMNS).join(configs, on="number", how="left", maintain_order="left")
+    trials = renew_params(reader, name, reader.trials(name, columns=_COLUMNS))
+    return trials.join(configs, on="number", how="left", maintain_order="left")
 
 
 def claims() -> list[Claim]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from graft.files import write, writing
+from graft.stored.params import renew_params
 from graft.stored.trials import unpack_params
 from storage.frames import Reader
 
@@ -22,7 +23,8 @@ def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]
 
     The ending, .parquet, .csv or .json, says in which format.
     """
-    frames = {output: unpack_params(reader.trials(study)), metrics_file(output): reader.metrics(study)}
+    trials = renew_params(reader, study, reader.trials(study))
+    frames = {output: unpack_params(trials), metrics_file(output): reader.metrics(study)}
     _write_files(frames, output.suffix.removeprefix("."))
     return {path: frame.height for path, frame in frames.items()}
 

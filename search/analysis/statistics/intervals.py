@@ -14,8 +14,6 @@ from scipy.special import ndtr, stdtr, stdtrit
 
 Numbers = NDArray[np.float64]
 
-_BLOCK = 4_000_000
-"""Numbers of resamples held at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +83,9 @@ class Bootstrap(Interval):
         """Means of resamples, [resamples, cells]; how often each pair is drawn is the same for all these cells."""
         count = changes.shape[1]
         random = np.random.default_rng([self.seed, count])
-        block = max(1, _BLOCK // count)
-        sizes = [min(block, self.resamples - start) for start in range(0, self.resamples, block)]
-        even = np.full(count, 1 / count)
-        return np.concatenate([random.multinomial(count, even, size) @ changes.T / count for size in sizes])
+        drawn = random.multinomial(count, np.full(count, 1 / count), self.resamples)
+        # A product for each cell: one of all cells would round by how many there are.
+        return np.stack([drawn @ own / count for own in changes], axis=1)
 
     def _levels(self, count: int) -> tuple[float, float]:
         reach: Any = sqrt(count / (count - 1)) * stdtrit(count - 1, (1 + self.confidence) / 2)
