@@ -15,7 +15,6 @@ from scipy.special import ndtr, stdtr, stdtrit
 Numbers = NDArray[np.float64]
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Interval(ABC):
     """How the interval of a mean of paired changes is made."""
