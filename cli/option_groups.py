@@ -25,7 +25,7 @@ class OverrideOptions:
     """Values that stand in place of a space's own."""
 
     trials: Annotated[int | None, typer.Option(help="Number of trials, in place of the space's.")] = None
-    steps: Annotated[int | None, typer.Option(help="Training steps of each trial, in place of the space's.")] = None
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of each trial, in place of the space's.")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None
     set_: Annotated[list[str] | None, typer.Option("--set", help="path=value, in place of the space's.")] = None
 
@@ -71,14 +71,17 @@ class RunOptions:
         bool,
         typer.Option(
             "--accept-changes",
-            help="Go on under another code, torch or kind of step, and with changed plug-in files as they are now.",
+            help="Resume under another code, torch or kind of step, and with changed plug-in files as they are now.",
         ),
     ] = False
-    checkpoint_every: Annotated[float, typer.Option(min=1, help="Seconds between checkpoints of a pack.")] = 600.0
+    checkpoint_every: Annotated[float, typer.Option(min=1, help="Most seconds between checkpoints of a pack.")] = 600.0
 
     def resolve_placement(self) -> Placement:
         """Where the study runs, decided and checked; raises StudyError as `Placement.resolve` does."""
+        from graft.launching.memory_limits import check_address_space
         from graft.launching.placement import Placement
+
+        check_address_space(self.workers)  # before torch is imported, which may not even fit
 
         return Placement(
             executor=self.executor,

@@ -221,7 +221,7 @@ class Reader:
     def workers(self, study: str) -> pl.DataFrame:
         """The workers that trained for a study, in all its launches; columns WORKERS.
 
-        `steps` are training steps of a worker's lanes, `room` what they would have been with none free: the sums over
+        `steps` are optimizer steps of a worker's lanes, `room` what they would have been with none free: the sums over
         workers are the study's lane utilisation.
         """
         mine = f"study_id = {self.study(study)['id']}"
@@ -251,7 +251,7 @@ class Reader:
         )
 
     def lane_steps(self, study: str) -> tuple[int, int]:
-        """Training steps of the study's lanes, and what they would have been with no lane free; of all launches."""
+        """Optimizer steps of the study's lanes, and what they would have been with no lane free; of all launches."""
         counts = self.workers(study)
         return int(counts["steps"].sum()), int(counts["room"].sum())
 

@@ -6,12 +6,12 @@ What the controller writes about a claimed study is in `claimed_study`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, case, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
@@ -19,7 +19,7 @@ from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle
 from spaces.settings import History, Objective
 from storage import migrations, sources
-from storage.claims import leases
+from storage.claims import leases, rows
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.session import Session
 from storage.databases import find_database
@@ -154,6 +154,29 @@ class Store:
         return ClaimedStudy(
             self._database, self._session, study_id, fence=fence, policy=policy, objective=objective, version=version
         )
+
+    def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
+        """Queue trials of a study that failed or diverged again, these or all of them; their numbers.
+
+        Raises StudyError, and changes nothing, if one of `numbers` did neither, or if another process runs the study.
+        """
+        queued: list[int] = []
+
+        def write(connection: Connection) -> int:
+            candidates = rows.candidates(connection, study_id)
+            if others := sorted(set(numbers) - candidates.keys()):
+                choices = shorten(", ".join(map(str, candidates)) or "none")
+                raise StudyError(f"trial {others[0]} neither failed nor diverged; choose of {choices}")
+            queued[:] = [number for number in candidates if number in numbers or not numbers]
+            rows.retry(connection, study_id, [candidates[number] for number in queued])
+            # A study with trials to train is not finished; one that a killed launch left is interrupted as it was.
+            state = case((studies.c.state == "running", "running"), else_="stopped")
+            this = update(studies).where(studies.c.id == study_id)
+            values = {"fence": studies.c.fence + 1, "updated_at": Now()} | ({"state": state} if queued else {})
+            return connection.execute(this.values(values).returning(studies.c.fence)).scalar_one()
+
+        self._session.lock(study_id, write)
+        return queued
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:

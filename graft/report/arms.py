@@ -14,6 +14,7 @@ from graft.files import OutputError, writing
 from graft.report.data import StudyData
 from graft.report.document import Block, Document, Paragraph
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
+from search.analysis.arms.divergence import READ_OF_LOST
 from search.analysis.arms.experiment import READ, read_arms
 from spaces.errors import StudyError
 from spaces.experiment import ARM
@@ -27,7 +28,7 @@ def compare(reader: Reader, studies: Sequence[str], baseline: str | None, path: 
     """Write the comparison of the studies' arms to `path`, .html or .md; the baseline is the first arm unless named.
 
     The arms of several studies are called `study: arm`. Raises StudyError for a study that is no experiment, studies
-    that cannot be compared, or an no_such baseline; OutputError for another ending.
+    that cannot be compared, or an unknown baseline; OutputError for another ending.
     """
     if path.suffix not in WRITERS:
         raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
@@ -83,7 +84,9 @@ def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     """The study's trials, as many columns as arms need, each arm named after its study too."""
     name = data.study["name"]
     renamed = [_rename_arm(params, name) for params in data.trials["params"]]
-    return _renumber(data.trials.select(READ).with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
+    return _renumber(
+        data.trials.select(*READ, *READ_OF_LOST).with_columns(params=pl.Series(renamed, dtype=pl.String)), study
+    )
 
 
 def _rename_arm(params: str, study: str) -> str:

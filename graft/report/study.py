@@ -99,14 +99,17 @@ def render(data: StudyData, path: Path) -> None:
 def document(data: StudyData) -> Document:
     """The report in no format yet."""
     every = collect_sections(data)
-    sections = [section for section in every if section.fits and section.applies] if data.ended.height else []
+    sections = [section for section in every if section.fits and _has_data(section) and section.applies]
     blocks = _opening(data, sections)
-    if sections:
-        blocks += lay_out(sections, number_figures(every))
-    else:
+    if not data.ended.height:
         text = "No trial has ended with a result yet, so there is nothing to compare and no figure to draw."
         blocks.append(Paragraph(text=text))
+    blocks += lay_out(sections, number_figures(every))
     return Document(title=f"Study {data.study['name']}", blocks=blocks)
+
+
+def _has_data(section: Section) -> bool:
+    return not section.needs_results or section.data.ended.height > 0
 
 
 def _load(name: str) -> type[Section]:

@@ -25,7 +25,7 @@ from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
 from spaces.plugins.importing import import_member
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
-from spaces.records import Architecture
+from spaces.records import Architecture, Params
 
 Family = TypeVar("Family")
 Examples = Sequence[Mapping[str, Any]]
@@ -36,7 +36,7 @@ Examples = Sequence[Mapping[str, Any]]
 class HasFacts(Protocol):
     """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Params:
         """Name -> value."""
         ...
 
@@ -64,13 +64,13 @@ class MayPad(Protocol):
 class HoldsArchitectures(Protocol):
     """A family whose members hold what trials learn for other trials, as models their splines."""
 
-    architecture_variants: Sequence[str]
+    architecture_forms: Sequence[str]
     """What may stand for a learned part; first the part as it was learned."""
 
     def with_architectures(
-        self, config: Mapping[str, Any], learned: Sequence[Architecture], variant: str
+        self, config: Mapping[str, Any], learned: Sequence[Architecture], form: str
     ) -> Mapping[str, Any]:
-        """A member's configuration with what a trial of it learned, frozen, as one of the variants.
+        """A member's configuration with what a trial of it learned, frozen, as one of the forms.
 
         Raises PluginError for a part that learns and is not among those learned.
         """
@@ -295,7 +295,7 @@ def structure_of(plugin: object) -> dict[str, Any]:
     return shared
 
 
-def facts(plugin: object) -> Mapping[str, Any]:
+def facts(plugin: object) -> Params:
     """What follows from a plug-in's fields and is worth a column, if its family has such facts."""
     return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
 

@@ -1,7 +1,9 @@
 """A study that this process has claimed: its controller's transactions, each committed before the call returns.
 
-Two rules make them safe, and every method keeps both:
+Three rules make them safe, and every method keeps them:
 
+- *The claim.* Each transaction that writes first compares the study's own fence, and so fails once another process
+  has claimed the study, whatever became of the lock.
 - *Fences.* Whatever is written about a trial says which start of it (its fence) it comes from. A worker that was
   silent for a minute has lost its trials, and others train them from a later start; what the old one still sends
   carries the old fence and changes no row.
@@ -98,7 +100,7 @@ class ClaimedStudy:
                 return fences, {}, {}
             return fences, checkpointing.read_pasts(connection, resumed), read_numbers(connection, resumed)
 
-        fences, pasts, prints = self.session.transact(write)
+        fences, pasts, prints = self.session.write(self.id, write)
         self._forget_pasts([*numbers, *ended])
         self._pasts.update((trial - trial_id(self.id, 0), past) for trial, past in pasts.items())
         self._fingerprints.resume(prints)
@@ -123,7 +125,7 @@ class ClaimedStudy:
             written = frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0])
             return written, plan, assigned
 
-        written, plan, assigned = self.session.transact(write)
+        written, plan, assigned = self.session.write(self.id, write)
         # Only now: `write` may run more than once, and each time must find the pasts as they were before.
         self._pasts.update(plan.pasts)
         self._fingerprints.keep(assigned, plan.reports)
@@ -132,8 +134,8 @@ class ClaimedStudy:
 
     def end(self, results: Sequence[TrialResult]) -> None:
         numbers = [result.number for result in results]
-        self.session.transact(
-            lambda connection: self._end(connection, results, rows.fences(connection, self.id, numbers))
+        self.session.write(
+            self.id, lambda connection: self._end(connection, results, rows.fences(connection, self.id, numbers))
         )
         self._forget_pasts(numbers)
 
@@ -143,20 +145,21 @@ class ClaimedStudy:
     def rescue(self, starts: Sequence[TrialStart]) -> list[QueuedTrial]:
         return self._requeue(starts, crashes=1)
 
-    @transaction
-    def renew_leases(self, connection: Connection, seen: Sequence[WorkerStatus], term: float) -> list[str]:
-        leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, term)
-        return leases.expire(connection, self.id, self._fence)
+    def renew_leases(self, seen: Sequence[WorkerStatus], term: float) -> list[str]:
+        def write(connection: Connection) -> list[str]:
+            leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, term)
+            return leases.expire(connection, self.id, self._fence)
 
-    @transaction
-    def set_state(self, connection: Connection, state: StudyState) -> None:
+        return self.session.write(self.id, write)
+
+    def set_state(self, state: StudyState) -> None:
         this = update(studies).where(studies.c.id == self.id)
-        connection.execute(this.values(state=state, updated_at=Now()))
+        self.session.write(self.id, lambda connection: connection.execute(this.values(state=state, updated_at=Now())))
 
-    @transaction
-    def set_checkpoint_url(self, connection: Connection, url: str) -> None:
+    def set_checkpoint_url(self, url: str) -> None:
         """Note where the study's checkpoints go, for the next launch."""
-        connection.execute(update(studies).where(studies.c.id == self.id).values(checkpoints=url))
+        this = update(studies).where(studies.c.id == self.id)
+        self.session.write(self.id, lambda connection: connection.execute(this.values(checkpoints=url)))
 
     @transaction
     def stop_requested(self, connection: Connection) -> bool:
@@ -174,7 +177,7 @@ class ClaimedStudy:
             rows.requeue(connection, self.id, starts, crashes)
             return rows.read_queued(connection, self.id, numbers)
 
-        queued = self.session.transact(write)
+        queued = self.session.write(self.id, write)
         self._forget_pasts(numbers)
         return queued
 

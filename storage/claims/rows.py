@@ -266,6 +266,37 @@ def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart],
         connection.execute(_BEYOND, rows)
 
 
+def candidates(connection: Connection, study_id: int) -> dict[int, int]:
+    """Number -> id of the trials that `retry` takes: those that failed or diverged."""
+    c = trials.c
+    these = select(c.number, c.id).where(c.study_id == study_id, c.state.in_(("failed", "diverged")))
+    return {number: trial for number, trial in connection.execute(these.order_by(c.id))}  # noqa: C416
+
+
+def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
+    """Queue trials that ended again, from step 0, as if they had never run; only their fences count on."""
+    c = trials.c
+    for part in _parts(ids):
+        trained = select(func.coalesce(func.sum(c.steps - func.coalesce(c.parent_step, 0)), 0)).where(c.id.in_(part))
+        this = update(studies).where(studies.c.id == study_id)
+        connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
+        connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
+        connection.execute(update(trials).where(c.id.in_(part)).values(_NEVER_RUN))
+
+
+_NEVER_RUN = {
+    "state": "queued",
+    "objective": None,
+    "error": None,
+    "worker": None,
+    "step_kind": None,
+    "started_at": None,
+    "finished_at": None,
+    "steps": 0,
+    "deaths": 0,
+}
+
+
 def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
     """Those of these trials that are queued, in order of number."""
     c, found = trials.c, list[QueuedTrial]()

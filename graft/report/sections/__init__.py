@@ -47,13 +47,14 @@ class Section(ABC):
     part: ClassVar[Part]
     order: ClassVar[int]
     """Its position among the sections of its part, low ones first."""
-    figure_count: ClassVar[int] = 0
-    """Figure numbers that it takes, whether or not it applies or draws them all: the figures of all studies have the
-    same numbers. The last section with figures may draw more."""
+    figures: ClassVar[int] = 0
+    """Figures that it draws of most studies."""
     claim: ClassVar[Claim | None] = None
     """Metrics that are this section's alone, and are in no other table or figure."""
     subject: ClassVar[Literal["trials", "arms", "any"]] = "any"
     """What it treats: all trials alike, which says nothing of an experiment; an experiment's arms; or any study."""
+    needs_results: ClassVar[bool] = True
+    """Whether it has nothing to say of a study in which no trial has a result."""
     notes: ClassVar[Sequence[str]] = ()
     """How its numbers are made, for the end of the report."""
 
@@ -64,8 +65,15 @@ class Section(ABC):
 
     @property
     def applies(self) -> bool:
-        """Whether a study that `fits` has what it needs; it is asked only where a trial has a result."""
+        """Whether a study that `fits` has what it needs; where no trial has a result, only what needs none is asked."""
         return True
+
+    @property
+    def figure_count(self) -> int:
+        """Figure numbers that it takes, whether or not it applies or draws them all: the figures of most studies have
+        the same numbers.
+        """
+        return self.figures
 
     @property
     def title(self) -> str | None:
