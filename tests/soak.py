@@ -173,7 +173,7 @@ def scene_of(database: str) -> Generator[Scene]:
 
 def weathered(launchers: Launchers, storm: Storm, plan: Plan, folder: Path) -> bool:
     """Strike until enough faults have fired, then leave the study in peace; whether it is over in time."""
-    wanted = plan.faults - plan.program
+    wanted = max(1, plan.faults - plan.program)
     begin, interval = time.monotonic(), STORM_SHARE * plan.seconds / wanted
     strike, tell = begin + interval, begin + PROGRESS_SECONDS
     while not launchers.tend() and sum(storm.total.values()) < wanted:

@@ -48,6 +48,13 @@ def fill(folder, name, data):
 checkpoints._Folder.put = fill
 """
 """Every second checkpoint finds the disk full when half of it is written."""
+SERVER_IS_FULL = (
+    """CREATE FUNCTION find_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$""",
+    """CREATE CONSTRAINT TRIGGER is_full AFTER INSERT ON metrics DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION find_full()""",
+)
+"""A server that has no room when it comes to commit."""
 
 
 class UnexpectedEndError(Exception):
@@ -187,22 +194,20 @@ class Program:
         os.replace(moved[1], moved[2])
 
     def _full(self) -> None:
-        """The database's own process may write no further: ours for a file, else the server's for our session."""
+        """A commit finds no room: our own process may write no further, or the server says so as it commits."""
         with running(self.folder, *self.launch) as process:
             self._train(process)
-            for victim in [process.pid] if self.file else self._backends():
-                with suppress(psutil.NoSuchProcess):
-                    limits = psutil.Process(victim)
-                    limits.rlimit(psutil.RLIMIT_FSIZE, (20_000, limits.rlimit(psutil.RLIMIT_FSIZE)[1]))
             if self.file:
+                limits = psutil.Process(process.pid)
+                limits.rlimit(psutil.RLIMIT_FSIZE, (20_000, limits.rlimit(psutil.RLIMIT_FSIZE)[1]))
                 self._expect(process, 2, "error: .*the disk refuses")
-            else:  # an error of the server, or its panic, after which the launch goes on
-                time.sleep(5.0)
-                kill(process)
-
-    def _backends(self) -> list[int]:
-        name = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        return [pid for (pid,) in raw(self.url, name)]
+                return
+            for statement in SERVER_IS_FULL:
+                raw(self.url, statement)
+            try:
+                self._expect(process, 2, "error: .*No space left on device")
+            finally:
+                raw(self.url, "DROP FUNCTION find_full CASCADE")
 
     def _poisoned(self) -> None:
         """Some of the checkpoints are not what was written, and the database says that they are."""
