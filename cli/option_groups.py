@@ -25,7 +25,7 @@ class OverrideOptions:
     """Values that stand in place of a space's own."""
 
     trials: Annotated[int | None, typer.Option(help="Number of trials, in place of the space's.")] = None
-    steps: Annotated[int | None, typer.Option(help="Training steps of each trial, in place of the space's.")] = None
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of each trial, in place of the space's.")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None
     set_: Annotated[list[str] | None, typer.Option("--set", help="path=value, in place of the space's.")] = None
 
@@ -67,6 +67,13 @@ class RunOptions:
             help="Where checkpoints go; all workers must reach it. Default: beside a SQLite file, else none.",
         ),
     ] = None
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            help="Resume under another code, torch or kind of step, and with changed plug-in files as they are now.",
+        ),
+    ] = False
     checkpoint_every: Annotated[float, typer.Option(min=1, help="Most seconds between checkpoints of a pack.")] = 600.0
 
     def resolve_placement(self) -> Placement:

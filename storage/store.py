@@ -6,7 +6,7 @@ What the controller writes about a claimed study is in `claimed_study`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -122,11 +122,23 @@ class Store:
         except IntegrityError:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 
-    def claim(self, study_id: int, *, policy: History, objective: Objective) -> ClaimedStudy:
+    def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
+        """Put other versions in the place of a study's bundles, by the numbers of these, which stay for their trials.
+
+        Raises StudyError if another process runs the study.
+        """
+
+        def act(connection: Connection) -> int:
+            sources.replace(connection, study_id, fresh)
+            return 0
+
+        self._session.lock(study_id, act)
+
+    def claim(self, study_id: int, *, policy: History, objective: Objective, version: str = "") -> ClaimedStudy:
         """Become the study's only controller and forget earlier stop requests.
 
-        `policy` says which reports are kept, `objective` which of them is the best. Raises StudyError if another
-        process runs the study.
+        `policy` says which reports are kept, `objective` which of them is the best, `version` is Graft's, for the
+        fingerprints of trials. Raises StudyError if another process runs the study.
         """
 
         def write(connection: Connection) -> int:
@@ -139,7 +151,9 @@ class Store:
             return fence
 
         fence = self._session.lock(study_id, write)
-        return ClaimedStudy(self._database, self._session, study_id, fence=fence, policy=policy, objective=objective)
+        return ClaimedStudy(
+            self._database, self._session, study_id, fence=fence, policy=policy, objective=objective, version=version
+        )
 
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
         """Queue trials of a study that failed or diverged again, these or all of them; their numbers.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Plugins, Storage, database_name, say_changes, storage_url
+from cli.options import Plugins, Storage, database_name, storage_url
 from graft.launching.watcher import Watcher
 from spaces.errors import StudyError
 from spaces.messages import shorten
@@ -76,7 +76,7 @@ def launch(
     """
     from graft.launching.claiming import enrol
     from graft.launching.estimate import estimate_study
-    from graft.launching.run import RunRequest, read_space
+    from graft.launching.run import read_space
     from graft.plugins.collecting import plugins_of_space
     from spaces.plugins.active import using
 
@@ -95,8 +95,7 @@ def launch(
             typer.echo(f"warm start: {warm.finding}", err=True)
             loaded = warm.space
         word = "new" if enrol(url, name, loaded) else "goes on"
-    request = RunRequest(database=url, study=name, placement=placement, checkpoints=run.checkpointing())
-    _run(request, word)
+    _run(_request(url, name, placement, run), word)
 
 
 def resume(
@@ -106,14 +105,12 @@ def resume(
 
     Example: search resume set-complement
     """
-    from graft.launching.run import RunRequest
     from storage import bring_up
 
     placement = run.resolve_placement()
     url = storage_url(storage)
     bring_up(url)
-    request = RunRequest(database=url, study=study, placement=placement, checkpoints=run.checkpointing())
-    _run(request, "goes on")
+    _run(_request(url, study, placement, run), "goes on")
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -156,29 +153,37 @@ def retry(
     typer.echo(f"{study}: queued again: {numbers}; go on with `search resume {study}`", err=True)
 
 
+def _request(url: str, study: str, placement: Placement, run: RunOptions) -> RunRequest:
+    from graft.launching.run import RunRequest
+
+    return RunRequest(
+        database=url,
+        study=study,
+        placement=placement,
+        checkpoints=run.checkpointing(),
+        accept_changes=run.accept_changes,
+    )
+
+
 def _run(request: RunRequest, word: str) -> None:
     """Run a study on a terminal; says `word` on it first, and how it ended."""
     from cli.live import Live, closing_line
+    from graft.launching.changes import settle_changes
     from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
     from graft.launching.run import run_study
-    from graft.plugins.stored import plugins_of_study
-    from workers.numerics.version import NUMERICS
 
     name = request.study
     study = find_study(request.database, name)
-    say_changes(name, plugins_of_study(request.database, name))
     finished = study["state"] == "finished"
+    if not finished:
+        changes = settle_changes(request.database, name, request.placement, accept=request.accept_changes)
+        for line in changes:
+            typer.echo(f"note: {line}", err=True)
     word = "finished, nothing is left of its" if finished else f"{word},"
     typer.echo(f"study {name} in {database_name(request.database)}: {word} {study['trials']:,} trials", err=True)
     if finished:
         return
-    if study["numerics"] != NUMERICS:
-        typer.echo(
-            f"made by Graft {study['version']}, whose steps rounded differently; "
-            "replays of this study are held to a tolerance",
-            err=True,
-        )
     started = time.monotonic()
     with Interruption(_announce_stop, lambda: _leave(name)) as interruption, Live(name) as live:
         standing = run_study(request, live.show, lambda: interruption.requested)

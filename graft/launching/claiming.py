@@ -81,7 +81,8 @@ def open_controller(
     archive = Archive(saving.url, saving.study) if saving else None
     store = open_store(url)
     try:
-        study = store.claim(row["id"], policy=space.search.history, objective=space.search.objective)
+        search = space.search
+        study = store.claim(row["id"], policy=search.history, objective=search.objective, version=version())
         study.set_state("running")
         if checkpoint_url is not None:
             study.set_checkpoint_url(checkpoint_url)

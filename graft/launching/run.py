@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graft.families import families
+from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
 from graft.launching.crash_record import CrashRecord
@@ -37,6 +38,8 @@ class RunRequest:
     study: str
     placement: Placement
     checkpoints: Checkpoints
+    accept_changes: bool = False
+    """Whether it goes on although what determines its numbers is another than before (`changes.settle_changes`)."""
 
 
 def read_space(origin: str, overrides: Mapping[str, str]) -> Space:
@@ -52,8 +55,10 @@ def run_study(
     """Run a study until it is finished or stopped; its progress then.
 
     `show` is called with its progress, often. `stop_requested` is asked as often. Raises StudyError if there is no such
-    study, if another process runs it, or if it cannot be run as requested.
+    study, if another process runs it, if it cannot be run as requested, or if it would go on otherwise than before and
+    that is not accepted.
     """
+    settle_changes(request.database, request.study, request.placement, accept=request.accept_changes)
     study = find_study(request.database, request.study)
     saving = request.checkpoints.saving(request.database, study)
     url = request.checkpoints.absolute_url()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, case, delete, exists, func, literal_column, select, update
+from sqlalchemy import Connection, Integer, Text, bindparam, case, delete, exists, func, literal_column, select, update
 
 from spaces.records import (
     TERMINAL,
@@ -41,6 +41,7 @@ _STEPS = (
             (trials.c.step_kind.contains(_KIND), trials.c.step_kind),
             else_=trials.c.step_kind + ", " + _KIND,
         ),
+        fingerprint=func.coalesce(bindparam("print", type_=Integer()), trials.c.fingerprint),
     )
 )
 _FENCES = (
@@ -101,7 +102,8 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         "started_at": Now(),
         "fence": trials.c.fence + 1,
         "steps": _FURTHER,
-        "step_kind": _KEPT_KIND,
+        "step_kind": case((_HAS_STATE, trials.c.step_kind), else_=None),
+        "fingerprint": case((_HAS_STATE, trials.c.fingerprint), else_=None),
     }
     statement = insert.values(created_at=Now(), started_at=Now()).on_conflict_do_update(
         index_elements=[trials.c.id],
@@ -120,9 +122,9 @@ _RESOLVED = {
 }
 """What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns again for `excluded`."""
 _FIRST_STEP = literal_column("excluded.steps")
-_FURTHER = case((trials.c.steps > _FIRST_STEP, trials.c.steps), else_=_FIRST_STEP)
+_HAS_STATE = trials.c.steps > _FIRST_STEP
+_FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)
 """A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""
-_KEPT_KIND = case((trials.c.steps > _FIRST_STEP, trials.c.step_kind), else_=None)
 
 
 def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
@@ -178,8 +180,13 @@ def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     return (ids[i : i + _IN] for i in range(0, len(ids), _IN))
 
 
-def report(connection: Connection, database: Database, study_id: int, reports: Sequence[Report]) -> None:
-    """Write metrics, learned architectures and the step that each trial has reached; rows that exist already stay."""
+def report(
+    connection: Connection, database: Database, study_id: int, reports: Sequence[Report], prints: Mapping[int, int]
+) -> None:
+    """Write metrics, learned architectures and the step that each trial has reached; rows that exist already stay.
+
+    `prints`: number of a trial -> number of its fingerprint.
+    """
     if not reports:
         return
     rows: list[MetricRow] = [
@@ -191,10 +198,16 @@ def report(connection: Connection, database: Database, study_id: int, reports: S
         database.insert_metrics(connection, rows)
     _insert_architectures(connection, database.insert(architectures), study_id, reports)
     last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
-    connection.execute(
-        _STEPS,
-        [{"trial": trial_id(study_id, n), "step": one.step, "kind": one.step_kind} for n, one in last.items()],
-    )
+    steps = [
+        {
+            "trial": trial_id(study_id, number),
+            "step": one.step,
+            "kind": one.fingerprint.step_kind if one.fingerprint else "",
+            "print": prints.get(number),
+        }
+        for number, one in last.items()
+    ]
+    connection.execute(_STEPS, steps)
 
 
 def _insert_architectures(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:

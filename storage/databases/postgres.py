@@ -94,9 +94,12 @@ class Postgres(Database):
         """Nothing to do: a server knows its files."""
 
     def reader(self, seconds: float | None = None) -> Connection:
+        from psycopg import IsolationLevel
         from psycopg.types.json import set_json_loads
 
         connection = self._connect(read_only=True)
+        # What is read in one transaction is as of one moment, as it is in SQLite.
+        _driver(connection).isolation_level = IsolationLevel.REPEATABLE_READ
         if seconds is not None:
             with self.readable_errors(), connection.begin():
                 connection.execute(text(f"SET statement_timeout = {math.ceil(1000 * seconds)}"))

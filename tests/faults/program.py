@@ -48,6 +48,10 @@ def fill(folder, name, data):
 checkpoints._Folder.put = fill
 """
 """Every second checkpoint finds the disk full when half of it is written."""
+CHANGED_CODE = """
+import workers.engine.fingerprints as fingerprints
+fingerprints.NUMERICS += 1
+"""
 SERVER_IS_FULL = (
     """CREATE FUNCTION find_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$""",
@@ -111,6 +115,7 @@ class Program:
             "disk full in a checkpoint": lambda: self._killed(before=FULL_DISK),
             "disk full in a commit": self._full,
             "hostile checkpoints": self._poisoned,
+            "changed code": self._changed,
         }
         if self.file:
             kinds |= {"file deleted": self._deleted, "file replaced": self._replaced, "alias": self._launched_by_alias}
@@ -222,6 +227,13 @@ class Program:
                 digest = hashlib.sha256(hostile).hexdigest()
                 raw(self.url, f"UPDATE checkpoints SET sha256 = '{digest}' WHERE path LIKE '%{file.name}'")
         self._killed()
+
+    def _changed(self) -> None:
+        """Another numerics is refused until it is accepted, and then nothing has happened."""
+        if not self.claims:
+            self._killed()
+        with running(self.folder, *self.launch, before=CHANGED_CODE) as process:
+            self._expect(process, 2, "error: study 'tiny' would go on otherwise than it was trained: ")
 
     def _jumped(self) -> None:
         hours = self.chance.choice(["-26h", "+3h", "+400d"])

@@ -14,8 +14,8 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Architecture
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
-from workers.networks.frozen_splines import VARIANTS, with_frozen_splines
-from workers.networks.gradients import FusedGradient
+from workers.networks.frozen_splines import FORMS, with_frozen_splines
+from workers.networks.gradients import NativeGradient
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter, Parameters
 
@@ -56,15 +56,13 @@ class Attention(NamedTuple):
 class Model(ABC):
     """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
 
-    architecture_variants: ClassVar[Sequence[str]] = VARIANTS
+    architecture_forms: ClassVar[Sequence[str]] = FORMS
     """What may stand for a learned spline in a trial that uses it; first the spline itself."""
 
     @staticmethod
-    def with_architectures(
-        config: Mapping[str, Any], learned: Sequence[Architecture], variant: str
-    ) -> Mapping[str, Any]:
-        """A model's configuration with the splines that a trial of it learned, frozen, as one of the variants."""
-        return with_frozen_splines(config, learned, variant)
+    def with_architectures(config: Mapping[str, Any], learned: Sequence[Architecture], form: str) -> Mapping[str, Any]:
+        """A model's configuration with the splines that a trial of it learned, frozen, as one of the forms."""
+        return with_frozen_splines(config, learned, form)
 
     @property
     def may_pad(self) -> bool:
@@ -110,13 +108,17 @@ class Model(ABC):
                 return {label: plugins.replace(self, {field: other}) for label, other in scorer.evaluations().items()}
         return {"": self}
 
-    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
         """A faster way to the gradient of this model on this task and device; None: torch's own."""
         return None
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         """Why there is no faster way to the gradient, in a few words; None: there is one."""
-        return None if self.fused(task, dtype, device) else f"the model {plugins.name_of(self)} has no compiled step"
+        return (
+            None
+            if self.native_gradient(task, dtype, device)
+            else f"the model {plugins.name_of(self)} has no native step"
+        )
 
 
 Kind = TypeVar("Kind", TokenTask, VectorTask, SetTask)
