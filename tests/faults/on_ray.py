@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.databases import place_for_server, raw, running_server
 from tests.faults.program import SIZES
-from tests.launches import SPACE, ended, finished, metrics, running, search, wait_until
+from tests.launches import SPACE, Launched, ended, finished, metrics, running, search, wait_until
 from tests.ray_clusters import Nodes, descendants, open_nodes
 
 SECONDS = 600.0
@@ -43,11 +43,11 @@ def torment_on_ray(database: str) -> OnRay:
                 result.wrong.append(f"a wrong token: status {refused.returncode}, {lines[-1:]}")
             result.fired["wrong token"] += 1
         with running(folder, *launch, "--checkpoints", f"{place}/checkpoints") as process:
-            wait_until(lambda: finished(url) > 3, SECONDS)
+            wait_until(lambda: _ended(process) or finished(url) > 3, SECONDS)
             os.kill(descendants(nodes.process.pid, "ray::ImplicitFunc")[0], signal.SIGKILL)
             result.fired["Ray worker"] += 1
             before = finished(url)
-            wait_until(lambda: finished(url) > before + 3, SECONDS)
+            wait_until(lambda: _ended(process) or finished(url) > before + 3, SECONDS)
             nodes.kill(2)
             result.fired["Ray node"] += 1
             ended(process, 0, SECONDS)
@@ -58,6 +58,13 @@ def torment_on_ray(database: str) -> OnRay:
         if found.keys() != expected.keys() or any(abs(found[key] - expected[key]) > 1e-9 for key in found):
             result.wrong.append("on Ray the metrics are not those of an undisturbed run")
     return result
+
+
+def _ended(process: Launched) -> bool:
+    """False; AssertionError with what a launch said that has ended too early."""
+    if process.poll() is not None:
+        raise AssertionError(process.communicate()[1])
+    return False
 
 
 @contextmanager
