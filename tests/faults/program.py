@@ -91,9 +91,10 @@ class Program:
     def hit(self, count: int) -> None:
         """Let so many faults happen, of each kind about as many."""
         kinds = self.kinds()
+        order = [*kinds]
         for index in range(count):
             if index % len(kinds) == 0:
-                self.chance.shuffle(order := [*kinds])
+                self.chance.shuffle(order)
             kind = order[index % len(kinds)]
             if self._state() == "finished":
                 self.wrong.append(f"the study was finished after {index} of {count} faults; give it more steps")
@@ -265,7 +266,7 @@ class Program:
 
     def _claims(self) -> int:
         with suppress(GraftError), open_reader(self.url) as reader:
-            return reader.studies()["fence"].sum()
+            return int(reader.studies()["fence"].sum())
         return 0
 
     def _state(self) -> str:

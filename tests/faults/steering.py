@@ -46,7 +46,7 @@ class Steering:
     def jump(self, seconds: float) -> None:
         """Let the database's clock jump: what that does to leases, moving the leases does."""
         with self._turn:
-            study: Any = self._study._study
+            study: Any = self._study._study  # pyright: ignore[reportPrivateUsage] - the connection that writes
             columns = {"sqlite": _JUMP_SQLITE, "postgresql": _JUMP_POSTGRESQL}
             study.session.transact(
                 lambda connection: connection.exec_driver_sql(columns[connection.dialect.name].format(-seconds))
