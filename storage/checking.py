@@ -61,6 +61,7 @@ _RULES = {
         WHERE trials.id IS NULL OR state NOT IN ('running', 'queued') OR checkpoints.fence > trials.fence""",
     "a worker belongs to a study": "SELECT id FROM workers WHERE study_id NOT IN (SELECT id FROM studies)",
     "a source belongs to a study": "SELECT module FROM sources WHERE study_id NOT IN (SELECT id FROM studies)",
+    "a change belongs to a study": "SELECT number FROM changes WHERE study_id NOT IN (SELECT id FROM studies)",
     "an architecture belongs to a trial of its study": """
         SELECT architectures.id FROM architectures LEFT JOIN trials ON trials.id = trial_id
         WHERE trials.id IS NULL OR trials.study_id <> architectures.study_id""",

@@ -20,7 +20,7 @@ from storage import sources as stored_sources
 from storage.claims import rows
 from storage.databases import find_database
 from storage.databases.database import Database, Rows
-from storage.schema import NUMBERS_PER_STUDY, sources, studies, trial_id, trials, workers
+from storage.schema import NUMBERS_PER_STUDY, changes, sources, studies, trial_id, trials, workers
 
 Schema = Mapping[str, pl.DataType]
 
@@ -56,6 +56,8 @@ TRIALS: Schema = _schema(trials)
 WORKERS: Schema = _schema(workers)
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""
+CHANGES: Schema = _schema(changes)
+"""`differences` is a JSON text."""
 METRICS: Schema = {
     "number": pl.Int64(),
     "step": pl.Int64(),
@@ -199,6 +201,11 @@ class Reader:
     def bundles(self, study: str) -> tuple[Bundle, ...]:
         """A study's plug-ins from outside; raises StorageError for a file that is not what was stored."""
         return tuple(stored_sources.read(self.sources(study).iter_rows(named=True)))
+
+    def changes(self, study: str) -> pl.DataFrame:
+        """What was changed in a study's space since its launch, in order; columns CHANGES."""
+        mine = f"study_id = {self.study(study)['id']}"
+        return self._frame(f"SELECT {', '.join(CHANGES)} FROM changes WHERE {mine} ORDER BY number", CHANGES)
 
     def lane_steps(self, study: str) -> tuple[int, int]:
         """Training steps of the study's lanes, and what they would have been with no lane free; of all launches."""

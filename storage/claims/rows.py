@@ -9,7 +9,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, case, delete, exists, func, literal_column, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Text,
+    bindparam,
+    case,
+    cast,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from spaces.records import (
     TERMINAL,
@@ -154,6 +168,19 @@ def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
         "draws": dict(trial.draws),
         "config": dict(trial.config),
     }
+
+
+def queued_row(study_id: int, trial: Trial) -> dict[str, Any]:
+    """The row of a trial that waits and was never started."""
+    row = _trial_row(study_id, trial, "")
+    return {**row, "state": "queued", "worker": None, "fence": 0}
+
+
+def planned(study_id: int, number: int | ColumnElement[int]) -> ColumnElement[int]:
+    """`number` trials, or as many more as the highest number of the study's trials needs."""
+    highest = select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id)
+    there, wanted = highest.scalar_subquery(), cast(number, BigInteger)
+    return case((there > wanted, there), else_=wanted)
 
 
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
