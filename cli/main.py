@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from cli.commands import database, launch, plugins, queries, replay, reports, space, weights
+from cli.commands import administration, database, launch, plugins, queries, replay, reports, space, weights
 from spaces.errors import GraftError
 from spaces.plugins.importing import explain
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (launch, queries, replay, space, plugins, reports, weights, database):
+for module in (launch, queries, administration, replay, space, plugins, reports, weights, database):
     module.register(app)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 from spaces.errors import SpaceError
@@ -36,7 +36,7 @@ def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, want
             raise SpaceError(_describe_unknown(space, path))
     # What a choice takes, and what bounds are made of, comes before what depends on it: as in the space's own order.
     for path in sorted(wanted, key=lambda path: order[path]):
-        search.fix(path, wanted[path])
+        search.fix(path, wanted[path], [other for other in wanted if other.startswith(f"{path}.")])
     trial = space.sample(number, search.coordinate)
     for path, value in wanted.items():
         if not _is_match(search.read(search.run({}), path), value):
@@ -48,10 +48,9 @@ def _describe_unknown(space: DrawnSpace, path: str) -> str:
     drawn = sorted({draw.name for draw in (*space.group_draws, *space.trial_draws) if "#" not in draw.name})
     for row in space.rows:
         if row.path == path:
-            why = (
-                "in every trial" if row.level is Level.CONSTANT else "which is not drawn there; set what it is made of"
-            )
-            return f"{path}: it is {shorten(row.text)} {why}"
+            is_fixed = row.level is Level.CONSTANT
+            why = " in every trial" if is_fixed else ", which is not drawn there; set what it is made of"
+            return f"{path}: it is {shorten(row.text)}{why}"
     return f"{path}: {no_such('value that is drawn', path, drawn)}"
 
 
@@ -83,9 +82,15 @@ class _Search:
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def fix(self, path: str, value: Any) -> None:
-        """Fix the coordinates of the draws that stand at a path; SpaceError if none give the value."""
+    def fix(self, path: str, value: Any, inner: Sequence[str]) -> None:
+        """Fix the coordinates of the draws that stand at a path; SpaceError if none give the value.
+
+        `inner`: paths below it at which something has to be drawn, too.
+        """
         seen: list[float] = []
+        if not self._own(path, self.run({})):
+            conditions = [draw.condition for draw in self._draws() if draw.name == path]
+            raise SpaceError(f"{path}: it is drawn only where {conditions[0]}; set that, too")
         for options in self._options(path, {}):
             resolved = self.run(options)
             ranges = [name for name in self._own(path, resolved) if name not in options]
@@ -93,6 +98,8 @@ class _Search:
                 raise SpaceError(
                     f"{path}: {self._texts.get(path, path)} has {len(ranges)} draws, so that a value does not tell them"
                 )
+            if not all(self._own(other, resolved) for other in inner):
+                continue
             if not ranges and _is_match(self.read(resolved, path), value):
                 self._fixed |= options
                 return

@@ -39,6 +39,9 @@ class StartOptions:
         str | None,
         typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
     ] = None
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Begin again a study of this name that has no result yet.")
+    ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False
 
 
@@ -75,26 +78,34 @@ def launch(
             warm = start_from_earlier(url, name, loaded, start.warm_start)
             typer.echo(f"warm start: {warm.finding}", err=True)
             loaded = warm.space
-        word = "new" if enrol(url, name, loaded) else "goes on"
+        word = str(enrol(url, name, loaded, replace=start.replace))
     request = RunRequest(database=url, study=name, placement=placement, checkpoints=run.checkpointing())
     _run(request, word)
 
 
 def resume(
-    study: Annotated[str, typer.Argument(help="Name of the study.")], *, storage: Storage = None, run: RunOptions
+    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    *,
+    trials: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it goes on.")
+    ] = None,
+    storage: Storage = None,
+    run: RunOptions,
 ) -> None:
     """Go on with a study from the database alone.
 
-    Example: search resume set-complement
+    Example: search resume set-complement --trials 128
     """
+    from graft.launching.claiming import extend
     from graft.launching.run import RunRequest
     from storage import bring_up
 
     placement = run.resolve_placement()
     url = storage_url(storage)
     bring_up(url)
+    word = "goes on" if trials is None else str(extend(url, study, trials))
     request = RunRequest(database=url, study=study, placement=placement, checkpoints=run.checkpointing())
-    _run(request, "goes on")
+    _run(request, word)
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -114,9 +125,10 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
 
 def _run(request: RunRequest, word: str) -> None:
     """Run a study on a terminal; says `word` on it first, and how it ended."""
-    from cli.live import Live, closing_line
+    from cli.live import Live
     from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
+    from graft.launching.progress_text import closing_line
     from graft.launching.run import run_study
     from graft.plugins.stored import plugins_of_study
     from workers.numerics.version import NUMERICS
@@ -155,8 +167,8 @@ def _announce_stop() -> None:
 
 def show_estimate(estimate: Estimate, placement: Placement) -> None:
     """Print what a launch would be; the lines that need no training come first, since the others take a while."""
-    from cli.live import duration
     from graft.launching.estimate import plan_packs
+    from graft.launching.progress_text import duration
 
     space, search = estimate.space, estimate.space.search
     structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,17 +33,22 @@ def register(app: typer.Typer) -> None:
         app.command("show" if command is show_trial else None)(command)
 
 
-def studies(storage: Storage = None, form: Format = "table") -> None:
+def studies(
+    every: Annotated[bool, typer.Option("--all", help="Those in the archive too.")] = False,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only those that have this tag.")] = None,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
     """List the studies of a database, how far they are, and the best objective of each.
 
-    Example: search studies --storage graft.db
+    Example: search studies --tag paper
     """
     from graft.stored.studies import read_studies
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        frame = read_studies(reader)
-    show(frame, form)
+        frame = read_studies(reader, archived=every, tag=tag)
+    show(_drop_empty(frame, ("tags", "note", "archived")) if form == "table" else frame, form)
 
 
 def trials(
@@ -108,6 +113,11 @@ def query(
     if not frame.width:
         raise OptionError("the query has no answer; write one SELECT")
     show(frame, form)
+
+
+def _drop_empty(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """The frame without those of these columns that say nothing in any row."""
+    return frame.drop([name for name in columns if not any(frame[name])])
 
 
 def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:

@@ -67,7 +67,7 @@ def tag_study(url: str, study: str, added: Collection[str], removed: Collection[
     """Add and remove tags of a study; the tags that it has now, sorted."""
     for tag in (*added, *removed):
         if not _TAG.fullmatch(tag):
-            raise StudyError(f"tag {shorten(repr(tag))}: a tag is a word of letters, digits, '.', ':', '+', '_' and '-'")
+            raise StudyError(f"tag {shorten(repr(tag))} must be a word of letters, digits, '.', ':', '+', '_' and '-'")
     with open_store(url) as store, open_reader(url) as reader:
         row = reader.study(study)
         before = read_tags(row)

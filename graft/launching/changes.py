@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from graft.families import version
 from graft.launching.checkpoints import folder_of
+from graft.stored.differences import compare_spaces, describe_differences
 from search.objectives import objective_after
 from spaces.errors import SpaceError, StudyError
-from spaces.messages import no_such, shorten
+from spaces.messages import no_such
 from spaces.plugins import active, canonical_json
-from spaces.reading import content_of
 from spaces.records import Metric, Report, StoredTrial
 from spaces.space import DrawnSpace
 from storage import SpaceChange
@@ -30,32 +30,7 @@ CHANGEABLE = ("search.trials", "search.stopping", "search.objective", "search.hi
 _RESTARTING = ("search.stopping", "search.objective")
 """Changes after which a checkpoint is of no use: with it stands what the controller knew of its trial."""
 _NAMED = 3
-"""Differences that a line names."""
-
-
-class Difference(NamedTuple):
-    """A place in which two spaces differ; None: there is nothing."""
-
-    path: str
-    before: Any
-    after: Any
-
-    def __str__(self) -> str:
-        """`search.trials: 64 -> 128`"""
-        return f"{self.path}: {_show(self.before)} -> {_show(self.after)}"
-
-
-def compare_spaces(before: str, after: str) -> list[Difference]:
-    """The places in which the texts of two spaces differ, whatever their comments, layout and order."""
-    contents = (content_of(text, "the space") for text in (before, after))
-    return list(_compare("", *contents))
-
-
-def describe_differences(differences: Sequence[Difference]) -> str:
-    """The first few in a line."""
-    shown = ", ".join(map(str, differences[:_NAMED]))
-    more = len(differences) - _NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
+"""Files that a line names."""
 
 
 def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceChange:
@@ -91,24 +66,8 @@ def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceCh
     )
 
 
-def _compare(path: str, before: Any, after: Any) -> Iterator[Difference]:
-    if before == after:
-        return
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in dict.fromkeys([*before, *after]):
-            yield from _compare(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
-    else:
-        yield Difference(path, before, after)
-
-
 def _is_below(path: str, roots: Sequence[str]) -> bool:
     return any(path == root or path.startswith(f"{root}.") for root in roots)
-
-
-def _show(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    return shorten(value if isinstance(value, str) else canonical_json(value))
 
 
 def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> None:
@@ -178,7 +137,7 @@ def _compute_objectives(reader: Reader, name: str, space: Space) -> dict[int, fl
         if objective.at == "best" and len(kept) < validations:
             raise StudyError(
                 f"search.objective: trial {number} of {name} keeps {len(kept):,} of its {validations:,} validations, "
-                f"so that its best {objective} is not known; ask for the last one (at: last), or launch under another name"
+                f"so that its best {objective} is not known; ask for the last one (at: last)"
             )
         value: float | None = None
         for report in kept:

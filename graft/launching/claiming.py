@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graft.families import families, version
 from graft.launching.administration import remove_checkpoints
-from graft.launching.changes import Difference, compare_spaces, describe_differences, plan_change
+from graft.launching.changes import plan_change
 from graft.plugins.stored import plugins_of_study
+from graft.stored.differences import Difference, compare_spaces, describe_differences
 from spaces import parse
 from spaces.errors import StudyError
 from spaces.plugins import active

@@ -119,7 +119,7 @@ def _make_trials(
 
 
 class _Coordinates:
-    """The coordinates of a number by the study's sampler, and others for draws that the sampler's trial did not make."""
+    """The coordinates of a number by the study's sampler, and others for draws that the sampler did not make."""
 
     def __init__(self, space: Space, strategy: Strategy, number: int) -> None:
         asked = strategy.ask(range(number, number + 1))  # none beyond the end of a grid

@@ -81,7 +81,7 @@ class EditedStudy:
         """Write new trials as queued, and plan as many more; raises StudyError for a number that is taken."""
         numbers = [trial.number for trial in added]
         these = select(trials.c.number, trials.c.draws).where(trials.c.study_id == self.id)
-        there = dict(connection.execute(these.where(trials.c.number >= min(numbers))).tuples().all())
+        there = {number: draws for number, draws in connection.execute(these.where(trials.c.number.in_(numbers)))}  # noqa: C416
         new: list[dict[str, Any]] = []
         for trial in added:
             if trial.number not in there:
