@@ -18,6 +18,7 @@ from spaces.errors import PluginError
 from spaces.plugins.bundles import Outside
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_OTHERWISE = "let it stand at the top of its cell, or hand over text, graft.Plugin(name, text), or a file"
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -35,6 +36,11 @@ class Plugin:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise PluginError(f"plug-in {self.name!r}: the name is a word of letters, digits and _")
+
+    @property
+    def has_class(self) -> bool:
+        """Whether it may define a plug-in; a text without a class is there for others to import."""
+        return re.search(r"^class\s", self.text, flags=re.MULTILINE) is not None
 
     @classmethod
     def of(cls, member: type, name: str | None = None) -> Plugin:
@@ -62,7 +68,8 @@ def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
         for one in texts:
             path = folder / f"{one.name}.py"
             path.write_text(one.text, encoding="utf-8")
-            asked.append(str(path))
+            if len(texts) == 1 or one.has_class:
+                asked.append(str(path))
         outside = plugins_asked_for(asked)
     return _without_folder(outside, folder)
 
@@ -93,7 +100,7 @@ def _read_cell(member: type) -> str:
         raise PluginError(f"{member.__name__}: its cell cannot be read: {error.msg} in line {error.lineno}") from None
     provided = [(node, set(_provides(node))) for node in tree.body]
     if not any(isinstance(node, ast.ClassDef) and node.name == member.__name__ for node, _ in provided):
-        raise PluginError(f"{member.__name__}: the class must stand at the top of its cell, not inside something else")
+        raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}")
     needed, kept = {member.__name__}, set[int]()
     grows = True
     while grows:
@@ -120,9 +127,7 @@ def _read_source(member: type) -> str:
     try:
         return inspect.getsource(inspect.getmodule(member) or member)
     except (OSError, TypeError):
-        raise PluginError(
-            f"{member.__name__}: its source is not known; hand it over as text, graft.Plugin(name, text), or as a file"
-        ) from None
+        raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}") from None
 
 
 def _provides(node: ast.stmt) -> Iterator[str]:

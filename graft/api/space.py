@@ -68,8 +68,8 @@ class Space:
         for what YAML makes of it.
         """
         text = value if isinstance(value, str) else _to_yaml(value, flow=True)
-        changes = {other: kept for other, kept in self.changes.items() if other != path} | {path: text}
-        return self._copy(changes=changes)
+        kept = {other: value for other, value in self.changes.items() if not f"{other}.".startswith(f"{path}.")}
+        return self._copy(changes=kept | {path: text})
 
     def using(self, *plugins: str | Path | Plugin | type) -> Self:
         """The same space with more plug-ins."""
