@@ -15,11 +15,14 @@ from graft.report.document import Picture
 _ROWS = 50
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figures:
     """Figures that a notebook shows, and that can be written to files."""
 
     pictures: Sequence[Picture]
+
+    def __repr__(self) -> str:
+        return "\n".join(f"<figure: {one.caption}>" for one in self.pictures)
 
     def _repr_html_(self) -> str:
         return "\n".join(
