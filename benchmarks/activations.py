@@ -1,4 +1,4 @@
-"""What each activation costs next to GELU: a whole training step of the transformer, as the engine makes it.
+"""What each activation costs next to GELU: a whole optimizer step of the transformer, as the engine makes it.
 
     python -m benchmarks.activations [--width 32] [--seconds 3]
 

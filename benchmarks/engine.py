@@ -145,7 +145,7 @@ def ceilings(device: str, seconds: float) -> Ceilings:
 
 
 def flops_per_step(problem: SetComplement) -> int:
-    """Of the matrix products of one training step of one model, forward and backward."""
+    """Of the matrix products of one optimizer step of one model, forward and backward."""
     model, batch = problem.model({}), problem.training("cpu")
     with FlopCounterMode(display=False) as counter:
         problem.loss(model(batch[0]), batch).backward()

@@ -25,7 +25,7 @@ class OverrideOptions:
     """Values that stand in place of a space's own."""
 
     trials: Annotated[int | None, typer.Option(help="Number of trials, in place of the space's.")] = None
-    steps: Annotated[int | None, typer.Option(help="Training steps of each trial, in place of the space's.")] = None
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps of each trial, in place of the space's.")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None
     set_: Annotated[list[str] | None, typer.Option("--set", help="path=value, in place of the space's.")] = None
 

@@ -18,7 +18,7 @@ from spaces.plugins import active
 from spaces.plugins.indexing import Place
 from spaces.plugins.rules import REQUIRED, Rule
 
-_SENTENCE_END = re.compile(r"[^.]\.(?= )")  # not the one of "r, r eta, ..."
+_SENTENCE_END = re.compile(r"[^.\s]\.(?= )")  # not the one of "r, r eta, ...", nor a dot product
 
 
 def version() -> str:

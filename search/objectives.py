@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
+from statistics import fmean
 from typing import final
 
 from spaces.errors import StudyError
@@ -26,6 +27,22 @@ def objective_after(objective: Objective, before: float | None, report: Report) 
     if objective.at == "last" or before is None or objective.is_better(value, before):
         return value
     return before
+
+
+def rank_by_mean(objectives: Mapping[int, Sequence[float | None]], seeds: int, sign: float) -> dict[int, float]:
+    """Configuration -> its mean objective over `seeds` seeds, the best first; ties by number.
+
+    Left out are configurations of which a seed has none. `sign` is 1 where small is good, -1 where large is.
+    """
+    found = {number: mean_objective(values) for number, values in objectives.items() if len(values) == seeds}
+    means = {number: mean for number, mean in found.items() if mean is not None}
+    return dict(sorted(means.items(), key=lambda item: (sign * item[1], item[0])))
+
+
+def mean_objective(objectives: Sequence[float | None]) -> float | None:
+    """Of a configuration's seeds; None where one of them has none."""
+    known = [objective for objective in objectives if objective is not None]
+    return fmean(known) if known and len(known) == len(objectives) else None
 
 
 @final

@@ -11,6 +11,7 @@ from spaces.errors import SpaceError
 from spaces.grammar.formulas import CoordinateOf, Formula, Level, Scope, scope_without_draws
 from spaces.messages import number
 from spaces.plugins import build, canonical_json, config_of, facts, pad_sizes, rules, structure_of
+from spaces.records import Scalar
 from spaces.settings import Training
 
 _CACHED_GROUPS = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
@@ -21,7 +22,7 @@ class Resolved:
     """What the coordinates of one trial determine; see the fields of `spaces.records.Trial`."""
 
     draws: dict[str, float]
-    params: dict[str, Any]
+    params: dict[str, Scalar]
     config: dict[str, Any]
     structure: str
     values: dict[str, float]
@@ -32,7 +33,7 @@ class Resolved:
 class _Shared:
     """What the named values of a group determine for all of its trials."""
 
-    params: dict[str, Any]
+    params: dict[str, Scalar]
     sections: dict[str, Any]
     config: dict[str, Any]
     structures: tuple[dict[str, str], dict[str, str]]
@@ -130,7 +131,7 @@ def complete_config(config: Mapping[str, Any], families: Mapping[str, type]) -> 
     return {name: _to_config(section) for name, section in sections.items()}, canonical_json(structure)
 
 
-def _collect_facts(sections: Mapping[str, Any]) -> dict[str, Any]:
+def _collect_facts(sections: Mapping[str, Any]) -> dict[str, Scalar]:
     """`task.generalisation_gap` and the like: what a section says follows from its fields."""
     return {f"{name}.{fact}": value for name, section in sections.items() for fact, value in facts(section).items()}
 

@@ -21,7 +21,7 @@ class Training:
     steps: int = knob(low=1, integer=True)
     """Optimizer steps; a knob, since lanes of one pack may train for different lengths."""
     batch: int = size(128)
-    """Sequences per training step."""
+    """Sequences per optimizer step."""
     validate_every: int = size(1000)
     """Steps between validations; the last step is always validated."""
     validation_batch: int = size(1024)

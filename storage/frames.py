@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -13,6 +14,7 @@ import polars as pl
 from sqlalchemy import Boolean, Connection, DateTime, Double, Integer, Table
 
 from spaces.errors import StorageError, StudyError
+from spaces.messages import no_such
 from spaces.plugins.bundles import Bundle
 from spaces.records import State
 from storage import migrations
@@ -158,8 +160,9 @@ class Reader:
         """Trials of a study, by number; columns TRIALS or a choice of them (`config` is most of a trial's size).
 
         `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, where `params.<dotted path>`
-        stands for a sampled value: `objective < 0.1 AND params.optimizer.learning_rate > 1e-3`, `steps DESC`. NULL
-        sorts last. `top` keeps the first rows: without `sort`, those of the best objective.
+        stands for a sampled value, and the path alone for what a trial has there, drawn or not:
+        `objective < 0.1 AND optimizer.learning_rate > 1e-3`, `steps DESC`. NULL sorts last. `top` keeps the first rows:
+        without `sort`, those of the best objective.
         """
         row = self.study(study)
         if sort is None and top is not None:
@@ -187,7 +190,7 @@ class Reader:
     def workers(self, study: str) -> pl.DataFrame:
         """The workers that trained for a study, in all its launches; columns WORKERS.
 
-        `steps` are training steps of a worker's lanes, `room` what they would have been with none free: the sums over
+        `steps` are optimizer steps of a worker's lanes, `room` what they would have been with none free: the sums over
         workers are the study's lane utilisation.
         """
         mine = f"study_id = {self.study(study)['id']}"
@@ -208,7 +211,7 @@ class Reader:
         return self._frame(f"SELECT {', '.join(CHANGES)} FROM changes WHERE {mine} ORDER BY number", CHANGES)
 
     def lane_steps(self, study: str) -> tuple[int, int]:
-        """Training steps of the study's lanes, and what they would have been with no lane free; of all launches."""
+        """Optimizer steps of the study's lanes, and what they would have been with no lane free; of all launches."""
         counts = self.workers(study)
         return int(counts["steps"].sum()), int(counts["room"].sum())
 
@@ -253,14 +256,30 @@ class Reader:
         return fetched
 
     def _expression(self, sql: str, study_id: int) -> str:
-        """The user's SQL with `params.<path>` spelled out; texts in quotes stay as they are."""
+        """The user's SQL with paths spelled out; texts in quotes stay as they are."""
 
         def spell(match: re.Match[str]) -> str:
-            path = match["path"]
-            return self.database.parameter(self._connection, study_id, path) if path else match[0]
+            if match["knob"] is None:
+                path = match["path"]
+                return self.database.parameter(self._connection, study_id, path) if path else match[0]
+            value = self.database.knob(self._connection, study_id, match["knob"])
+            if value is None:
+                unknown.append(match["knob"])
+            return value or match[0]
 
+        unknown: list[str] = []
         with self.database.readable_errors(), self._connection.begin():
-            return _PARAMETER.sub(spell, sql)
+            spelled = _PARAMETER.sub(spell, sql)
+        if unknown:
+            raise StudyError(no_such("value of the study's trials", unknown[0], self._known_paths(study_id)))
+        return spelled
+
+    def _known_paths(self, study_id: int) -> list[str]:
+        """What was drawn for the study's first trial, and what follows from that."""
+        found = self._frame(
+            f"SELECT params FROM trials WHERE study_id = {study_id} ORDER BY number LIMIT 1", {"params": pl.String()}
+        )
+        return sorted(json.loads(found.item())) if found.height else []
 
     @contextmanager
     def _select(self, sql: str) -> Generator[Rows]:
@@ -277,7 +296,11 @@ class Reader:
             )
 
 
-_PARAMETER = re.compile(r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)")
+_SECTIONS = "task|model|optimizer|averaging|learning|training|transfer|architecture"
+_PARAMETER = re.compile(
+    r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)"
+    rf"|\b(?P<knob>(?:{_SECTIONS})(?:\.[A-Za-z_]\w*)+)"
+)
 
 
 def _size_of(value: Any) -> int:

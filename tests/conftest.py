@@ -13,10 +13,14 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before anything imports torch; inherited 
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
 
 import pytest
+from hypothesis import settings
 
 from tests.databases import postgres, url
 
 __all__ = ["postgres", "url"]
+
+settings.register_profile("untimed", deadline=None)  # the cores may be shared: a slow example is no failure
+settings.load_profile("untimed")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -117,7 +117,7 @@ def test_the_derivative_of_sinc_keeps_its_digits_near_zero() -> None:
 # -- splines ---------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     knots=st.lists(st.floats(-50, 50), min_size=2, max_size=40),
     low=st.floats(-30, 29),

@@ -269,7 +269,7 @@ def test_accuracy_counts_output_tokens_and_whole_outputs_for_copying(name: str) 
 # --- what is particular to a task
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rest=st.lists(st.integers(0, 2**40), min_size=1, max_size=6), size=st.integers(16, 300))
 def test_the_splits_share_out_a_coordinate_whatever_the_rest_is(rest: Tokens, size: int) -> None:
     every = torch.linspace(0, 2**32 - 1, 4000, dtype=torch.float64).long()

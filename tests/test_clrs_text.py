@@ -344,7 +344,7 @@ def text_of(piece: Tensor) -> str:
 
 
 @given(values=st.lists(st.integers(-999, 999), min_size=1, max_size=9), kept=st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_numbers_are_written_as_python_writes_them(values: list[int], kept: int) -> None:
     kept = min(kept, len(values))
     row = write_list(thousandths(torch.tensor([[values]])), torch.tensor([[[kept]]]))

@@ -324,7 +324,7 @@ def test_without_a_network_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 # --- parts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lengths=st.lists(st.integers(0, 900), min_size=1, max_size=30))
 def test_the_parts_share_out_every_character_of_a_corpus(lengths: list[int]) -> None:
     places = iter(range(sum(lengths)))
@@ -437,7 +437,7 @@ def test_byte_pairs_are_those_of_the_textbook() -> None:
     assert [names[number] for number in encoder.encode(text)] == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_byte_pairs_give_every_text_back(text: str) -> None:
     encoder = ENCODER
@@ -493,7 +493,7 @@ def test_a_tokenizer_that_is_not_there_is_told_in_one_line(tmp_path: Path, monke
 # --- on disk
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     arrays=st.lists(st.lists(st.integers(0, 65_535), min_size=1, max_size=50), min_size=1, max_size=3),
     wide=st.booleans(),

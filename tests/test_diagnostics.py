@@ -172,7 +172,7 @@ def drawn(task: str, config: dict[str, Any], seed: int, scale: float) -> tuple[M
 
 @pytest.mark.parametrize(("task", "config"), MODELS)
 @given(seed=st.integers(0, 2**31), scale=st.floats(0.01, 10))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_spread_never_exceeds_its_bound(task: str, config: dict[str, Any], seed: int, scale: float) -> None:
     model, parameters, batch = drawn(task, config, seed, scale)
     layers = model.attention(parameters, batch)

@@ -281,7 +281,7 @@ def test_pairs_are_read_in_either_order(tmp_path: Path) -> None:
     assert [(bad, good) for good, bad in unmasked] == zorro
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(pairs=st.lists(st.tuples(*[st.text("abc .", min_size=1).map(str.strip).filter(bool)] * 2), min_size=1))
 def test_pairs_written_are_the_pairs_read(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]

@@ -29,7 +29,7 @@ STEPS = "SELECT sum(steps) FROM trials"
 
 
 def trained(url: str) -> int:
-    """Training steps that workers made, in all launches."""
+    """Optimizer steps that workers made, in all launches."""
     [(steps,)] = raw(url, "SELECT sum(steps) FROM workers")
     return int(steps)
 

@@ -1,4 +1,4 @@
-"""The compiled steps against torch's own gradient of the same functions, and the engine without a compiler."""
+"""The native steps against torch's own gradient of the same functions, and the engine without a compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.func import vmap
 from spaces.records import Trial
 from tests.trials import FIRST_STEP, config, trial
 from workers.engine.pack import Pack
-from workers.engine.step import FusedStep, TracedStep, step_of
+from workers.engine.step import NativeStep, TracedStep, step_of
 from workers.networks.models.minimal import Minimal
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
@@ -52,48 +52,48 @@ def recipe_of(shape: tuple[int, ...], dropout: tuple[float, float], dtype: str =
 
 
 def both_steps(recipe: Recipe, lanes: int = 3) -> tuple[Any, Any]:
-    """The state after one fused and one traced step, from the same numbers."""
+    """The state after one native and one traced step, from the same numbers."""
     layout, seeds = layout_of(recipe), torch.arange(lanes) * 7919 + 3
     knobs = {path: torch.full((lanes,), float(value)).double() for path, value in recipe.knobs().items()}
     parameters = (layout.initial(seeds) * 10).to(recipe.dtype)
     start = vmap(lambda one: initial_state(recipe, layout, one))(parameters)
     streams = Streams.of(seeds, Purpose.TRAINING_DATA, start.step)
     batch = recipe.task.training(streams, recipe.training.batch, start.step)
-    fused = step_of(recipe, repr(recipe), torch.device("cpu"))
-    assert isinstance(fused, FusedStep)
+    native = step_of(recipe, repr(recipe), torch.device("cpu"))
+    assert isinstance(native, NativeStep)
     traced = TracedStep(recipe, repr(recipe), torch.device("cpu"))
-    return fused(knobs, seeds, start, batch), traced(knobs, seeds, start, batch)
+    return native(knobs, seeds, start, batch), traced(knobs, seeds, start, batch)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dropout", DROPOUTS)
-def test_the_compiled_gradient_is_torchs_gradient(shape: tuple[int, ...], dropout: tuple[float, float]) -> None:
-    fused, traced = both_steps(recipe_of(shape, dropout))
+def test_the_native_gradient_is_torchs_gradient(shape: tuple[int, ...], dropout: tuple[float, float]) -> None:
+    native, traced = both_steps(recipe_of(shape, dropout))
     scale = traced.moments["first"].abs().max()
-    assert (fused.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
-    torch.testing.assert_close(fused.loss_sum, traced.loss_sum, rtol=1e-12, atol=0)
+    assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
+    torch.testing.assert_close(native.loss_sum, traced.loss_sum, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
 def test_it_covers_dropout_per_token(dropout: tuple[float, float]) -> None:
-    fused, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, dropout_unit="token"))
+    native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, dropout_unit="token"))
     scale = traced.moments["first"].abs().max()
-    assert (fused.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
+    assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
 @pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}])
 def test_it_covers_temperature_and_uniform_attention(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
-    fused, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))
+    native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))
     scale = traced.moments["first"].abs().max()
-    assert (fused.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
+    assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 def test_what_is_no_number_shows_in_the_loss(dropout: tuple[float, float], broken: float) -> None:
     recipe = recipe_of((7, 5, 9, 3, 6, 16), dropout)
-    function = recipe.model.fused(recipe.task, torch.float32, torch.device("cpu"))
+    function = recipe.model.native_gradient(recipe.task, torch.float32, torch.device("cpu"))
     layout, seeds = layout_of(recipe), torch.arange(2)
     parameters = layout.initial(seeds).float()
     parameters[1, : 7 * 9] = broken
@@ -107,13 +107,13 @@ def test_what_is_no_number_shows_in_the_loss(dropout: tuple[float, float], broke
 def test_float32_is_as_exact_as_torchs_own() -> None:
     shape, dropout = (17, 8, 32, 16, 24, 128), (0.3, 0.2)
     exact = both_steps(recipe_of(shape, dropout))[0].moments["first"]
-    fused, traced = both_steps(recipe_of(shape, dropout, dtype="float32"))
-    error, torchs = ((state.moments["first"].double() - exact).norm() for state in (fused, traced))
+    native, traced = both_steps(recipe_of(shape, dropout, dtype="float32"))
+    error, torchs = ((state.moments["first"].double() - exact).norm() for state in (native, traced))
     assert error < 2 * torchs
 
 
 @pytest.mark.parametrize(("size", "length"), [(3, 3), (17, 9), (64, 64), (65, 1), (200, 150)])
-def test_compiled_permutations_are_the_order_of_the_words(size: int, length: int) -> None:
+def test_native_permutations_are_the_order_of_the_words(size: int, length: int) -> None:
     streams = Streams.of(torch.arange(3), Purpose.TRAINING_DATA, 5)
     keys = streams.words(11 * size).view(3, 11, size)
     assert torch.equal(streams.permutations(11, size, length), keys.argsort(dim=-1)[..., :length])
@@ -172,7 +172,7 @@ def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     native.library.cache_clear()
 
 
-def test_other_models_and_devices_have_no_compiled_step() -> None:
+def test_other_models_and_devices_have_no_native_step() -> None:
     recipe = recipe_of((7, 5, 9, 3, 6, 16), (0.0, 0.0))
     assert isinstance(recipe.model, Minimal)
-    assert recipe.model.fused(recipe.task, torch.float32, torch.device("cuda")) is None
+    assert recipe.model.native_gradient(recipe.task, torch.float32, torch.device("cuda")) is None

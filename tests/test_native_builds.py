@@ -1,4 +1,4 @@
-"""The compiled steps as other compilers, instruction sets and register widths make them: `pytest -m slow`."""
+"""The native steps as other compilers, instruction sets and register widths make them: `pytest -m slow`."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_another_build_computes_the_same(
     built = tmp_path / "step.so"
     compile_with(compiler, *flags, "-shared", str(SOURCES / "layered_float64.cpp"), "-o", str(built))
     cases = [Case(recipe_of(*model)) for model in MODELS]
-    expected = [case.compiled() for case in cases]
+    expected = [case.native() for case in cases]
     other = ctypes.CDLL(str(built))
     monkeypatch.setattr(plans, "library", lambda: other)
     for case, (gradient, loss) in zip(cases, expected, strict=True):
-        found, found_loss = case.compiled()
+        found, found_loss = case.native()
         assert (found - gradient).norm() <= 1e-12 * gradient.norm()
         torch.testing.assert_close(found_loss, loss, rtol=1e-12, atol=0)
 
@@ -81,17 +81,17 @@ def test_a_processor_with_neon_computes_the_same(tmp_path: Path, monkeypatch: py
     sources = [f"-I{SOURCES}", str(driver), str(SOURCES / "layered_float64.cpp")]
     compile_with("aarch64-linux-gnu-g++", "-static", *sources, "-o", str(program))
     case = Case(recipe_of(*MODELS[0]))
-    expected, _ = case.compiled()
+    expected, _ = case.native()
     plan, result = tmp_path / "plan", tmp_path / "result"
     monkeypatch.setattr(layered, "call", writer_to(plan))
-    case.compiled()
+    case.native()
     subprocess.run(["qemu-aarch64", program, plan, result], check=True, timeout=300)
     found = torch.frombuffer(bytearray(result.read_bytes()), dtype=torch.float64).view_as(expected)
     assert (found - expected).norm() <= 1e-12 * expected.norm()
 
 
 def writer_to(path: Path) -> Callable[..., None]:
-    """Writes what the compiled function would be called with, as native_driver.cpp reads it."""
+    """Writes what the native function would be called with, as native_driver.cpp reads it."""
 
     def write(_: object, plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
         names = [name for name, *_ in plan._fields_]

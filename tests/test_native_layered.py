@@ -1,4 +1,4 @@
-"""The compiled step of the layered transformers against torch's own gradient of the same functions."""
+"""The native step of the layered transformers against torch's own gradient of the same functions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from spaces import plugins
 from tests.test_native import lanes_alone_and_together
 from tests.trials import config, trial
 from workers.data.tasks import Batch, Task
-from workers.engine.step import FusedStep, TracedStep, obstacle, step_of
-from workers.networks.gradients import FusedGradient
+from workers.engine.step import NativeStep, TracedStep, obstacle, step_of
+from workers.networks.gradients import NativeGradient
 from workers.networks.scorers import Scorer
 from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams, keep_mask
@@ -117,7 +117,7 @@ class Case:
 
         return vmap(one)(self.knobs, self.parameters, self.batch, keep)
 
-    def compiled(self, lanes: slice = slice(None)) -> tuple[Tensor, Tensor]:
+    def native(self, lanes: slice = slice(None)) -> tuple[Tensor, Tensor]:
         function = gradient_of(self.recipe)
         bound = self.recipe.bind({path: values[lanes] for path, values in self.knobs.items()})
         batch = {name: tensor[lanes] for name, tensor in self.batch.items()}
@@ -125,15 +125,15 @@ class Case:
         return function(bound.model, bound.task, self.parameters[lanes], batch, streams)
 
 
-def gradient_of(recipe: Recipe) -> FusedGradient:
-    function = recipe.model.fused(recipe.task, recipe.dtype, CPU)
+def gradient_of(recipe: Recipe) -> NativeGradient:
+    function = recipe.model.native_gradient(recipe.task, recipe.dtype, CPU)
     assert function, obstacle(recipe, CPU)
     return function
 
 
 def assert_torchs(recipe: Recipe, seed: int = 0) -> None:
     case = Case(recipe, seed=seed)
-    (gradient, loss), (exact, exact_loss) = case.compiled(), case.torchs()
+    (gradient, loss), (exact, exact_loss) = case.native(), case.torchs()
     largest = exact.abs().amax(-1)
     assert ((gradient - exact).abs().amax(-1) <= 1e-10 * largest).all()
     torch.testing.assert_close(loss, exact_loss, rtol=1e-10, atol=0)
@@ -191,19 +191,19 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     return draw(st.sampled_from(TASKS[name])), model
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases(), st.integers(1, 9), st.integers(0, 1000))
 def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], batch: int, seed: int) -> None:
     assert_torchs(recipe_of(*case, batch), seed)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cases(), st.integers(0, 1000))
 def test_bits_do_not_depend_on_the_number_of_lanes(case: tuple[dict[str, Any], dict[str, Any]], seed: int) -> None:
     lanes = Case(recipe_of(*case, dtype="float32"), lanes=5, seed=seed)
-    gradient, loss = lanes.compiled()
+    gradient, loss = lanes.native()
     for lane in range(5):
-        alone, alone_loss = lanes.compiled(slice(lane, lane + 1))
+        alone, alone_loss = lanes.native(slice(lane, lane + 1))
         assert torch.equal(alone[0], gradient[lane])
         assert torch.equal(alone_loss[0], loss[lane])
 
@@ -213,7 +213,7 @@ def test_bits_do_not_depend_on_the_number_of_lanes(case: tuple[dict[str, Any], d
 def test_float32_is_close(task: dict[str, Any], scorer: str) -> None:
     model = {"name": "transformer", "width": 32, "scorer": {"name": scorer}}
     exact, exact_loss = Case(recipe_of(task, model, 16)).torchs()
-    gradient, loss = Case(recipe_of(task, model, 16, "float32")).compiled()
+    gradient, loss = Case(recipe_of(task, model, 16, "float32")).native()
     assert (gradient - exact).norm() <= 1e-5 * exact.norm()
     torch.testing.assert_close(loss.double(), exact_loss, rtol=1e-5, atol=0)
 
@@ -231,19 +231,19 @@ def test_trials_train_alike_alone_and_together(model: dict[str, Any]) -> None:
 def test_a_pack_trains_by_it() -> None:
     recipe = recipe_of(COMPLEMENT, {"name": "transformer"})
     assert obstacle(recipe, CPU) is None
-    assert isinstance(step_of(recipe, "one", CPU), FusedStep)
+    assert isinstance(step_of(recipe, "one", CPU), NativeStep)
 
 
 def test_threads_do_not_disturb_one_another() -> None:
     case = Case(recipe_of(LANGUAGE, {"name": "transformer", "width": 32, "attention_dropout": 0.1}, 16, "float32"), 4)
-    expected = case.compiled()
+    expected = case.native()
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: case.compiled(), range(16)):
+        for found in pool.map(lambda _: case.native(), range(16)):
             assert torch.equal(found[0], expected[0])
 
 
 def test_numbers_below_the_smallest_normal_one_are_numbers_again_afterwards() -> None:
-    Case(recipe_of(COMPLEMENT, {"name": "transformer"}, dtype="float32")).compiled()
+    Case(recipe_of(COMPLEMENT, {"name": "transformer"}, dtype="float32")).native()
     assert float(torch.tensor([1e-39]) * torch.tensor([0.5])) > 0
 
 
@@ -252,7 +252,7 @@ def test_numbers_below_the_smallest_normal_one_are_numbers_again_afterwards() ->
 def test_what_is_no_number_shows_in_the_loss(scorer: str, broken: float) -> None:
     case = Case(recipe_of(COMPLEMENT, {"name": "transformer", "scorer": {"name": scorer}}, dtype="float32"))
     case.parameters[1] = broken
-    assert case.compiled()[1].isfinite().tolist() == [True, False]
+    assert case.native()[1].isfinite().tolist() == [True, False]
 
 
 @pytest.mark.parametrize(("name", "task"), [(name, task) for name, tasks in TASKS.items() for task in tasks], ids=str)
@@ -275,10 +275,10 @@ def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: di
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ({"scorer": {"name": "entmax"}}, "the scorer entmax is not in the compiled step"),
+        ({"scorer": {"name": "entmax"}}, "the scorer entmax is not in the native step"),
         ({"scorer": {"name": "mixed", "second": {"name": "sparsemax"}}}, "the scorer sparsemax is not"),
         ({"scorer": {"name": "adaptive_temperature", "phase": "always"}}, "the scorer adaptive_temperature is not"),
-        ({"activation": {"name": "chebyshev"}}, "the activation chebyshev is not in the compiled step"),
+        ({"activation": {"name": "chebyshev"}}, "the activation chebyshev is not in the native step"),
     ],
     ids=str,
 )
@@ -291,10 +291,12 @@ def test_what_is_not_covered_says_why_and_is_traced(model: dict[str, Any], reaso
 def test_every_scorer_is_covered_or_says_why() -> None:
     for name in plugins.names(Scorer):
         recipe = recipe_of(COMPLEMENT, {"name": "transformer", "scorer": {"name": name}})
-        assert (obstacle(recipe, CPU) is None) == (recipe.model.fused(recipe.task, recipe.dtype, CPU) is not None)
+        assert (obstacle(recipe, CPU) is None) == (
+            recipe.model.native_gradient(recipe.task, recipe.dtype, CPU) is not None
+        )
 
 
-def test_another_device_has_no_compiled_step() -> None:
+def test_another_device_has_no_native_step() -> None:
     assert obstacle(recipe_of(COMPLEMENT, {"name": "transformer"}), torch.device("cuda")) == (
-        "the compiled step runs on a CPU, not on cuda"
+        "the native step runs on a CPU, not on cuda"
     )

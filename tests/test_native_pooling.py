@@ -1,4 +1,4 @@
-"""The compiled steps of attention pooling and of linearised attention against torch's own gradient."""
+"""The native steps of attention pooling and of linearised attention against torch's own gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.test_native_layered import CPU, SCORERS, Case, assert_torchs
 from tests.trials import config, trial
 from workers.data.tasks import Batch
 from workers.data.tasks.linear_regression import LinearRegression
-from workers.engine.step import FusedStep, TracedStep, obstacle, step_of
+from workers.engine.step import NativeStep, TracedStep, obstacle, step_of
 from workers.numerics import native
 from workers.numerics.randomness import Streams
 from workers.training.recipe import Recipe
@@ -44,7 +44,7 @@ def test_every_scorer(scorer: dict[str, Any]) -> None:
     assert_torchs(recipe_of(RETRIEVAL, pooling(12, scorer)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     width=st.integers(1, 40),
     classes=st.integers(2, 20),
@@ -57,7 +57,7 @@ def test_sizes_of_pooling(width: int, classes: int, items: int, batch: int, seed
     assert_torchs(recipe_of(task, pooling(width), batch), seed)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     dimension=st.integers(1, 9),
     pairs=st.integers(2, 20),
@@ -99,11 +99,11 @@ CASES = [(RETRIEVAL, pooling(32)), (REGRESSION, {"name": "linearised_attention"}
 def test_float32_is_close_and_alone_as_together(task: dict[str, Any], model: dict[str, Any]) -> None:
     exact, exact_loss = Case(recipe_of(task, model, 16), lanes=4).torchs()
     single = Case(recipe_of(task, model, 16, "float32"), lanes=4)
-    gradient, loss = single.compiled()
+    gradient, loss = single.native()
     assert (gradient - exact).norm() <= 1e-5 * exact.norm()
     torch.testing.assert_close(loss.double(), exact_loss, rtol=1e-5, atol=0)
     for lane in range(4):
-        alone, alone_loss = single.compiled(slice(lane, lane + 1))
+        alone, alone_loss = single.native(slice(lane, lane + 1))
         assert torch.equal(alone[0], gradient[lane])
         assert torch.equal(alone_loss[0], loss[lane])
 
@@ -120,19 +120,19 @@ def test_trials_train_alike_alone_and_together(task: dict[str, Any], model: dict
 def test_what_is_no_number_shows_in_the_loss(task: dict[str, Any], model: dict[str, Any]) -> None:
     case = Case(recipe_of(task, model, dtype="float32"))
     case.parameters[1] = torch.nan
-    assert case.compiled()[1].isfinite().tolist() == [True, False]
+    assert case.native()[1].isfinite().tolist() == [True, False]
 
 
 @pytest.mark.parametrize(("task", "model"), CASES, ids=str)
 def test_a_pack_trains_by_it(task: dict[str, Any], model: dict[str, Any]) -> None:
     assert obstacle(recipe_of(task, model), CPU) is None
-    assert isinstance(step_of(recipe_of(task, model), "one", CPU), FusedStep)
+    assert isinstance(step_of(recipe_of(task, model), "one", CPU), NativeStep)
 
 
 @pytest.mark.parametrize(
     ("task", "model", "reason"),
     [
-        (RETRIEVAL, pooling(12, {"name": "entmax"}), "the scorer entmax is not in the compiled step"),
+        (RETRIEVAL, pooling(12, {"name": "entmax"}), "the scorer entmax is not in the native step"),
         (
             RETRIEVAL,
             pooling(12, {"name": "adaptive_temperature", "phase": "always"}),

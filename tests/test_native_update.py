@@ -1,4 +1,4 @@
-"""The compiled update against the traced one and against torch.optim."""
+"""The native update against the traced one and against torch.optim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workers.numerics.layout import Layout
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tracing import tree_leaves
 from workers.training.averaging.ema import update_average
-from workers.training.compiled_update import CompiledUpdate, UpdatePlan, update_of
+from workers.training.native_update import NativeUpdate, UpdatePlan, update_of
 from workers.training.optimizers.adam import Adam
 from workers.training.recipe import Recipe, State, apply_gradient, initial_state, layout_of
 
@@ -67,13 +67,13 @@ def traced_of(recipe: Recipe, layout: Layout) -> Any:
     return vmap(lambda knobs, *rest: apply_gradient(recipe.bind(knobs), layout, *rest))
 
 
-def compiled_of(recipe: Recipe, layout: Layout) -> CompiledUpdate:
+def update_in_c(recipe: Recipe, layout: Layout) -> NativeUpdate:
     compiled = update_of(recipe, layout, CPU)
     assert compiled
     return compiled
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(OPTIMIZERS),
     st.sampled_from(AVERAGINGS),
@@ -87,7 +87,7 @@ def test_it_is_the_traced_update(
     own = {**optimizer, "schedule": {"name": schedule}, "clip_norm": clip_norm, "learning_rate": 0.01}
     recipe = recipe_of(own, averaging, dtype)
     layout = layout_of(recipe)
-    compiled = trained(compiled_of(recipe, layout), recipe, layout, lanes=3)
+    compiled = trained(update_in_c(recipe, layout), recipe, layout, lanes=3)
     traced = trained(traced_of(recipe, layout), recipe, layout, lanes=3)
     close = {"rtol": 1e-12, "atol": 1e-14} if dtype == "float64" else {"rtol": 1e-5, "atol": 1e-7}
     for found, expected in zip(tree_leaves(compiled), tree_leaves(traced), strict=True):
@@ -99,7 +99,7 @@ def test_frozen_parameters_keep_their_values() -> None:
     model = {"name": "transformer", "width": 8, "activation": spline}
     recipe = recipe_of({"name": "adam"}, {"name": "none"}, model=model)
     layout = layout_of(recipe)
-    compiled = trained(compiled_of(recipe, layout), recipe, layout, lanes=2)
+    compiled = trained(update_in_c(recipe, layout), recipe, layout, lanes=2)
     traced = trained(traced_of(recipe, layout), recipe, layout, lanes=2)
     torch.testing.assert_close(compiled.parameters, traced.parameters, rtol=1e-12, atol=1e-14)
     assert layout.split(compiled.parameters[0])["activation.knots"].tolist() == [1, 2, 3]
@@ -118,7 +118,7 @@ def test_it_is_torchs_optimizer(optimizer: str, torchs: Any, options: dict[str, 
     own = {"name": optimizer, **options, "learning_rate": 0.01, "schedule": {"name": "constant"}, "clip_norm": 0.5}
     recipe = recipe_of(own, {"name": "none"})
     layout = layout_of(recipe)
-    found = trained(compiled_of(recipe, layout), recipe, layout, lanes=1).parameters[0]
+    found = trained(update_in_c(recipe, layout), recipe, layout, lanes=1).parameters[0]
     start = start_of(recipe, layout, 1).parameters[0]
     decayed, spared = (torch.nn.Parameter(start[layout.decays == on].clone()) for on in (1, 0))
     theirs = torchs([{"params": [decayed]}, {"params": [spared], "weight_decay": 0.0}], lr=0.01, **options)
@@ -136,7 +136,7 @@ def test_it_is_torchs_optimizer(optimizer: str, torchs: Any, options: dict[str, 
 def test_bits_do_not_depend_on_the_number_of_lanes(optimizer: dict[str, Any]) -> None:
     recipe = recipe_of(optimizer, {"name": "bema"}, "float32")
     layout = layout_of(recipe)
-    update = compiled_of(recipe, layout)
+    update = update_in_c(recipe, layout)
     many, few = (trained(update, recipe, layout, lanes) for lanes in (5, 2))
     for found, expected in zip(tree_leaves(many), tree_leaves(few), strict=True):
         assert torch.equal(found[:2], expected)
@@ -146,7 +146,7 @@ def test_bits_do_not_depend_on_the_number_of_lanes(optimizer: dict[str, Any]) ->
 def test_what_is_no_number_stays_none_and_is_told(broken: float) -> None:
     recipe = recipe_of({"name": "adamw"}, {"name": "bema"}, "float32")
     layout = layout_of(recipe)
-    state = trained(compiled_of(recipe, layout), recipe, layout, lanes=2, scale=broken)
+    state = trained(update_in_c(recipe, layout), recipe, layout, lanes=2, scale=broken)
     assert not state.parameters.isfinite().any()
     assert state.diverged_at.tolist() == [1, 1]
 

@@ -37,11 +37,11 @@ KINDS = ["native", "traced"]
 
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With `native` the compiled step, with `traced` none of the compiled code."""
+    """With `native` the native step, with `traced` none of the compiled code."""
     if request.param == "native" and native.library() is None:
         pytest.skip("no C++ compiler here")
     if request.param == "traced":
-        monkeypatch.setattr(Minimal, "fused", lambda *_: None)
+        monkeypatch.setattr(Minimal, "native_gradient", lambda *_: None)
         monkeypatch.setattr(randomness, "library", lambda: None)
     return request.param
 

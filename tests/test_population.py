@@ -109,7 +109,6 @@ optimizer: {name: adamw, learning_rate: 10 ** uniform(-5, -1), beta2: 1 - 10 ** 
 """
 
 
-@settings(deadline=None)
 @given(number=st.integers(0, 50), copy=st.integers(100, 10**6), resample=st.sampled_from([0.0, 0.25, 1.0]))
 def test_a_copy_fits_its_parents_lane_and_lies_near_it(number: int, copy: int, resample: float) -> None:
     here = space(SWITCHED, stopping=f"{{population: {{every: 10, resample: {resample}}}}}")
@@ -262,7 +261,7 @@ class PopulationWorker(FakeWorker):
                 assert steps[one.parent] >= one.parent_step
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), trials=st.integers(1, 12), width=st.integers(1, 6))
 def test_a_population_survives_everything_and_every_line_ends_once(
     data: st.DataObject, trials: int, width: int

@@ -166,7 +166,7 @@ def test_a_job_of_slurm_that_runs_out_of_time_is_queued_again_and_goes_on(
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_folder().parent))  # the compiled steps stay where they are
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_folder().parent))  # the native steps stay where they are
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SEARCH_STORAGE", url)
     for name, value in {"JOB_ID": "77", "JOB_NUM_NODES": "2", "CPUS_ON_NODE": "1"}.items():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
@@ -170,7 +170,6 @@ def test_a_group_must_divide_the_grid_of_its_trials() -> None:
 # --------------------------------------------------------------------------------------------------- what is remembered
 
 
-@settings(deadline=None)
 @given(
     losses=st.lists(st.none() | st.integers(0, 20).map(float)),
     newest=st.integers(1, 5),

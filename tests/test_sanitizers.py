@@ -1,4 +1,4 @@
-"""The compiled steps under the address and undefined-behaviour sanitizers: `pytest -m sanitizers`."""
+"""The native steps under the address and undefined-behaviour sanitizers: `pytest -m sanitizers`."""
 
 from __future__ import annotations
 

@@ -614,7 +614,7 @@ def pieces(text: str) -> list[str]:
     return [part for line in text.splitlines(keepends=True) for part in (line, line.strip() + " ")]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=80) | st.lists(st.sampled_from(pieces(CONDITIONAL)), max_size=25).map("".join))
 def test_random_text_is_a_space_or_a_space_error(text: str) -> None:
     try:
@@ -623,7 +623,7 @@ def test_random_text_is_a_space_or_a_space_error(text: str) -> None:
         assert "\n" not in str(problem)  # noqa: PT017
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(data=st.data())
 def test_a_damaged_space_is_a_space_or_a_space_error(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(CONDITIONAL)))
@@ -637,7 +637,7 @@ def test_a_damaged_space_is_a_space_or_a_space_error(data: st.DataObject) -> Non
         assert "\n" not in str(problem)  # noqa: PT017
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     path=st.text(max_size=8)
     | st.lists(st.sampled_from(["model", "scorer", "n", "name", "search", "trials", "training", "x"])).map(".".join),

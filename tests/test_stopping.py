@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from search.stopping import Monitor, Stopping
@@ -63,7 +63,6 @@ def paper_stop(curves: Sequence[Sequence[tuple[float, float]]], patience: int) -
     return None
 
 
-@settings(deadline=None)
 @given(
     curves=st.integers(1, 12).flatmap(
         lambda length: st.lists(
@@ -157,7 +156,6 @@ def stream(events: Iterable[tuple[int, int, Loss]]) -> Iterable[Report]:
         yield report(number, steps[number], loss)
 
 
-@settings(deadline=None)
 @given(events=STREAM, first=st.integers(1, 5), eta=st.sampled_from([1.5, 2.0, 3.0, 4.0]))
 def test_successive_halving_is_the_rule_over_the_whole_log(
     events: list[tuple[int, int, float]], first: int, eta: float
@@ -189,7 +187,6 @@ def test_successive_halving_is_the_rule_over_the_whole_log(
             here.forget(one.number)
 
 
-@settings(deadline=None)
 @given(calls=st.lists(STREAM, max_size=4), trials=st.integers(1, 4), grace=st.integers(1, 20))
 def test_the_median_rule_is_the_rule_over_the_whole_log(
     calls: list[list[tuple[int, int, float]]], trials: int, grace: int

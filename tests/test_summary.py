@@ -325,7 +325,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert 0.88 < hits / 200 < 0.99
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=60))
 def test_median_intervals_hold_the_median_between_values(values: list[float]) -> None:
     found = pl.DataFrame({"x": values}).select(**median_interval("x")).row(0, named=True)

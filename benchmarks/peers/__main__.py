@@ -134,7 +134,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--task", choices=PROBLEMS, default=Plan.task)
     parser.add_argument("--trials", type=int, default=Plan.trials)
-    parser.add_argument("--steps", type=int, default=Plan.steps, help="training steps of each trial")
+    parser.add_argument("--steps", type=int, default=Plan.steps, help="optimizer steps of each trial")
     parser.add_argument("--dropout", choices=("table1", "on", "off"), default=Plan.dropout)
     parser.add_argument("--processes", type=int, default=Plan.processes, help="processes of a peer, workers of Graft")
     parser.add_argument("--peers", type=words_of(PEERS), default=list(PEERS), help="which, in which order")

@@ -67,7 +67,7 @@ class Problem(ABC):
     objective: str
     """A metric and its variant, `tvd/bema`."""
     batch: int
-    """Sequences of a training step."""
+    """Sequences of an optimizer step."""
     dropout_sites: tuple[str, ...]
     """Fields of Graft's model that are dropout rates."""
 

@@ -53,15 +53,21 @@ def studies(
 
 def trials(
     study: Study,
-    where: Annotated[str | None, typer.Option(help="SQL condition; params.<path> is a sampled value.")] = None,
-    sort: Annotated[str | None, typer.Option(help="SQL order, for example 'steps DESC'. Default: number.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="A condition over columns and paths: optimizer.learning_rate > 1e-3."),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="An order: 'steps DESC', 'model.residual_dropout'. Default: number."),
+    ] = None,
     top: Annotated[int | None, typer.Option(min=1, help="Only the first N: of --sort, else of the objective.")] = None,
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
     """List the trials of a study with the params that differ; programs get every column.
 
-    Example: search trials set-complement --where "params.optimizer.learning_rate > 1e-3" --top 10
+    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --top 10
     """
     from graft.stored.trials import LISTED, unpack_params
     from storage.frames import open_reader

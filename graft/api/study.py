@@ -15,6 +15,7 @@ from graft.api.display import Figures, table
 from graft.api.trials import TrialRecord
 from graft.plugins.stored import read_outside
 from graft.stored.status import Status, read_status
+from graft.stored.studies import read_best
 from graft.stored.trials import LISTED, unpack_params
 from spaces.errors import StudyError
 from spaces.plugins.active import using
@@ -64,10 +65,10 @@ class Study:
 
     @property
     def best(self) -> TrialRecord | None:
-        """The trial of the best objective, the first of several; None before one has ended."""
+        """The trial of the best objective, the first of several; None before one has ended, or of different ones."""
         with self._reader() as reader:
-            found = reader.best(self.name)
-            return TrialRecord.read(reader, self.name, found[1]) if found else None
+            _, number = read_best(reader, reader.study(self.name))
+            return None if number is None else TrialRecord.read(reader, self.name, number)
 
     def show(self, number: int) -> TrialRecord:
         """One trial; raises StudyError if there is none of this number."""

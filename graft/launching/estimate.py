@@ -94,7 +94,7 @@ class PackPlan:
     reason: str
     """Why they would have this width."""
     step: str
-    """How they would train: `compiled`, or `traced` and why."""
+    """How they would train: `native`, or `traced` and why."""
     rate: float
     """Model-steps per second of the whole device."""
 

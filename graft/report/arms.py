@@ -27,7 +27,7 @@ def compare(reader: Reader, studies: Sequence[str], baseline: str | None, path: 
     """Write the comparison of the studies' arms to `path`, .html or .md; the baseline is the first arm unless named.
 
     The arms of several studies are called `study: arm`. Raises StudyError for a study that is no experiment, studies
-    that cannot be compared, or an no_such baseline; OutputError for another ending.
+    that cannot be compared, or an unknown baseline; OutputError for another ending.
     """
     if path.suffix not in WRITERS:
         raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")

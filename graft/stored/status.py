@@ -11,12 +11,12 @@ from typing import get_args
 import polars as pl
 
 from graft.stored.differences import Difference
-from graft.stored.studies import read_state
-from spaces.reading.transfer_section import has_one_objective
+from graft.stored.studies import read_best, read_state
 from spaces.records import Progress, State
 from storage.frames import Reader
 
 WINDOW = timedelta(minutes=10)
+_OF_RUNNING = ("number", "steps", "parent_step", "fence", "started_at")
 """The rate at which trials end is that of the last minutes."""
 
 
@@ -81,8 +81,8 @@ def read_status(reader: Reader, name: str) -> Status:
     """Where the study stands now; raises StudyError if there is none of that name."""
     row = reader.study(name)
     now = _read_clock(reader)
-    running = reader.trials(name, where="state = 'running'", columns=("number", "steps", "parent_step", "started_at"))
-    best, number = (has_one_objective(row["space"]) and reader.best(name)) or (None, None)
+    running = reader.trials(name, where="state = 'running'", columns=_OF_RUNNING)
+    best, number = read_best(reader, row)
     state = read_state(reader, row)
     is_running = state == "running"
     model_steps, lane_room = reader.lane_steps(name)
@@ -138,9 +138,15 @@ def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: date
 
 
 def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:
+    """Optimizer steps per second of all running trials, as those train that were started once.
+
+    Of one that resumed, no row says at which step it did.
+    """
+    once = running.filter(pl.col("fence") == 1)
+    own_steps = pl.col("steps") - pl.col("parent_step").fill_null(0)
     seconds = (pl.lit(now) - pl.col("started_at")).dt.total_microseconds() / 1e6
-    rate = running.select((pl.col("steps") / seconds.clip(lower_bound=1.0)).sum()).item()
-    return rate or None
+    rate = once.select((own_steps / seconds.clip(lower_bound=1.0)).mean()).item()
+    return rate * len(running) if rate else None
 
 
 def _read_clock(reader: Reader) -> datetime:

@@ -11,6 +11,7 @@ import polars as pl
 from graft.families import families
 from graft.plugins.stored import read_outside
 from spaces.plugins.active import using
+from spaces.reading.transfer_section import has_one_objective
 from spaces.records import TERMINAL
 from spaces.settings import Objective
 from storage.frames import Reader
@@ -41,12 +42,17 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
         tags: list[str] = json.loads(row["tags"])
         if (row["archived"] and not archived) or (tag is not None and tag not in tags):
             continue
-        best, number = reader.best(name) or (None, None)
+        best, number = read_best(reader, row)
         ended = sum(count for state, count in reader.counts(name).items() if state in TERMINAL)
         found = {"state": read_state(reader, row), "ended": ended, "best": best, "best_number": number}
         found["tags"] = " ".join(tags)
         rows.append({key: found.get(key, row.get(key)) for key in _COLUMNS})
     return pl.DataFrame(rows, schema=_COLUMNS)
+
+
+def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tuple[None, None]:
+    """The best objective of a row of `studies`, and whose it is; nothing where trials have different objectives."""
+    return (has_one_objective(row["space"]) and reader.best(row["name"])) or (None, None)
 
 
 def read_state(reader: Reader, row: Mapping[str, Any]) -> str:

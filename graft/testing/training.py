@@ -32,7 +32,7 @@ _LANES = 3
 
 
 class Speed(NamedTuple):
-    """Training steps of single models per second, by one worker on a CPU."""
+    """Optimizer steps of single models per second, by one worker on a CPU."""
 
     rate: float
     beside: str
@@ -152,10 +152,10 @@ def check_nothing_diverges(family: str, configuration: Configuration) -> None:
 def time_beside(family: str, configuration: Configuration, width: int = 8) -> Speed:
     """How fast a small trial with the plug-in trains, and one with a packaged plug-in in its place.
 
-    Raises DoesNotApply for families whose plug-ins are not in a training step.
+    Raises DoesNotApply for families whose plug-ins are not in an optimizer step.
     """
     reference = REFERENCES.get(family)
     if reference is None or family not in FAMILIES:
-        raise DoesNotApply(f"a {family} is in no training step")
+        raise DoesNotApply(f"a {family} is in no optimizer step")
     rates = [best_rate(trial_with(family, one), width, "cpu", 0.3) for one in (configuration, reference)]
     return Speed(rates[0], str(reference["name"]), rates[1])

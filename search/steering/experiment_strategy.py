@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import final
 
+from search.objectives import mean_objective, rank_by_mean
 from search.samplers import Strategy
 from spaces.errors import StudyError
 from spaces.experiment import Confirmed, ExperimentSpace, Tried
@@ -83,13 +83,8 @@ class ExperimentStrategy(Strategy):
 
     def _rank(self, arm: int) -> list[int]:
         """The arm's configurations of which every seed has an objective, the best mean first."""
-        sign = self._space.search.objective.sign
-        losses: dict[int, float] = {}
-        for (own, configuration), objectives in self._objectives.items():
-            mean = _mean(objectives)
-            if own == arm and mean is not None and len(objectives) == self._space.seeds:
-                losses[configuration] = sign * mean
-        return sorted(losses, key=lambda configuration: (losses[configuration], configuration))
+        own = {configuration: found for (of, configuration), found in self._objectives.items() if of == arm}
+        return list(rank_by_mean(own, self._space.seeds, self._space.search.objective.sign))
 
     def _has_ended(self, arm: int) -> bool:
         """Whether all configurations of an arm have ended; a grid may have fewer than were planned."""
@@ -107,13 +102,7 @@ class ExperimentStrategy(Strategy):
             objectives = self._objectives.setdefault((part.arm, part.configuration), [])
             objectives.append(outcome.objective)
             if len(objectives) == self._space.seeds:
-                mean = _mean(objectives)
+                mean = mean_objective(objectives)
                 state: State = "diverged" if mean is None else "finished"
                 complete.append((part.arm, replace(outcome, number=part.configuration, objective=mean, state=state)))
         return complete
-
-
-def _mean(objectives: Sequence[float | None]) -> float | None:
-    """None where one of them is missing."""
-    known = [objective for objective in objectives if objective is not None]
-    return fmean(known) if known and len(known) == len(objectives) else None

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal
 
+from spaces.records import Scalar
+
 DrawKind = Literal["uniform", "log_uniform", "int", "log_int", "choice"]
 Block = Literal["group", "trial"]
 
@@ -57,7 +59,7 @@ class Scope:
         self.coordinate_of = coordinate_of
         self.values = dict(values)
         self.draws: dict[str, float] = {}
-        self.params: dict[str, Any] = {}
+        self.params: dict[str, Scalar] = {}
 
     def ask(self, draw: Draw) -> float:
         """The coordinate of `draw`, which is recorded; called once per active draw."""

@@ -25,7 +25,7 @@ from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
 from spaces.plugins.importing import import_member
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
-from spaces.records import Architecture
+from spaces.records import Architecture, Params
 
 Family = TypeVar("Family")
 Examples = Sequence[Mapping[str, Any]]
@@ -36,7 +36,7 @@ Examples = Sequence[Mapping[str, Any]]
 class HasFacts(Protocol):
     """A plug-in that knows something that follows from its fields, as a task its generalisation gap."""
 
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> Params:
         """Name -> value."""
         ...
 
@@ -282,7 +282,7 @@ def structure_of(plugin: object) -> dict[str, Any]:
     return shared
 
 
-def facts(plugin: object) -> Mapping[str, Any]:
+def facts(plugin: object) -> Params:
     """What follows from a plug-in's fields and is worth a column, if its family has such facts."""
     return cast(HasFacts, plugin).facts() if _offers(type(plugin), HasFacts) else {}
 

@@ -53,8 +53,10 @@ def has_one_objective(text: str) -> bool:
     """Whether all trials of a study, whose space this is the text of, can be compared; without reading the space."""
     if not is_transfer_text(text):
         return True
-    tasks = _read_tasks(read(compose(text, "the space"))).values()
-    return all(not isinstance(task.content, Mapping) or "objective" not in task.content for task in tasks)
+    root = read(compose(text, "the space"))
+    shared = _find(_require(root, "search"), "objective")
+    own = (_find(task, "objective") for task in _read_tasks(root).values())
+    return len({objective.text if objective else "" for objective in (one or shared for one in own)}) == 1
 
 
 def inline_spaces(root: Node) -> Node:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spaces.plugins import Examples
 from spaces.plugins.fields import knob, size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch, VectorTask
 from workers.numerics.randomness import Streams
 
@@ -62,5 +62,5 @@ class Walk(VectorTask):
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {"square": (outputs[..., 0] - batch["targets"].to(outputs.dtype)).square().mean(-1)}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1.0}

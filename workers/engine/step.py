@@ -1,7 +1,7 @@
-"""One training step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
+"""One optimizer step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
 
-`TracedStep` stacks `workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. `FusedStep` takes
-loss and gradient from the model's own rewrite, where it has one for this task and device, and traces the rest.
+`TracedStep` stacks `workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. `NativeStep`
+takes loss and gradient from the model's native one, where it has that for this task and device, and traces the rest.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from workers.data.tasks import Batch
-from workers.networks.models import FusedGradient, Site
+from workers.networks.models import NativeGradient, Site
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced, load_gradients
-from workers.training.compiled_update import update_of
+from workers.training.native_update import update_of
 from workers.training.recipe import Recipe, State, advance, apply_gradient, layout_of, update_key
 
 Knobs = dict[str, Tensor]
@@ -25,7 +25,7 @@ Knobs = dict[str, Tensor]
 
 
 class Step(Protocol):
-    """A training step of L lanes, each on its own batch and from its own streams."""
+    """An optimizer step of L lanes, each on its own batch and from its own streams."""
 
     @property
     def kind(self) -> str:
@@ -44,21 +44,21 @@ class Step(Protocol):
 
 def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step:
     """The fastest step for trials of this structure on this device."""
-    fused = recipe.model.fused(recipe.task, recipe.dtype, device) if recipe.learning.is_plain else None
-    return FusedStep(recipe, device, fused) if fused else TracedStep(recipe, structure, device)
+    native = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if recipe.learning.is_plain else None
+    return NativeStep(recipe, device, native) if native else TracedStep(recipe, structure, device)
 
 
 def obstacle(recipe: Recipe, device: torch.device) -> str | None:
-    """Why trials of this structure train by the traced step on this device; None: they do by a compiled one."""
+    """Why trials of this structure train by the traced step on this device; None: they do by the native one."""
     if not recipe.learning.is_plain:
-        return "the compiled steps learn weights alone"
+        return "the native steps learn weights alone"
     return recipe.model.obstacle(recipe.task, recipe.dtype, device)
 
 
 def describe_step(config: Mapping[str, Any], device: str) -> str:
-    """How trials of this configuration train on this device: `compiled`, or `traced` and why."""
+    """How trials of this configuration train on this device: `native`, or `traced` and why."""
     reason = obstacle(Recipe.of(config).padded(), torch.device(device))
-    return f"traced: {reason}" if reason else "compiled"
+    return f"traced: {reason}" if reason else "native"
 
 
 def _instructions(device: torch.device) -> str:
@@ -99,12 +99,12 @@ class TracedStep:
         }
 
 
-class FusedStep:
+class NativeStep:
     """Loss and gradient by the model's own code, lane by lane; so are clipping, optimizer and average, or traced."""
 
-    def __init__(self, recipe: Recipe, device: torch.device, fused: FusedGradient) -> None:
+    def __init__(self, recipe: Recipe, device: torch.device, gradient: NativeGradient) -> None:
         self._recipe = recipe
-        self._gradient = fused
+        self._gradient = gradient
         self._layout = layout_of(recipe, device)
         self.kind = f"native {_instructions(device)}"
         self._update = update_of(recipe, self._layout, device) or Traced(

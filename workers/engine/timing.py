@@ -19,7 +19,7 @@ BURST_SECONDS = 0.05
 
 
 def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: float = 1.0) -> float:
-    """Training steps of single models per second, validations included, in a pack of `width` lanes of this trial.
+    """Optimizer steps of single models per second, validations included, in a pack of `width` lanes of this trial.
 
     One worker's rate: a CPU has a worker per core.
     """
@@ -48,7 +48,7 @@ def metrics_a_validation(trial: Trial) -> int:
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
-    """Training steps of single models per second in the fastest of several bursts: what else runs only slows it.
+    """Optimizer steps of single models per second in the fastest of several bursts: what else runs only slows it.
 
     On a CPU seconds are those of this thread, which does all of a worker's work there: other programs do not count. No
     validation, which would have to be recorded for each width.

@@ -2,6 +2,6 @@
 
 scorers/, activations/, positions/   parts of models, one plug-in a file
 models/                              models, which need the parts above
-gradients/                           compiled gradients of models
+gradients/                           native gradients of models
 diagnostics/                         what attention does, reported at each validation
 """

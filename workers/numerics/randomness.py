@@ -101,10 +101,10 @@ class Streams:
 
         The order of `size` signed 64-bit words; two of a row are equal once in 2^65 / size^2 rows.
         """
-        compiled = library() if self.state.device.type == "cpu" else None
-        if compiled:
+        native = library() if self.state.device.type == "cpu" else None
+        if native:
             sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
-            return self._compiled_permutations(compiled, rows, sizes, lengths, length)
+            return self._native_permutations(native, rows, sizes, lengths, length)
         keys = self.words(rows * size).view(self.lanes, rows, size)
         return keys.argsort(dim=-1)[..., :length]
 
@@ -113,9 +113,9 @@ class Streams:
 
         `sizes` and `lengths` [L] are at most `size` and `length`.
         """
-        compiled = library() if self.state.device.type == "cpu" else None
-        if compiled:
-            return self._compiled_permutations(compiled, rows, sizes.long(), lengths.long(), length)
+        native = library() if self.state.device.type == "cpu" else None
+        if native:
+            return self._native_permutations(native, rows, sizes.long(), lengths.long(), length)
         sizes, lengths = sizes.long()[:, None, None], lengths.long()[:, None, None]
         column = torch.arange(size, device=self.state.device)
         index = torch.arange(rows, device=self.state.device)[:, None] * sizes + column
@@ -124,13 +124,13 @@ class Streams:
         order = torch.nn.functional.pad(order, (0, length - order.shape[-1]))
         return order.masked_fill(torch.arange(length, device=order.device) >= lengths, -1)
 
-    def _compiled_permutations(
-        self, compiled: ctypes.CDLL, rows: int, sizes: Tensor, lengths: Tensor, length: int
+    def _native_permutations(
+        self, native: ctypes.CDLL, rows: int, sizes: Tensor, lengths: Tensor, length: int
     ) -> Tensor:
         drawn = self.state.new_empty(self.lanes, rows, length)
         tensors = self.state.contiguous(), sizes.contiguous(), lengths.contiguous(), drawn
-        if compiled.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *map(address, tensors)):
-            raise MemoryError("the compiled permutations")
+        if native.permutations(*map(ctypes.c_int, (self.lanes, rows, length)), *map(address, tensors)):
+            raise MemoryError("the native permutations")
         return drawn
 
 

@@ -1,4 +1,4 @@
-"""One trial: what its configuration says, and one training step of it as a pure function.
+"""One trial: what its configuration says, and one optimizer step of it as a pure function.
 
 Nothing here knows of lanes. `workers.engine.pack` stacks these functions with vmap.
 Legend: P parameters in one flat vector.
@@ -127,7 +127,7 @@ def initial_state(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
 
 
 def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, keep: Parameters) -> State:
-    """One training step: gradient, clipping, optimizer, average."""
+    """One optimizer step: gradient, clipping, optimizer, average."""
 
     def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
         return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch, NextToken
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import cross_entropy
@@ -48,5 +47,5 @@ class Example(NextToken):
         loss = cross_entropy(outputs, batch["targets"]).mean(-1)
         return {"accuracy": right.to(outputs.dtype).mean(-1), "cross_entropy": loss}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 / self.symbols}

@@ -47,9 +47,8 @@ class Section(ABC):
     part: ClassVar[Part]
     order: ClassVar[int]
     """Its position among the sections of its part, low ones first."""
-    figure_count: ClassVar[int] = 0
-    """Figure numbers that it takes, whether or not it applies or draws them all: the figures of all studies have the
-    same numbers. The last section with figures may draw more."""
+    figures: ClassVar[int] = 0
+    """Figures that it draws of most studies."""
     claim: ClassVar[Claim | None] = None
     """Metrics that are this section's alone, and are in no other table or figure."""
     subject: ClassVar[Literal["trials", "arms", "any"]] = "any"
@@ -66,6 +65,13 @@ class Section(ABC):
     def applies(self) -> bool:
         """Whether a study that `fits` has what it needs; it is asked only where a trial has a result."""
         return True
+
+    @property
+    def figure_count(self) -> int:
+        """Figure numbers that it takes, whether or not it applies or draws them all: the figures of most studies have
+        the same numbers.
+        """
+        return self.figures
 
     @property
     def title(self) -> str | None:

@@ -25,7 +25,7 @@ class ArmDifferences(Section):
     part = Part.FIGURES
     order = 42
     subject = "arms"
-    figure_count = 1
+    figures = 1
 
     @property
     def applies(self) -> bool:

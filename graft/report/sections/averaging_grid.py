@@ -29,7 +29,7 @@ class AveragingGrid(Section):
     part = Part.FIGURES
     order = 40
     subject = "trials"
-    figure_count = 1
+    figures = 1
     claim = _CLAIM
 
     @cached_property

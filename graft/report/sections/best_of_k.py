@@ -22,7 +22,7 @@ class BestOfK(Section):
     part = Part.FIGURES
     order = 46
     subject = "arms"
-    figure_count = 1
+    figures = 1
 
     @cached_property
     def expected(self) -> pl.DataFrame:

@@ -48,7 +48,7 @@ class BestPerGroup(Section):
     part = Part.FIGURES
     order = 10
     subject = "trials"
-    figure_count = 1
+    figures = 1
 
     @cached_property
     def statistics(self) -> pl.DataFrame:

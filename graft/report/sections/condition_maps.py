@@ -16,8 +16,6 @@ from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_maps import map_conditions
 from spaces.experiment import ARM
 
-_PANELS = "model.scorer"
-"""The parameter whose values have a panel each; in an experiment it is the arm."""
 _CELL = (0.5, 0.3)
 """Inches."""
 _MOST_NUMBERS = 12
@@ -26,17 +24,21 @@ _MOST_NUMBERS = 12
 
 @final
 class ConditionMaps(Section):
-    """A figure for each two numbers of conditions, a panel for each scorer."""
+    """A figure for each two numbers of conditions, a panel for each scorer, or for each arm of an experiment."""
 
     part = Part.FIGURES
     order = 50
-    figure_count = 1
+    figures = 1
+
+    @property
+    def figure_count(self) -> int:
+        return max(self.figures, self.means.select("across", "up").n_unique())
 
     @cached_property
     def means(self) -> pl.DataFrame:
         """A row for each cell (search.analysis.study.condition_maps)."""
         return map_conditions(
-            self.data.scores, self.data.ended, self.data.metric, by=ARM if self.data.experiment else _PANELS
+            self.data.scores, self.data.ended, self.data.metric, by=ARM if self.data.experiment else "model.scorer"
         )
 
     @property
@@ -45,12 +47,13 @@ class ConditionMaps(Section):
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         pairs = self.means.group_by("across", "up", maintain_order=True)
+        panel = "arm" if self.data.experiment else "scorer"
         for number, ((across, up), cells) in enumerate(pairs, figures.own):
             caption = (
                 f"{self.data.metric} by {across} and {up}: means over trials, raw parameters, each with its last "
                 "validation"
             )
-            panels = ", a panel for each scorer." if cells["panel"].n_unique() > 1 else "."
+            panels = f", a panel for each {panel}." if cells["panel"].n_unique() > 1 else "."
             yield Picture(number=number, caption=caption + panels, svg=_draw(cells, number))
 
 

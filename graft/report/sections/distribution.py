@@ -22,7 +22,7 @@ class Distribution(Section):
     part = Part.FIGURES
     order = 30
     subject = "trials"
-    figure_count = 1
+    figures = 1
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         series = drawn_series(self.data.statistics)

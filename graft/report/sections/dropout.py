@@ -45,7 +45,7 @@ class Dropout(Section):
     part = Part.FIGURES
     order = 20
     subject = "trials"
-    figure_count = len(MEASURES)
+    figures = len(MEASURES)
 
     @cached_property
     def rates(self) -> DropoutRates:

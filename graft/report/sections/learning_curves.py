@@ -20,7 +20,7 @@ class LearningCurves(Section):
     part = Part.FIGURES
     order = 44
     subject = "arms"
-    figure_count = 1
+    figures = 1
 
     @property
     def applies(self) -> bool:

@@ -14,6 +14,7 @@ import polars as pl
 
 from search.analysis.statistics.best_of import expected_best
 from search.analysis.statistics.paired import mean_interval
+from search.objectives import rank_by_mean
 from spaces.experiment import ARM, CONFIGURATION, RANK, SEED
 from spaces.settings import Direction
 
@@ -67,15 +68,13 @@ def judged_trials(arms: pl.DataFrame, direction: Direction) -> JudgedTrials:
 
 def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
     """arm, configuration, mean, rank: configurations of which every seed has an objective, 0 for an arm's best."""
-    tried = arms.filter(pl.col("rank").is_null())
-    seeds = pl.col("seed").n_unique().over("arm")
-    tried = tried.with_columns(seeds=seeds)
-    means = tried.group_by("arm", "configuration", maintain_order=True).agg(
-        mean=pl.col("objective").mean(), known=pl.col("objective").count(), seeds=pl.col("seeds").first()
-    )
-    complete = means.filter(pl.col("known") == pl.col("seeds")).sort("configuration")
-    rank = pl.col("mean").rank("ordinal", descending=direction == "maximize").over("arm").cast(pl.Int64) - 1
-    return complete.select("arm", "configuration", "mean", rank=rank).sort("arm", "rank")
+    rows: list[tuple[str, int, float, int]] = []
+    for (arm,), own in arms.filter(pl.col("rank").is_null()).sort("arm").group_by("arm", maintain_order=True):
+        tried = dict(own.group_by("configuration").agg("objective").iter_rows())
+        means = rank_by_mean(tried, own["seed"].n_unique(), 1 if direction == "minimize" else -1)
+        rows += [(str(arm), number, mean, rank) for rank, (number, mean) in enumerate(means.items())]
+    schema = {"arm": pl.String, "configuration": pl.Int64, "mean": pl.Float64, "rank": pl.Int64}
+    return pl.DataFrame(rows, schema, orient="row")
 
 
 def score_arms(judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from typing import get_args
 
 import polars as pl
 
-from spaces.records import Scalar, State
+from spaces.records import Params, Scalar, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class Parameters:
 
     varying: Mapping[str, tuple[Scalar | None, ...]]
     """Parameter -> its value in each of the trials; None where a trial does not have it."""
-    shared: Mapping[str, Scalar]
+    shared: Params
     """Parameters of one value in all of them; of a single trial, all vary."""
 
 
@@ -35,7 +35,7 @@ def best_trials(ended: pl.DataFrame, direction: str, top: int = 10) -> pl.DataFr
 
 def compare_parameters(params: pl.Series) -> Parameters:
     """What differs between trials and what does not, from their `params` as JSON."""
-    decoded: list[dict[str, Scalar]] = [json.loads(text) for text in params]
+    decoded: list[Params] = [json.loads(text) for text in params]
     paths = dict.fromkeys(path for each in decoded for path in each)
     rows = {path: tuple(each.get(path) for each in decoded) for path in paths}
     same = {path: values[0] for path, values in rows.items() if len(values) > 1 and len(set(values)) == 1}

@@ -57,13 +57,13 @@ def play(states: Tensor, plies: int = MOVES) -> Games:
 
     Ply p of a game draws word p of the stream with the game's state, whoever moves. In C++ on a CPU with a compiler.
     """
-    compiled = library() if states.device.type == "cpu" else None
-    if compiled is None:
+    native = library() if states.device.type == "cpu" else None
+    if native is None:
         return play_by_torch(states, plies)
     states = states.contiguous()
     tokens = torch.empty(len(states), plies, dtype=torch.uint8)
     legal = torch.empty(len(states), plies, dtype=torch.int64)
-    compiled.othello(ctypes.c_int64(len(states)), ctypes.c_int(plies), *map(address, (states, tokens, legal)))
+    native.othello(ctypes.c_int64(len(states)), ctypes.c_int(plies), *map(address, (states, tokens, legal)))
     return Games(tokens, legal)
 
 

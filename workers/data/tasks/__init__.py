@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from spaces.records import Scalar
+from spaces.records import Params, Scalar
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import IMPOSSIBLE, cross_entropy, cut, mean_of
 
@@ -120,7 +120,7 @@ class Task(ABC):
         """
         return None
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """What follows from the sizes and is worth a column: recorded with the trial's params."""
         return {}
 

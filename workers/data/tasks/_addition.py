@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params, Scalar
 from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Streams
@@ -70,7 +70,7 @@ class Addition(Completion):
         """In either order."""
         return {"addition": self.digits}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 / 10}
 
     def _numerals(self, numbers: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins import Examples
 from spaces.plugins.fields import flag, option, part, size, text
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import Source, Tokens, tokens_of
 from workers.data.splits import Split, below, fractions
@@ -121,7 +121,7 @@ class LanguageTask(TokenTask):
             return means
         return {**means, "perplexity": math.inf if means["nll"] > _LARGEST else math.exp(means["nll"])}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """What the frequencies of tokens alone give (`chance` is an accuracy), and which text it is.
 
         `dropped` is the share of the training part's tokens that were too rare. Raises PluginError, one line, if the

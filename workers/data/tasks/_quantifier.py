@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch
 from workers.data.tasks._in_context import InContext, every_step, predictions, sequences
 from workers.numerics.randomness import Streams
@@ -124,7 +124,7 @@ class Quantifier(InContext):
         }
 
     @final
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 - sum(2.0**-i for i in range(1, self.points + 1)) / self.points}
 
     @property

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
@@ -47,7 +47,7 @@ class AddMod(Completion):
     def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 / self.modulus}
 
     @property

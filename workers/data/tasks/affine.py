@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch
 from workers.data.tasks._in_context import InContext, every_step, predictions, sequences
 from workers.numerics.randomness import Streams
@@ -89,7 +89,7 @@ class Affine(InContext):
             "lowest_output": counted.amin(-1),
         }
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """`chance`: the expected `zero_mse`, E[y^2] = 2 on the points that count."""
         return {"chance": 2 * (self.points - 2) / self.points}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.plugins.fields import flag, option, size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.clrs.algorithms import (
     Algorithm,
     BinarySearch,
@@ -117,7 +117,7 @@ class ClrsText(Completion):
         whole = right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)
         return {"accuracy": whole, "token_accuracy": super().metrics(outputs, batch)["accuracy"]}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """`chance`: how often the most frequent answer is right."""
         return {"chance": _most_frequent(self)}
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
@@ -88,7 +88,7 @@ class Copying(Completion):
         right = (outputs.argmax(-1) == batch["targets"]) | ~batch["wanted"]
         return {"accuracy": right.all(-1).to(outputs.dtype) + nan_if_not_finite(outputs).sum(-1)}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """Chance is that of tokens guessed one by one, over the lengths of validation."""
         lengths = range(SHORTEST, self.validation_length + 1)
         return {"chance": sum(self.integers**-length for length in lengths) / len(lengths)}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Streams
@@ -62,5 +61,5 @@ class Haystack(Completion):
             answer=answer,
         )
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 / self.markers}

@@ -12,7 +12,7 @@ from torch import Tensor
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins.fields import knob, size, text
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch, VectorTask
 from workers.numerics.randomness import Streams
 from workers.numerics.temperature import Prompts, error_curve, minimize_error
@@ -105,7 +105,7 @@ class LinearRegression(VectorTask):
         references = {name: values for name, values in batch.items() if name not in ("inputs", "targets")}
         return {"error": (outputs[:, -1, 0] - batch["targets"]).square(), **references}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """`chance`: the expected `zero_error`, E[(w . x)^2] + noise."""
         one = self.prompts()
         inputs = one.input_covariance + one.input_mean[..., :, None] * one.input_mean[..., None, :]  # E[x x']

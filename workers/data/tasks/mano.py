@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
@@ -62,7 +62,7 @@ class Mano(Completion):
             found[f"operations={smaller + 1}"] = self.evaluation_set(examples)
         return found
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 / self.modulus}
 
     @property

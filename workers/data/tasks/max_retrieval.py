@@ -12,7 +12,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.splits import below
 from workers.data.tasks import Batch, SetTask
 from workers.numerics.randomness import Streams
@@ -107,7 +107,7 @@ class MaxRetrieval(SetTask):
             "cross_entropy": cross_entropy(outputs, batch["target"]),
         }
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 / self.classes}
 
     def _further_sizes(self) -> list[int]:

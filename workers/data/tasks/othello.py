@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.othello.board import MOVES, SQUARES
 from workers.data.othello.games import pool, training_games, validation_games
 from workers.data.splits import below, fractions
@@ -103,5 +102,5 @@ class Othello(TokenTask):
         }
         return {name: (value * going_on).sum(-1) / going_on.sum(-1) for name, value in values.items()}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"generalisation_gap": MOVES - 1 - self.length, "chance": UNIFORM_ILLEGAL}

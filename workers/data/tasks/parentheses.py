@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
@@ -70,7 +69,7 @@ class Parentheses(Completion):
         """
         return self._batch(self.examples(streams, batch, Split.VALIDATION), self.longest)
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         return {"chance": 1 / 2}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins import Examples, actual
 from spaces.plugins.fields import size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch, NextToken
 from workers.numerics.randomness import Streams
 from workers.numerics.tensors import IMPOSSIBLE, cut, mean_of, one_hot
@@ -92,6 +91,6 @@ class SetComplement(NextToken):
             "itr": mean_of((best * seen).sum(-1), tokens - 1),
         }
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """`chance`: TVD, ITP and ITR of the uniform guess, the mean of s' / v over the prefixes s' = 1 .. v - 1."""
         return {"generalisation_gap": self.vocabulary - 1 - self.length, "chance": 0.5}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.numerics.parameters import Parameter, Parameters
 
 
@@ -26,7 +26,7 @@ class Activation(ABC):
         """What is learned; the model names it `activation.<name>`. Most activations learn nothing."""
         return {}
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """What follows from its fields and is worth a column; of most nothing."""
         return {}
 

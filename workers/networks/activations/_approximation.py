@@ -18,7 +18,7 @@ from torch import Tensor
 
 from spaces.errors import PluginError
 from spaces.plugins.fields import knob, option, part, size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.networks.activations import Activation
 from workers.numerics.parameters import Parameter, Parameters
 
@@ -63,7 +63,7 @@ class Approximation(Activation):
         values = self.of.apply(there.to(like.dtype), learned)
         return (fit @ values.double()).to(like.dtype)
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """How far it is from the other activation as that starts: root mean square and at most, over the range."""
         mean, largest = _error_at_start(self)
         return {"approximation_error": mean, "largest_approximation_error": largest}

@@ -1,4 +1,4 @@
-"""Compiled gradients: exact rewrites in C++ of what torch computes for a model and its task's loss."""
+"""Native gradients: exact rewrites in C++ of what torch computes for a model and its task's loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workers.data.tasks import Batch, Task
 from workers.numerics.randomness import Streams
 
 
-class FusedGradient(Protocol):
+class NativeGradient(Protocol):
     """Loss and gradient of L lanes at once: an exact rewrite of what torch makes of a model and its task's loss."""
 
     def __call__(

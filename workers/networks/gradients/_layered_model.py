@@ -1,4 +1,4 @@
-"""What the compiled gradient of layered transformers reads of a model: `workers.networks.models._layers.Layered`.
+"""What the native gradient of layered transformers reads of a model: `workers.networks.models._layers.Layered`.
 
 The models import the gradients, so that these know them by this protocol alone.
 """

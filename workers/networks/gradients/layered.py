@@ -30,7 +30,7 @@ from workers.networks.activations.relu_squared import ReluSquared
 from workers.networks.activations.spline import Spline
 from workers.networks.activations.swiglu import Swiglu
 from workers.networks.activations.tanh import Tanh
-from workers.networks.gradients import FusedGradient
+from workers.networks.gradients import NativeGradient
 from workers.networks.gradients._layered_model import Layered
 from workers.networks.gradients.plans import LOSSES, call, find_obstacle, function_of, per_lane, starts_of
 from workers.networks.gradients.scoring import SCORES, Number, kind_of, kinds_of, learned_by, parts_of
@@ -89,19 +89,19 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
     if reason := find_obstacle(dtype, device):
         return reason
     if task.position_loss is None:
-        return f"the loss of {name_of(task)} is not known to the compiled step"
+        return f"the loss of {name_of(task)} is not known to the native step"
     if type(model.position) not in _POSITIONS:
-        return f"positions of {name_of(model.position)} are not in the compiled step"
+        return f"positions of {name_of(model.position)} are not in the native step"
     if model.mlp_multiple and type(model.activation) not in _BY_TYPE:
-        return f"the activation {name_of(model.activation)} is not in the compiled step"
+        return f"the activation {name_of(model.activation)} is not in the native step"
     for scorer in parts_of(model.scorer):
         if kind_of(scorer) is None:
-            return f"the scorer {name_of(scorer)} is not in the compiled step"
+            return f"the scorer {name_of(scorer)} is not in the native step"
     return None
 
 
-def fused(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-    """The compiled gradient; None where there is an obstacle."""
+def native_gradient(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+    """The native gradient; None where there is an obstacle."""
     if obstacle(model, task, dtype, device) is not None:
         return None
     return _Gradient(model, task, dtype)

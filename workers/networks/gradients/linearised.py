@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spaces import plugins
 from workers.data.tasks import Batch, Task, VectorTask
-from workers.networks.gradients import FusedGradient
+from workers.networks.gradients import NativeGradient
 from workers.networks.gradients.plans import LOSSES, call, find_obstacle, function_of, per_lane, starts_of
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams
@@ -46,12 +46,12 @@ def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.de
     if reason := find_obstacle(dtype, device):
         return reason
     if task.position_loss not in LOSSES or not isinstance(task, VectorTask) or task.outputs != 1:
-        return f"the loss of {plugins.name_of(task)} is not known to the compiled step"
-    return "an estimated temperature is not in the compiled step" if model.estimated else None
+        return f"the loss of {plugins.name_of(task)} is not known to the native step"
+    return "an estimated temperature is not in the native step" if model.estimated else None
 
 
-def fused(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-    """The compiled gradient; None where there is an obstacle."""
+def native_gradient(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+    """The native gradient; None where there is an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 

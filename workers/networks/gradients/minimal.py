@@ -13,18 +13,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from spaces.plugins import actual
+from spaces.plugins import actual, name_of
 from workers.data.tasks import Batch, NextToken, Task
-from workers.networks.gradients import FusedGradient
+from workers.networks.gradients import NativeGradient
+from workers.networks.gradients.plans import find_obstacle, function_of, per_lane
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.average import Average
 from workers.networks.scorers.softmax import Softmax
-from workers.numerics.native import address, library
+from workers.numerics.native import address
 from workers.numerics.randomness import Streams, drop_bytes
 
 _SITES, _WHOLE_TOKENS = (1, 2), 4
 """Bits of the argument that says which dropout sites are on, and whether they drop entries of per-token matrices."""
-_FUNCTIONS = {torch.float32: "minimal_float32", torch.float64: "minimal_float64"}
 
 
 class Minimal(Protocol):
@@ -48,11 +48,20 @@ class Minimal(Protocol):
     def dropout_unit(self) -> str: ...
 
 
-def fused(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-    """The compiled gradient; None where this model, task or device has none."""
-    covered = isinstance(model.scorer, Softmax | Average) and device.type == "cpu"
-    compiled = library() if covered and isinstance(task, NextToken) else None
-    return _Gradient(compiled, model, task, dtype) if compiled and isinstance(task, NextToken) else None
+def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why the model's gradient on this task is not computed here; None: it is."""
+    if reason := find_obstacle(dtype, device):
+        return reason
+    if not isinstance(task, NextToken):
+        return f"the loss of {name_of(task)} is not known to the native step"
+    if not isinstance(model.scorer, Softmax | Average):
+        return f"the scorer {name_of(model.scorer)} is not in the native step"
+    return None
+
+
+def native_gradient(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+    """The native gradient; None where there is an obstacle."""
+    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 
 class _Gradient:
@@ -61,8 +70,9 @@ class _Gradient:
     A lane whose actual sizes are smaller is computed at these, from a copy of its parameters without the padding.
     """
 
-    def __init__(self, compiled: ctypes.CDLL, model: Minimal, task: NextToken, dtype: torch.dtype) -> None:
-        self._function = getattr(compiled, _FUNCTIONS[dtype])
+    def __init__(self, model: Minimal, task: Task, dtype: torch.dtype) -> None:
+        assert isinstance(task, NextToken), "there is no obstacle"
+        self._function = function_of("minimal", dtype)
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         on = model.embedding_dropout, model.residual_dropout
         self._sites = sum(bit for bit, rate in zip(_SITES, on, strict=True) if rate)
@@ -74,9 +84,9 @@ class _Gradient:
         assert isinstance(task, NextToken)
         inputs, targets = batch["inputs"].contiguous(), batch["targets"].contiguous()
         lanes, sequences, length = inputs.shape
-        rates = [_per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
+        rates = [per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
         scales = [1 / (1 - rate) for rate in rates]
-        columns = [_logit_scale(model, lanes), _per_lane(model.norm_epsilon, lanes), *scales]
+        columns = [_logit_scale(model, lanes), per_lane(model.norm_epsilon, lanes), *scales]
         knobs = torch.stack(columns, -1).to(parameters.dtype)
         drawn = [drop_bytes(stream, rate) for stream, rate in zip(streams, rates, strict=True)]
         states = torch.stack([state for state, _ in drawn], -1)
@@ -89,7 +99,7 @@ class _Gradient:
             ctypes.c_int(self._sites),
         )
         if status:
-            raise MemoryError("the compiled step")
+            raise MemoryError("the native step")
         return gradient, loss
 
     def _actual_sizes(self, model: Minimal, task: NextToken, lanes: int, length: int) -> Tensor:
@@ -98,12 +108,7 @@ class _Gradient:
         sizes = [task.actual_context, task.actual_tokens, *widths]
         if isinstance(widths[0], int):
             return torch.tensor([length, *self._sizes]).expand(lanes, -1).contiguous()
-        return torch.stack([_per_lane(size, lanes) for size in sizes], -1).long()
-
-
-def _per_lane(knob: float | Tensor, lanes: int) -> Tensor:
-    """[L] float64, also of a switch that is off in all lanes."""
-    return torch.as_tensor(knob, dtype=torch.float64).expand(lanes)
+        return torch.stack([per_lane(size, lanes) for size in sizes], -1).long()
 
 
 def _logit_scale(model: Minimal, lanes: int) -> Tensor:
@@ -111,4 +116,4 @@ def _logit_scale(model: Minimal, lanes: int) -> Tensor:
     if isinstance(model.scorer, Average):
         return torch.zeros(lanes, dtype=torch.float64)
     assert isinstance(model.scorer, Softmax)
-    return 1 / (_per_lane(model.scorer.temperature, lanes) * _per_lane(actual(model, "key_width"), lanes).sqrt())
+    return 1 / (per_lane(model.scorer.temperature, lanes) * per_lane(actual(model, "key_width"), lanes).sqrt())

@@ -1,4 +1,4 @@
-"""What the compiled gradients share: where they run, where parameters lie, and how they are called."""
+"""What the native gradients share: where they run, where parameters lie, and how they are called."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from workers.numerics.parameters import Parameter
 
 LOSSES = ("cross_entropy", "squared", "margin")
 SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
-"""Of the compiled functions."""
+"""Of the native functions' names."""
 
 
 def find_obstacle(dtype: torch.dtype, device: torch.device) -> str | None:
     """Why no gradient is computed in C++ in this precision on this device; None: there is no such reason."""
     if device.type != "cpu":
-        return f"the compiled step runs on a CPU, not on {device.type}"
+        return f"the native step runs on a CPU, not on {device.type}"
     if dtype not in SUFFIXES:
-        return f"the compiled step knows float32 and float64, not {dtype}"
+        return f"the native step knows float32 and float64, not {dtype}"
     return "there is no C++ compiler" if library() is None else None
 
 
-def function_of(name: str, dtype: torch.dtype) -> Callable[[object], int]:
-    """The compiled function of this name; there is no obstacle to it."""
-    compiled = library()
-    assert compiled, "it is no obstacle"
-    return getattr(compiled, f"{name}_{SUFFIXES[dtype]}")
+def function_of(name: str, dtype: torch.dtype) -> Callable[..., int]:
+    """The native function of this name; there is no obstacle to it."""
+    native = library()
+    assert native, "it is no obstacle"
+    return getattr(native, f"{name}_{SUFFIXES[dtype]}")
 
 
 def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
@@ -40,7 +40,7 @@ def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Map
     for name, tensor in tensors.items():
         setattr(plan, name, address(tensor) if tensor is not None else None)
     if function(ctypes.byref(plan)):
-        raise MemoryError("the compiled step")
+        raise MemoryError("the native step")
 
 
 def starts_of(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]:

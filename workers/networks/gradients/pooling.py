@@ -14,7 +14,7 @@ from torch import Tensor
 
 from spaces import plugins
 from workers.data.tasks import Batch, SetTask, Task
-from workers.networks.gradients import FusedGradient
+from workers.networks.gradients import NativeGradient
 from workers.networks.gradients.plans import call, find_obstacle, function_of, per_lane, starts_of
 from workers.networks.gradients.scoring import SCORES, kind_of, learned_by
 from workers.networks.scorers import Scorer
@@ -50,14 +50,14 @@ def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.devic
     if reason := find_obstacle(dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
-        return f"the loss of {plugins.name_of(task)} is not known to the compiled step"
+        return f"the loss of {plugins.name_of(task)} is not known to the native step"
     if kind_of(model.scorer) is None:
-        return f"the scorer {plugins.name_of(model.scorer)} is not in the compiled step"
+        return f"the scorer {plugins.name_of(model.scorer)} is not in the native step"
     return None
 
 
-def fused(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-    """The compiled gradient; None where there is an obstacle."""
+def native_gradient(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+    """The native gradient; None where there is an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 

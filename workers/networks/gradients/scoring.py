@@ -1,4 +1,4 @@
-"""How the compiled steps name scorers, and the numbers that these take (workers/numerics/native/scores.hpp)."""
+"""How the native steps name scorers, and the numbers that these take (workers/numerics/native/scores.hpp)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCORES = (
 
 
 class Kind(NamedTuple):
-    """How the compiled step names a scorer, and the numbers it takes; those that are learned it reads itself."""
+    """How the native step names a scorer, and the numbers it takes; those that are learned it reads itself."""
 
     name: str
     factor: Number = 1.0

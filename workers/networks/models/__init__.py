@@ -15,7 +15,7 @@ from spaces.errors import PluginError
 from spaces.records import Architecture
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.networks.frozen_splines import VARIANTS, with_frozen_splines
-from workers.networks.gradients import FusedGradient
+from workers.networks.gradients import NativeGradient
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter, Parameters
 
@@ -110,13 +110,17 @@ class Model(ABC):
                 return {label: plugins.replace(self, {field: other}) for label, other in scorer.evaluations().items()}
         return {"": self}
 
-    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
+    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
         """A faster way to the gradient of this model on this task and device; None: torch's own."""
         return None
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         """Why there is no faster way to the gradient, in a few words; None: there is one."""
-        return None if self.fused(task, dtype, device) else f"the model {plugins.name_of(self)} has no compiled step"
+        return (
+            None
+            if self.native_gradient(task, dtype, device)
+            else f"the model {plugins.name_of(self)} has no native step"
+        )
 
 
 Kind = TypeVar("Kind", TokenTask, VectorTask, SetTask)

@@ -17,10 +17,10 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins import Examples
 from spaces.plugins.fields import flag, knob, option, part, size
-from spaces.records import Scalar
+from spaces.records import Params
 from workers.data.tasks import Batch, Task, is_given
 from workers.networks.activations import Activation
-from workers.networks.gradients import FusedGradient, layered
+from workers.networks.gradients import NativeGradient, layered
 from workers.networks.models import HIGHEST_RATE, Attention, Model, Site
 from workers.networks.models._blocks import Canon, Linear, Mlp, Norm, SelfAttention, dropout
 from workers.networks.positions import Position
@@ -87,7 +87,7 @@ class Layered(Model):
         if biased and not isinstance(self.scorer, LogitScorer):
             raise PluginError("model.position: its bias is added to logits, and model.scorer looks at queries and keys")
 
-    def facts(self) -> Mapping[str, Scalar]:
+    def facts(self) -> Params:
         """What its activation says of itself: `activation.approximation_error`."""
         return under("activation", self.activation.facts()) if self.mlp_multiple else {}
 
@@ -201,8 +201,8 @@ class Layered(Model):
             stream = self._apply_layer(stream, visible, own, {})
         return shown
 
-    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-        return layered.fused(self, task, dtype, device)
+    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+        return layered.native_gradient(self, task, dtype, device)
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         return layered.obstacle(self, task, dtype, device)

@@ -14,7 +14,7 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import part, size
 from workers.data.tasks import Batch, SetTask, Task, is_given
 from workers.networks.activations.gelu import Gelu
-from workers.networks.gradients import FusedGradient, pooling
+from workers.networks.gradients import NativeGradient, pooling
 from workers.networks.models import Affine, Attention, Model, Site, require_task
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
@@ -86,8 +86,8 @@ class AttentionPooling(Model):
             )
         ]
 
-    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-        return pooling.fused(self, task, dtype, device)
+    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+        return pooling.native_gradient(self, task, dtype, device)
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         return pooling.obstacle(self, task, dtype, device)

@@ -13,7 +13,7 @@ from spaces.errors import PluginError
 from spaces.plugins import name_of, replace
 from spaces.plugins.fields import flag, knob, text
 from workers.data.tasks import Batch, Task, VectorTask, is_given
-from workers.networks.gradients import FusedGradient, linearised
+from workers.networks.gradients import NativeGradient, linearised
 from workers.networks.models import Model, Site, require_task
 from workers.numerics.parameters import Constant, Parameter, Parameters
 from workers.numerics.temperature import sweep
@@ -87,8 +87,8 @@ class LinearisedAttention(Model):
         average = (mean - centred / others) @ value  # of the others
         return average + covariance / self._temperature(centred, given, parameters)
 
-    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-        return linearised.fused(self, task, dtype, device)
+    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+        return linearised.native_gradient(self, task, dtype, device)
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         return linearised.obstacle(self, task, dtype, device)

@@ -18,8 +18,8 @@ from workers.networks.models import (
     HIGHEST_RATE,
     Affine,
     Attention,
-    FusedGradient,
     Model,
+    NativeGradient,
     Site,
     check_causality,
     drop,
@@ -137,8 +137,11 @@ class Minimal(Model):
         off = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
         return {label: replace(model, off) for label, model in super().evaluations().items()}
 
-    def fused(self, task: Task, dtype: torch.dtype, device: torch.device) -> FusedGradient | None:
-        return minimal_native.fused(self, task, dtype, device)
+    def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
+        return minimal_native.native_gradient(self, task, dtype, device)
+
+    def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
+        return minimal_native.obstacle(self, task, dtype, device)
 
     def _per_occurrence(self, parameters: Parameters, tokens: Tensor, keep: Mapping[str, Tensor]) -> Tensor:
         if "embedding" in keep:

@@ -1,6 +1,6 @@
 """Steps written in C++ for one processor core: compiled once per machine, and only where there is a compiler.
 
-A fused step is an exact rewrite of what the traced one computes. It works on one lane after another, so that what it
+A native step is an exact rewrite of what the traced one computes. It works on one lane after another, so that what it
 touches stays in the core's cache, and it costs no recording per shape. Without a compiler (`$CXX`, else `c++`), on
 another device, and for all it does not cover, the traced step runs instead. `$CXXFLAGS` are the compiler's last flags.
 """
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled steps; None where there is no compiler, or where it fails (logged)."""
+    """The native steps; None where there is no compiler, or where it fails (logged)."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not compiler or shutil.which(compiler[0]) is None:
         return None

@@ -53,11 +53,11 @@ def _gradients(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, sca
 
 
 def _run(name: str, points: Tensor, knots: Tensor, *tensors: Tensor) -> None:
-    compiled = library()
-    assert compiled, "there was a compiler when the operation was recorded"
+    native = library()
+    assert native, "there was a compiler when the operation was recorded"
     sizes = ctypes.c_int(points.shape[0]), ctypes.c_ssize_t(points.shape[1]), ctypes.c_int(knots.shape[1])
-    if getattr(compiled, f"{name}_{_NAMES[points.dtype]}")(*sizes, *map(address, tensors)):
-        raise MemoryError("the compiled spline")
+    if getattr(native, f"{name}_{_NAMES[points.dtype]}")(*sizes, *map(address, tensors)):
+        raise MemoryError("the native spline")
 
 
 class _Spline(torch.autograd.Function):

@@ -15,7 +15,7 @@
 
 using namespace registers;
 
-// As `_Update` of workers/training/compiled_update.py, in the same order.
+// As `_Update` of workers/training/native_update.py, in the same order.
 struct Update {
     int64_t lanes, parameters, averages, optimizer, nesterov;
     const double *scalars;  // [L][SCALARS + k]

@@ -48,20 +48,20 @@ class UpdatePlan(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
-def update_of(recipe: Recipe, layout: Layout, device: torch.device) -> CompiledUpdate | None:
-    """The compiled update; None where the recipe or the device has none."""
+def update_of(recipe: Recipe, layout: Layout, device: torch.device) -> NativeUpdate | None:
+    """The native update; None where the recipe or the device has none."""
     known = type(recipe.optimizer) in _OPTIMIZERS and type(recipe.averaging) in _AVERAGINGS
     if not known or not recipe.learning.is_plain or device.type != "cpu" or recipe.dtype not in _FUNCTIONS:
         return None
-    compiled = library()
-    return CompiledUpdate(compiled, recipe, layout) if compiled else None
+    native = library()
+    return NativeUpdate(native, recipe, layout) if native else None
 
 
-class CompiledUpdate:
+class NativeUpdate:
     """What `workers.training.recipe.apply_gradient` does, for L lanes."""
 
-    def __init__(self, compiled: ctypes.CDLL, recipe: Recipe, layout: Layout) -> None:
-        self._function = getattr(compiled, _FUNCTIONS[recipe.dtype])
+    def __init__(self, native: ctypes.CDLL, recipe: Recipe, layout: Layout) -> None:
+        self._function = getattr(native, _FUNCTIONS[recipe.dtype])
         self._function.restype = None
         self._recipe, self._layout = recipe, layout
         self._scalars = Traced(("scalars", update_key(recipe)), vmap(self._one))
