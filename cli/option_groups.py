@@ -27,7 +27,9 @@ class OverrideOptions:
     trials: Annotated[int | None, typer.Option(help="Number of trials, in place of the space's.")] = None
     steps: Annotated[int | None, typer.Option(help="Optimizer steps of each trial, in place of the space's.")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None
-    set_: Annotated[list[str] | None, typer.Option("--set", help="path=value, in place of the space's.")] = None
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="In place of the space's value; repeatable.")
+    ] = None
 
     def by_path(self) -> Mapping[str, str]:
         """Dotted path -> YAML value; an option with a name of its own wins over --set."""
@@ -45,7 +47,7 @@ class OverrideOptions:
 class RunOptions:
     """Where a study runs, and where its checkpoints go."""
 
-    executor: Annotated[str, typer.Option(help="auto, inline (this process, one device) or ray.")] = "auto"
+    executor: Annotated[str, typer.Option(metavar="auto|inline|ray", help="inline: this process, one device.")] = "auto"
     workers: Annotated[
         int | None, typer.Option(min=1, help="Pack workers. Default: one per GPU, or per core without one.")
     ] = None
@@ -67,7 +69,9 @@ class RunOptions:
             help="Where checkpoints go; all workers must reach it. Default: beside a SQLite file, else none.",
         ),
     ] = None
-    checkpoint_every: Annotated[float, typer.Option(min=1, help="Seconds between checkpoints of a pack.")] = 600.0
+    checkpoint_every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="Seconds between checkpoints of a pack.")
+    ] = 600.0
 
     def resolve_placement(self) -> Placement:
         """Where the study runs, decided and checked; raises StudyError as `Placement.resolve` does."""

@@ -14,6 +14,7 @@ import polars.selectors as cs
 from spaces.errors import GraftError
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_FORMULA = r"^[=+\-@\t\r]"
 
 
 class OutputError(GraftError):
@@ -56,6 +57,17 @@ def one_line(text: str) -> str:
     return _CONTROL.sub(" ", text)
 
 
+def _write_csv(frame: pl.DataFrame, file: IO[bytes]) -> None:
+    """As csv; a text that a spreadsheet would take for a formula gets a ' before it, as the spreadsheets themselves do.
+
+    Source: OWASP, "CSV Injection".
+    """
+    text = cs.string()
+    frame.with_columns(pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()).write_csv(
+        file
+    )
+
+
 def _write_markdown(frame: pl.DataFrame, file: IO[bytes]) -> None:
     rules = ["---:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]
     rows = [[_escape(cell(value)) for value in row] for row in (frame.columns, *frame.iter_rows())]
@@ -72,7 +84,7 @@ def _write_json(frame: pl.DataFrame, file: IO[bytes]) -> None:
 
 
 _WRITERS: Mapping[str, Callable[[pl.DataFrame, IO[bytes]], object]] = {
-    "csv": lambda frame, file: frame.write_csv(file),
+    "csv": _write_csv,
     "json": _write_json,
     "parquet": lambda frame, file: frame.write_parquet(file),
     "md": _write_markdown,

@@ -55,8 +55,9 @@ def test_a_launch_of_a_finished_study_says_so_and_changes_nothing(here: Run, tmp
 def test_a_taken_name_with_another_space_is_refused(here: Run, tmp_path: Path):
     here("launch", SPACE, "--trials", "2", "--workers", "1")
     before = contents(tmp_path / "graft.db")
-    [line] = here("launch", SPACE, "--trials", "3", status=2)
-    assert line.startswith("error: study 'tiny' exists with another space; give this one another name with --study")
+    [line] = here("launch", SPACE, "--trials", "2", "--seed", "3", status=2)
+    told = "study 'tiny' exists with another space (search.seed: nothing -> 3); give this one another name with --study"
+    assert line == f"error: {told}, or go on with the old one by `search resume tiny`"
     assert contents(tmp_path / "graft.db") == before
 
 

@@ -167,6 +167,7 @@ def _announce_stop() -> None:
 
 def show_estimate(estimate: Estimate, placement: Placement) -> None:
     """Print what a launch would be; the lines that need no training come first, since the others take a while."""
+    from cli.progress import waiting
     from graft.launching.estimate import plan_packs
     from graft.launching.progress_text import duration
 
@@ -183,7 +184,8 @@ def show_estimate(estimate: Estimate, placement: Placement) -> None:
     }
     for label, text in lines.items():
         typer.echo(f"{label:<11} {text}")
-    plans = plan_packs(estimate, placement)
+    with waiting("timing packs") as say:
+        plans = plan_packs(estimate, placement, say)
     for reason in dict.fromkeys(plan.reason for plan in plans):
         typer.echo(f"width       {reason}")
     for step in dict.fromkeys(plan.step for plan in plans):
