@@ -102,7 +102,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of spaces and of every plug-in, by which editors complete and check a space file.
 
-    Example: search space schema > space.schema.json
+    Example: search space schema my-space.yaml
     """
     from graft.plugins.collecting import plugins_asked_for, plugins_of_space
     from graft.schema import space_schema
