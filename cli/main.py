@@ -11,6 +11,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from cli.commands import administration, database, launch, plugins, queries, replay, reports, space, weights
+from graft.launching.memory_limits import describe_shortage
 from spaces.errors import GraftError
 from spaces.plugins.importing import explain
 
@@ -81,7 +82,9 @@ def main() -> None:
         command = context.command_path if context else "search"
         _refuse(f"{error.format_message().rstrip('.')}; see `{command} --help`")
     except Exception as error:
-        told = explain(error)  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
+        told = describe_shortage(error) or explain(
+            error
+        )  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
         if told is None or _Gate.debug:
             raise
         _refuse(str(told))

@@ -48,10 +48,10 @@ class StageOne(NamedTuple):
 
 
 class StageTwo(NamedTuple):
-    """Stage two: what was found on `source` (None: the baseline) as a variant, on `target` with the seed of `pair`."""
+    """Stage two: what was found on `source` (None: the baseline) as a form, on `target` with the seed of `pair`."""
 
     source: int | None
-    variant: str
+    form: str
     target: int
     pair: int
 
@@ -59,15 +59,15 @@ class StageTwo(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TransferSpace(Space):
-    """Trials 0, 1, .. are the searches of stage one, domain by domain; then come the baseline and the sources, variant
-    by variant, on every target. `search.trials` is the number of both.
+    """Trials 0, 1, .. are the searches of stage one, domain by domain; then come the baseline and the sources, form
+    by form, on every target. `search.trials` is the number of both.
     """
 
     domains: Sequence[Domain]
     paths: Sequence[str]
     """What an architecture is: dotted paths of a configuration."""
-    variants: Sequence[str]
-    """Variants of what was learned, each tried (`list_variants`)."""
+    forms: Sequence[str]
+    """Forms of what was learned, each tried (`list_forms`)."""
     tried: int
     """Trials of stage one on each domain that has one."""
     pairs: int
@@ -87,7 +87,7 @@ class TransferSpace(Space):
     @property
     def planned(self) -> int:
         """Trials of both stages."""
-        rows = 1 + len(self.sources) * len(self.variants)
+        rows = 1 + len(self.sources) * len(self.forms)
         return self.tried * len(self.sources) + rows * len(self.targets) * self.pairs
 
     def stage_of(self, number: int) -> StageOne | StageTwo:
@@ -99,9 +99,9 @@ class TransferSpace(Space):
         rest, pair = divmod(number - first, self.pairs)
         row, target = divmod(rest, len(self.targets))
         if row == 0:
-            return StageTwo(None, self.variants[0], self.targets[target], pair)
-        source, variant = divmod(row - 1, len(self.variants))
-        return StageTwo(self.sources[source], self.variants[variant], self.targets[target], pair)
+            return StageTwo(None, self.forms[0], self.targets[target], pair)
+        source, form = divmod(row - 1, len(self.forms))
+        return StageTwo(self.sources[source], self.forms[form], self.targets[target], pair)
 
     @property
     def has_one_objective(self) -> bool:
@@ -148,7 +148,7 @@ class TransferSpace(Space):
         config = dict(found.config)
         for section, family in self.families.items():
             if isinstance(family, HoldsArchitectures):
-                config[section] = family.with_architectures(config[section], learned, stage.variant)
+                config[section] = family.with_architectures(config[section], learned, stage.form)
         return self._with_architecture(trial, found.number, config)
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
@@ -188,7 +188,7 @@ class TransferSpace(Space):
         if stage.source is None:
             return BASELINE
         name = self.domains[stage.source].name
-        return name if stage.variant == list_variants(self.families)[0] else f"{name} {stage.variant}"
+        return name if stage.form == list_forms(self.families)[0] else f"{name} {stage.form}"
 
     def _with_architecture(self, trial: Trial, source: int, given: Mapping[str, Any]) -> Trial:
         """The trial with what stands at the architecture's paths of a configuration."""
@@ -200,10 +200,10 @@ class TransferSpace(Space):
         return replace(trial, params=params, config=config, structure=structure, architecture_trial=source)
 
 
-def list_variants(families: Families) -> Sequence[str]:
+def list_forms(families: Families) -> Sequence[str]:
     """What may stand for a learned part of a configuration; first the part as it was learned."""
     holding = (family for family in families.values() if isinstance(family, HoldsArchitectures))
-    return [variant for family in holding for variant in family.architecture_variants] or ["as learned"]
+    return [form for family in holding for form in family.architecture_forms] or ["as learned"]
 
 
 def _draw_coordinate(key: str, draw: Draw) -> float:

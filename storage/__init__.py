@@ -11,7 +11,7 @@ checking.py, copying.py  whether a database is whole; copies of it
 
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.editing import EditedStudy, SpaceChange
-from storage.databases import file_of
+from storage.databases import file_of, has_password
 from storage.frames import Reader, open_reader
 from storage.store import NewStudy, Store, bring_up, check_name, open_store, request_stop
 
@@ -25,6 +25,7 @@ __all__ = [
     "bring_up",
     "check_name",
     "file_of",
+    "has_password",
     "open_reader",
     "open_store",
     "request_stop",

@@ -460,7 +460,7 @@ FAMILIES = (
 def test_list_has_a_sentence_on_every_plugin(search: Search, family: str) -> None:
     listed = search("list", family, "--format", "json").json
     assert listed
-    assert all(row["about"].endswith(".") for row in listed), listed
+    assert all(row["about"].endswith(".") and not row["about"].endswith(" .") for row in listed), listed
 
 
 def test_list_says_each_fields_rule_and_default(search: Search) -> None:

@@ -245,6 +245,11 @@ def test_the_reference_names_all_that_there_is() -> None:
         assert f"## {name}\n" in pages["reference/spaces.md"]
 
 
+def test_pages_that_list_tables_and_families_list_them_all() -> None:
+    assert all(f"`{table}`" in text_of("how-to/look.md") for table in metadata.tables if table != "alembic_version")
+    assert all(f"`{family}`" in text_of("how-to/plug-in.md") for family in families())
+
+
 def test_the_reference_has_every_plug_in_with_its_fields() -> None:
     pages = made()
     for family in families().values():

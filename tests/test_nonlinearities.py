@@ -35,7 +35,7 @@ from storage.schema import Now, architectures, trial_id
 from tests.databases import claimed, make_trial
 from tests.inside import reporting
 from tests.test_report import Page, assert_inert
-from workers.networks.spline_variants import VERSIONS, version
+from workers.networks.spline_forms import FORMS, form
 
 EVIL = '<script>alert("1 & 2")</script>|`$x_1$`'
 PLACES = np.linspace(-20, 20, 121)
@@ -405,8 +405,8 @@ def test_the_largest_error_is_that_of_the_worst_trial_and_all_stand_in_the_page(
     assert all(f"{error:.3g}" in text for error in errors.values())
 
 
-@pytest.mark.parametrize("name", VERSIONS)
+@pytest.mark.parametrize("name", FORMS)
 def test_a_spline_that_is_zero_everywhere_has_every_version(name: str) -> None:
-    found = version(name, [0.0] * 5, (-1.0, 1.0), (-1.0, 1.0))
+    found = form(name, [0.0] * 5, (-1.0, 1.0), (-1.0, 1.0))
     assert found.at_knots == (0.0,) * 5
     assert found.error == 0

@@ -68,7 +68,7 @@ def test_every_search_and_every_source_form_target_and_pair_has_one_number() -> 
     rows: dict[tuple[int | None, str], set[tuple[int, int]]] = defaultdict(set)
     for place in places:
         if isinstance(place, StageTwo):
-            rows[place.source, place.variant].add((place.target, place.pair))
+            rows[place.source, place.form].add((place.target, place.pair))
     every = {(target, pair) for target in range(3) for pair in range(PAIRS)}
     assert rows == {
         (None, "spline"): every,

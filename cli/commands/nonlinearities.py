@@ -95,9 +95,9 @@ def _filter(found: pl.DataFrame, option: str, column: str, wanted: Sequence[obje
 
 def _with_version(learned: Learned, name: str) -> Learned:
     """The same, each with the version `name` of it."""
-    from workers.networks.spline_variants import version
+    from workers.networks.spline_forms import form
 
     members = [
-        replace(one, version=version(name, one.knots, (one.low, one.high), one.active_range)) for one in learned.members
+        replace(one, version=form(name, one.knots, (one.low, one.high), one.active_range)) for one in learned.members
     ]
     return replace(learned, members=members)

@@ -47,6 +47,8 @@ class Run:
     """A folder, a URL, or `none`. None: beside a SQLite file."""
     checkpoint_every: float = 600.0
     """Seconds."""
+    accept_changes: bool = False
+    """Whether a study goes on under another code, torch or kind of step, and with changed plug-in files as they are."""
     progress: bool | Show = True
     """Whether progress is shown; or a function that is called with it, a few times a second."""
 
@@ -81,6 +83,7 @@ def train(database: str, study: str, run: Run, placement: Placement) -> Progress
         study=study,
         placement=placement,
         checkpoints=Checkpoints(url=run.checkpoints, seconds=run.checkpoint_every),
+        accept_changes=run.accept_changes,
     )
     job = _Job(request)
     shown = _Shown(study, run.progress)

@@ -1,146 +1,102 @@
-"""A study that exists is given another space: what differs, whether its trials stay valid, and the change itself."""
+"""Whether a study would go on as it was trained before, and what its user is told or asked where it would not."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from graft.families import version
-from graft.launching.checkpoints import folder_of
-from graft.stored.differences import compare_spaces, describe_differences
-from search.objectives import objective_after
-from spaces.errors import SpaceError, StudyError
-from spaces.messages import no_such
-from spaces.plugins import active, canonical_json
-from spaces.records import Metric, Report, StoredTrial
-from spaces.space import DrawnSpace
-from storage import SpaceChange
-from storage.frames import Reader
+from graft.families import family_of, version
+from graft.plugins.stored import describe_changes, read_outside, reread
+from graft.stored.fingerprints import Conditions, compare, list_some, read_conditions
+from spaces import plugins
+from spaces.errors import PluginError, StudyError
+from spaces.plugins.active import using
+from storage import open_reader, open_store
 
 if TYPE_CHECKING:
-    from spaces.space import Space
+    from graft.launching.placement import Placement
+    from storage.frames import Reader
 
-CHANGEABLE = ("search.trials", "search.stopping", "search.objective", "search.history", "study", "plugins")
-"""What may change in the space of a study that has results. All else says what a trial is, or how it is chosen."""
-_RESTARTING = ("search.stopping", "search.objective")
-"""Changes after which a checkpoint is of no use: with it stands what the controller knew of its trial."""
-_NAMED = 3
-"""Files that a line names."""
+APART = "the column `fingerprint` of its trials tells them apart"
 
 
-def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceChange:
-    """How a stored study, by its row, gets this space; the plug-ins in use are the space's.
+def settle_changes(url: str, study: str, placement: Placement, *, accept: bool) -> list[str]:
+    """What a user should know before a study goes on, a line each; `placement` as `resolve` gives it.
 
-    Raises StudyError, one line that says what differs, if its trials would not be the same any more.
+    A change that moves numbers (numerics, torch, sources of plug-ins, the kind of step) raises StudyError, unless it is
+    accepted. Files of plug-ins from outside that have changed take the place of those stored, if that is accepted.
     """
-    name: str = row["name"]
-    differences = compare_spaces(row["space"], space.text)
-    foreign = [one for one in differences if not _is_below(one.path, CHANGEABLE)]
-    if foreign:
-        raise StudyError(f"study {name!r} exists with another space ({describe_differences(foreign)})")
-    bundles = active.current().asked_for
-    packages = {bundle.package for bundle in bundles}
-    for bundle in reader.bundles(name):
-        if bundle.package not in packages:
-            files = ", ".join(source.path for source in bundle.sources[:_NAMED])
-            raise StudyError(f"study {name!r} exists with other plug-ins ({files}), with which its trials were made")
-    changed = [one for one in differences if one.path != "study"]
-    _check_numbers(reader, name, space, {one.path for one in changed})
-    has_objective = any(_is_below(one.path, ("search.objective",)) for one in changed)
-    return SpaceChange(
-        space=space.text,
-        space_hash=space.hash,
-        objective=space.search.objective,
-        trials=space.search.trials,
+    lines: list[str] = []
+    if accept:
+        lines += _take_changed_files(url, study)
+    with open_reader(url) as reader:
+        outside = read_outside(reader, study)
+        before = read_conditions(reader, study)
+        with using(outside):
+            changes = compare(before, _conditions_now(reader, study, before, placement))
+    if changes.deciding and not accept:
+        made_by = [one.version for one in before if one.version]
+        other = f", or with Graft {made_by[-1]}" if made_by and made_by[-1] != version() else ""
+        raise StudyError(
+            f"study {study!r} would go on otherwise than it was trained: {'; '.join(changes.deciding)}; go on with "
+            f"--accept-changes ({APART}){other}"
+        )
+    if changes.deciding:
+        lines.append(f"from here on {study} is trained otherwise: {'; '.join(changes.deciding)}; {APART}")
+    if changes.other:
+        lines.append(f"{study} was trained by {'; '.join(changes.other)}")
+    if note := describe_changes(study, outside):
+        lines.append(note)
+    return lines
+
+
+def _take_changed_files(url: str, study: str) -> list[str]:
+    with open_reader(url) as reader:
+        fresh = reread(reader, study)
+        study_id = reader.study(study)["id"]
+    if not fresh:
+        return []
+    with open_store(url) as store:
+        store.replace_bundles(study_id, fresh)
+    files = sorted({source.path for bundle in fresh.values() for source in bundle.sources})
+    return [f"from here on {study} runs {list_some(files)} as they are now; {APART}"]
+
+
+def _conditions_now(reader: Reader, study: str, before: Sequence[Conditions], placement: Placement) -> Conditions:
+    """What trials of the study would be trained under; of other machines' processors and steps nothing is known."""
+    from workers.engine.fingerprints import fingerprint_here
+
+    known = sorted({plugin for one in before for plugin in one.sources})
+    here = fingerprint_here(str(placement.device))
+    far = placement.ray_address is not None
+    return Conditions(
+        numerics=here.numerics,
         version=version(),
-        differences=differences,
-        checkpoint_folder=folder_of(row),
-        bundles=bundles,
-        objectives=_compute_objectives(reader, name, space) if has_objective else {},
-        restarts=any(_is_below(one.path, _RESTARTING) for one in changed),
+        code=here.code,
+        torch=here.torch,
+        processor=None if far else here.processor,
+        compiler=None if far else here.compiler,
+        step_kind=None if far else ", ".join(_methods_now(reader, study, before, str(placement.device))),
+        sources={plugin: _source_now(*plugin.split(" ", 1)) for plugin in known},
     )
 
 
-def _is_below(path: str, roots: Sequence[str]) -> bool:
-    return any(path == root or path.startswith(f"{root}.") for root in roots)
+def _source_now(family: str, name: str) -> str | None:
+    from workers.engine.fingerprints import source_digest
+
+    try:
+        return source_digest(plugins.load(family_of(family), name))
+    except PluginError:
+        return None
 
 
-def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> None:
-    """Raise StudyError if a trial's number would mean another trial, or would be beyond the study's end."""
-    there = reader.trials(name, columns=("number", "parent"))
-    if there.is_empty():
-        return
-    if (copies := there["parent"].count()) and paths - {"search.history"}:
-        raise StudyError(
-            f"study {name!r}: {copies:,} of its trials are copies in a population, which have the state of others and "
-            "the numbers after search.trials, so its space stays as it is"
-        )
-    if not isinstance(space, DrawnSpace) and any(_is_below(path, ("search.objective",)) for path in paths):
-        raise StudyError(
-            f"study {name!r}: the objective of a transfer or an experiment decides what it trains, so it stays as it is"
-        )
-    if "search.trials" not in paths:
-        return
-    least = int(there.select(pl.col("number").max()).item()) + 1
-    if space.search.trials < least:
-        raise StudyError(
-            f"search.trials: {space.search.trials:,} is less than study {name!r} has started; "
-            f"it must be at least {least:,}"
-        )
-    if not isinstance(space, DrawnSpace):
-        _check_same_trials(reader, name, space)
+def _methods_now(reader: Reader, study: str, before: Sequence[Conditions], device: str) -> Iterator[str]:
+    """How a trial of each fingerprint would be trained on a device of this machine."""
+    from workers.engine.step import method_of
 
-
-def _check_same_trials(reader: Reader, name: str, space: Space) -> None:
-    """Raise StudyError unless every stored trial is the same in the new space, where its number says what it is."""
-    for number, seed, draws, config in reader.trials(name, columns=("number", "seed", "draws", "config")).iter_rows():
-        try:
-            trial = space.restore([StoredTrial(number, json.loads(draws), config=json.loads(config))])
-            same = trial.seed == seed and canonical_json(trial.config) == canonical_json(json.loads(config))
-        except (SpaceError, IndexError):
-            same = False
-        if not same:
-            raise StudyError(
-                f"search.trials: with another number, trial {number} of study {name!r} would be another one; "
-                "a launch under another name (--study) takes it"
-            )
-
-
-def _compute_objectives(reader: Reader, name: str, space: Space) -> dict[int, float | None]:
-    """The trials that ended with a result -> the new objective of each, from the validations that are kept.
-
-    Raises StudyError where they do not tell: the metric was not reported, or the best of all validations counts and not
-    all are kept.
-    """
-    objective = space.search.objective
-    columns = ("number", "steps", "config")
-    ended = reader.trials(name, where="state IN ('finished', 'pruned')", columns=columns)
-    if ended.is_empty():
-        return {}
-    metrics = reader.metrics(name).filter(pl.col("number").is_in(ended["number"].implode()), pl.col("name") != "loss")
-    reports: dict[int, dict[int, list[Metric]]] = defaultdict(lambda: defaultdict(list))
-    for number, step, *metric, value in metrics.iter_rows():
-        reports[number][step].append(Metric(*metric, value=math.nan if value is None else value))
-    found: dict[int, float | None] = {}
-    for number, steps, config in ended.iter_rows():
-        kept = [Report(number=number, step=step, metrics=tuple(m)) for step, m in sorted(reports[number].items())]
-        if not any(objective.value_in(report) is not None for report in kept):
-            known = {"/".join(filter(None, metric[:3])) for report in kept for metric in report.metrics}
-            reason = no_such("metric that its validations reported", str(objective), sorted(known))
-            raise StudyError(f"search.objective: trial {number} of {name} has {reason}")
-        validations = math.ceil(steps / json.loads(config)["training"]["validate_every"])
-        if objective.at == "best" and len(kept) < validations:
-            raise StudyError(
-                f"search.objective: trial {number} of {name} keeps {len(kept):,} of its {validations:,} validations, "
-                f"so that its best {objective} is not known; ask for the last one (at: last)"
-            )
-        value: float | None = None
-        for report in kept:
-            value = objective_after(objective, value, report)
-        found[number] = value
-    return found
+    for one in before:
+        if one.methods:
+            where = f"fingerprint = {one.number}"
+            for (config,) in reader.trials(study, where, "number", 1, ("config",)).iter_rows():
+                yield method_of(json.loads(config), device)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from graft.families import families, version
 from graft.launching.administration import remove_checkpoints
-from graft.launching.changes import plan_change
+from graft.launching.space_changes import plan_change
 from graft.plugins.stored import plugins_of_study
 from graft.stored.differences import Difference, compare_spaces, describe_differences
 from spaces import parse
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _RESULTS: tuple[State, ...] = ("finished", "pruned", "diverged")
 """States in which a trial has told something."""
+_log = logging.getLogger("graft.launching")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ class Enrolment:
 def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolment:
     """Write the study into the database, with the plug-ins from outside that are in use.
 
-    A study of this name that exists gets the space if its trials stay what they are (`graft.launching.changes`);
+    A study of this name that exists gets the space if its trials stay what they are (`graft.launching.space_changes`);
     `replace` deletes one that has no result yet. Raises StudyError if neither is possible, one line with what differs,
     or if a running controller holds the study.
     """
@@ -111,12 +113,18 @@ def find_study(url: str, name: str) -> Mapping[str, Any]:
         return reader.study(name)
 
 
-def open_controller(url: str, name: str, saving: Saving | None = None, checkpoint_url: str | None = None) -> Controller:
+def open_controller(
+    url: str,
+    name: str,
+    saving: Saving | None = None,
+    checkpoint_url: str | None = None,
+    crash: str | None = None,
+) -> Controller:
     """Claim a study and give its controller, which this process must close.
 
     From then on this process looks names up among the study's plug-ins from outside. `saving`: where checkpoints go;
-    `checkpoint_url`: what is noted of that for the next launch, None: as it was. Raises StudyError if there is no such
-    study, or another process runs it.
+    `checkpoint_url`: what is noted of that for the next launch, None: as it was. `crash`: how the last launch crashed,
+    as `CrashRecord.read` has it. Raises StudyError if there is no such study, or another process runs it.
     """
     from search.steering.controller import Controller
     from workers.engine.checkpoints import Archive
@@ -127,11 +135,22 @@ def open_controller(url: str, name: str, saving: Saving | None = None, checkpoin
     archive = Archive(saving.url, saving.study) if saving else None
     store = open_store(url)
     try:
-        study = store.claim(row["id"], policy=space.search.history, objective=space.search.objective)
+        search = space.search
+        study = store.claim(row["id"], policy=search.history, objective=search.objective, version=version())
         study.set_state("running")
         if checkpoint_url is not None:
             study.set_checkpoint_url(checkpoint_url)
-        return Controller.begin(space, study, remove_checkpoints=archive.tidy if archive else None)
+        if row["state"] == "running":
+            _log.warning(_describe_end(crash))
+        return Controller.begin(
+            space, study, remove_checkpoints=archive.tidy if archive else None, crashed=crash is not None
+        )
     except BaseException:
         store.close()
         raise
+
+
+def _describe_end(crash: str | None) -> str:
+    if crash:
+        return f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
+    return "the last launch was killed, or its machine went down, which counts against no trial"

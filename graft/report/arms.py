@@ -14,6 +14,7 @@ from graft.files import OutputError, writing
 from graft.report.data import StudyData
 from graft.report.document import Block, Document, Paragraph
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
+from search.analysis.arms.divergence import READ_OF_LOST
 from search.analysis.arms.experiment import READ, read_arms
 from spaces.errors import StudyError
 from spaces.experiment import ARM
@@ -69,7 +70,7 @@ def _join(data: Sequence[StudyData]) -> StudyData:
     return StudyData(
         study={**rows[0], "name": ", ".join(str(row["name"]) for row in rows)},
         load_trials=lambda: pl.concat([_rename_arms(one, index) for index, one in enumerate(data)]),
-        load_metrics=lambda: pl.concat([_renumber(one.metrics, index) for index, one in enumerate(data)]),
+        load_metrics=lambda: [_renumber(one.metrics, index) for index, one in enumerate(data)],
         load_lane_steps=lambda: (0, 0),
     )
 
@@ -83,7 +84,9 @@ def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
     """The study's trials, as many columns as arms need, each arm named after its study too."""
     name = data.study["name"]
     renamed = [_rename_arm(params, name) for params in data.trials["params"]]
-    return _renumber(data.trials.select(READ).with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
+    return _renumber(
+        data.trials.select(*READ, *READ_OF_LOST).with_columns(params=pl.Series(renamed, dtype=pl.String)), study
+    )
 
 
 def _rename_arm(params: str, study: str) -> str:

@@ -17,7 +17,7 @@ from spaces.grammar.sections import Families
 from spaces.messages import no_such, shorten
 from spaces.reading import catalogue
 from spaces.space import DrawnSpace
-from spaces.transfer import BASELINE, Domain, TransferSpace, list_variants
+from spaces.transfer import BASELINE, Domain, TransferSpace, list_forms
 
 ReadSpace = Callable[[yaml.Node], DrawnSpace]
 """The space of one task, from its syntax tree."""
@@ -110,7 +110,7 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
         drawn_sizes=(),
         domains=domains,
         paths=tuple(architecture),
-        variants=_read_variants(transfer, list_variants(families)),
+        forms=_read_forms(transfer, list_forms(families)),
         tried=of_one.trials,
         pairs=pairs,
         families=families,
@@ -187,15 +187,15 @@ def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:
             value = value[step]
 
 
-def _read_variants(transfer: Node, variants: Sequence[str]) -> tuple[str, ...]:
+def _read_forms(transfer: Node, forms: Sequence[str]) -> tuple[str, ...]:
     node = _find(transfer, "forms")
     if node is None:
-        return (variants[0],)
+        return (forms[0],)
     listed = node.content if isinstance(node.content, tuple) else (node,)
-    wanted = [_read_choice(one, "transfer.forms", variants) for one in listed]
+    wanted = [_read_choice(one, "transfer.forms", forms) for one in listed]
     if not wanted or len(set(wanted)) < len(wanted):
         raise node.error("transfer.forms", "name each form once, at least one")
-    return tuple(variant for variant in variants if variant in wanted)
+    return tuple(form for form in forms if form in wanted)
 
 
 def _read_choice(node: Node | None, path: str, choices: Sequence[str]) -> str:

@@ -21,7 +21,18 @@ from storage import sources
 from storage.claims import rows
 from storage.claims.queries import StudyQueries
 from storage.claims.session import Session, transaction
-from storage.schema import Now, architectures, changes, checkpoints, metrics, studies, trial_id, trials, workers
+from storage.schema import (
+    Now,
+    architectures,
+    changes,
+    checkpoints,
+    fingerprints,
+    metrics,
+    studies,
+    trial_id,
+    trials,
+    workers,
+)
 from storage.schema import sources as sources_table
 
 
@@ -42,6 +53,7 @@ class SpaceChange:
     checkpoint_folder: str
     """Where the study's checkpoints have been so far, which does not move."""
     bundles: Sequence[Bundle]
+    """Plug-ins from outside that the study does not have yet."""
     objectives: Mapping[int, float | None]
     """Number of a finished or pruned trial -> its objective now; those that are left out keep theirs."""
     restarts: bool
@@ -126,8 +138,7 @@ class EditedStudy:
                 updated_at=Now(),
             )
         )
-        connection.execute(delete(sources_table).where(sources_table.c.study_id == self.id))
-        sources.write(connection, self.id, change.bundles)
+        sources.add(connection, self.id, change.bundles)
         self._write_objectives(connection, change.objectives)
         if change.restarts:
             self._restart(connection)
@@ -156,6 +167,6 @@ def delete_study(connection: Connection, study_id: int) -> None:
     for table in (metrics, checkpoints):
         connection.execute(delete(table).where(table.c.trial_id.between(first, last)))
     # Trials refer to architectures, and architectures to the study.
-    for table in (trials, architectures, workers, sources_table, changes):
+    for table in (trials, architectures, workers, sources_table, fingerprints, changes):
         connection.execute(delete(table).where(table.c.study_id == study_id))
     connection.execute(delete(studies).where(studies.c.id == study_id))

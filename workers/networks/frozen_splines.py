@@ -12,7 +12,7 @@ from typing import Any
 from spaces.errors import PluginError
 from spaces.records import Architecture
 
-VARIANTS = ("spline", "symmetrised", "polynomial", "chebyshev")
+FORMS = ("spline", "symmetrised", "polynomial", "chebyshev")
 """The spline itself, averaged with its mirror image, or a polynomial of degree 18 fitted to it where it is active."""
 
 _PATHS = {"mlp": ("activation",), "attention": ("scorer", "phi")}
@@ -21,8 +21,8 @@ _LEAST_CHANGE = 1e-3
 """A spline is active where it leaves its end value by more than this share of its span."""
 
 
-def with_frozen_splines(model: Mapping[str, Any], learned: Sequence[Architecture], variant: str) -> dict[str, Any]:
-    """A copy of a model's configuration with the splines that a trial of it learned, frozen, as one of VARIANTS.
+def with_frozen_splines(model: Mapping[str, Any], learned: Sequence[Architecture], form: str) -> dict[str, Any]:
+    """A copy of a model's configuration with the splines that a trial of it learned, frozen, as one of FORMS.
 
     Raises PluginError for a spline that learns and is not among those learned.
     """
@@ -39,19 +39,19 @@ def with_frozen_splines(model: Mapping[str, Any], learned: Sequence[Architecture
         section: dict[str, Any] = changed
         for step in steps:
             section = section[step]
-        section[last] = _freeze(section[last], architecture, variant)
+        section[last] = _freeze(section[last], architecture, form)
     return changed
 
 
-def _freeze(spline: Mapping[str, Any], architecture: Architecture, variant: str) -> dict[str, Any]:
+def _freeze(spline: Mapping[str, Any], architecture: Architecture, form: str) -> dict[str, Any]:
     values = " ".join(f"{value:.9g}" for value in architecture.knots)  # nine digits tell float32 numbers apart
     ends = {"low": architecture.low, "high": architecture.high}
     given = {**spline, **ends, "start": "given", "values": values, "frozen": True}
-    if variant in ("spline", "symmetrised"):
+    if form in ("spline", "symmetrised"):
         # A spline that is 0 everywhere is its own mirror image, and the plug-in refuses to symmetrise it.
-        return {**given, "symmetrised": variant == "symmetrised" and any(architecture.knots)}
+        return {**given, "symmetrised": form == "symmetrised" and any(architecture.knots)}
     low, high = active_range(architecture.knots, architecture.low, architecture.high)
-    return {"name": variant, "of": given, "low": low, "high": high}
+    return {"name": form, "of": given, "low": low, "high": high}
 
 
 def active_range(knots: Sequence[float], low: float, high: float) -> tuple[float, float]:

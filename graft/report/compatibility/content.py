@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -175,11 +176,30 @@ def _generality_table(transfer: Transfer) -> Table:
             f"{row['better']} of {row['targets']}",
             f"{row['worse']} of {row['targets']}",
             *(change(row[name], transfer.shading.decimals(row["unit"]) + 1) for name in ("mean", "elsewhere")),
+            _middle(row, transfer.shading.decimals(row["unit"]) + 1),
+            number(row["improvement"]),
         ]
         for row in generality(transfer.matrix).iter_rows(named=True)
     ]
-    header = ["Source", "Unit", "Better beyond chance", "Worse", "Mean of the row", "Without its own target"]
+    header = [
+        "Source",
+        "Unit",
+        "Better beyond chance",
+        "Worse",
+        "Mean of the row",
+        "Without its own target",
+        "Middle half of all pairs",
+        "P(better)",
+    ]
     return Table(caption="Against the baseline, over targets", header=header, rows=rows, labels=2)
+
+
+def _middle(row: Mapping[str, Any], decimals: int) -> str:
+    """An interquartile mean, with its interval where it has one."""
+    shown = change(row["middle"], decimals)
+    if row["middle_low"] is None:
+        return shown
+    return f"{shown} ({change(row['middle_low'], decimals)} to {change(row['middle_high'], decimals)})"
 
 
 def _similarity(transfer: Transfer) -> list[Block]:
@@ -216,6 +236,9 @@ def notes(transfer: Transfer) -> list[Paragraph]:
         "is p adjusted for the number of cells (Benjamini and Hochberg). A cell is better or worse beyond chance where "
         "q < 0.05 and the interval excludes 0. The own source is tested against each other one by paired t-tests with "
         "Holm's correction.",
+        "The middle half is the interquartile mean of the changes of all pairs on all targets of a unit. Its 95 % "
+        "interval is a bootstrap within each target, given from five targets with five pairs each on. P(better) is "
+        "the probability that a trial is better than one of the baseline on the same target (Agarwal et al. 2021).",
         "A colour stands for the end of the interval next to 0, so that what may be no change is white. "
         "The colours end at the largest change, or at four times their upper quartile where that is less, "
         "so that one source that fails does not pale the others.",

@@ -16,7 +16,7 @@ from spaces.settings import Direction
 from workers.networks.frozen_splines import active_range
 
 if TYPE_CHECKING:
-    from workers.networks.spline_variants import Range, Version
+    from workers.networks.spline_forms import Form, Range
 
 MOST = 30
 """Non-linearities of one task and component that are drawn and listed: the best."""
@@ -40,7 +40,7 @@ class Nonlinearity:
     high: float
     knots: Sequence[float]
     objective: float | None
-    version: Version | None = None
+    version: Form | None = None
     """Another function that stands in for it."""
 
     def __post_init__(self) -> None:
@@ -132,6 +132,6 @@ class Learned:
         ]
 
     @property
-    def version(self) -> Version | None:
+    def version(self) -> Form | None:
         """The version of the first, by which those of all are named; None if there are none."""
         return self.members[0].version

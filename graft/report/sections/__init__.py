@@ -53,6 +53,8 @@ class Section(ABC):
     """Metrics that are this section's alone, and are in no other table or figure."""
     subject: ClassVar[Literal["trials", "arms", "any"]] = "any"
     """What it treats: all trials alike, which says nothing of an experiment; an experiment's arms; or any study."""
+    needs_results: ClassVar[bool] = True
+    """Whether it has nothing to say of a study in which no trial has a result."""
     notes: ClassVar[Sequence[str]] = ()
     """How its numbers are made, for the end of the report."""
 
@@ -63,7 +65,7 @@ class Section(ABC):
 
     @property
     def applies(self) -> bool:
-        """Whether a study that `fits` has what it needs; it is asked only where a trial has a result."""
+        """Whether a study that `fits` has what it needs; where no trial has a result, only what needs none is asked."""
         return True
 
     @property

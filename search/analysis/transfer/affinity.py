@@ -6,15 +6,24 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from search.analysis.statistics.aggregates import (
+    FEWEST_RUNS,
+    FEWEST_TASKS,
+    interquartile_mean,
+    probability_of_improvement,
+    stratified_interval,
+)
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import summarize_differences
 from search.analysis.statistics.verdicts import BETTER, SURE, UNDECIDED, WORSE
 from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
 
 Axis = Literal["source", "target"]
+Numbers = NDArray[np.float64]
 
 FEWEST = 5
 """Two rows are compared over this many cells at least: of fewer, the interval of r holds nearly everything."""
@@ -81,19 +90,59 @@ def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
 
 
 def generality(matrix: Matrix) -> pl.DataFrame:
-    """One row per source and unit, in the order of the rows: source, unit, targets, better, worse, mean, elsewhere.
+    """One row per source and unit, in the order of the rows.
 
-    `targets`: how many have a result; `better`, `worse`: on how many of these its verdict is so; `mean`: over the row;
-    `elsewhere`: over the row but the source's own task.
+    source, unit, targets (that have a result), better, worse (on how many of these its verdict is so), mean (over the
+    row), elsewhere (over the row but the source's own task), middle (interquartile mean of the changes of all pairs on
+    all targets), middle_low, middle_high (its stratified 95 % interval, pairs drawn again within each target; null for
+    fewer than FEWEST_TASKS targets or FEWEST_RUNS pairs on one), improvement (the probability that a trial of the
+    source is better than one of the baseline on the same target, the mean over targets).
     """
     known = matrix.cells.filter(pl.col("mean").is_not_null())
-    return known.group_by("source", "unit", maintain_order=True).agg(
-        targets=pl.len().cast(pl.Int64),
-        better=(pl.col("verdict") == BETTER).sum().cast(pl.Int64),
-        worse=(pl.col("verdict") == WORSE).sum().cast(pl.Int64),
-        mean=pl.col("mean").mean(),
-        elsewhere=pl.col("mean").filter(pl.col("source") != pl.col("target")).mean(),
+    middles = [
+        {"source": source, "unit": unit, **_describe_row(matrix, own)}
+        for (source, unit), own in known.group_by("source", "unit", maintain_order=True)
+    ]
+    return (
+        known.group_by("source", "unit", maintain_order=True)
+        .agg(
+            targets=pl.len().cast(pl.Int64),
+            better=(pl.col("verdict") == BETTER).sum().cast(pl.Int64),
+            worse=(pl.col("verdict") == WORSE).sum().cast(pl.Int64),
+            mean=pl.col("mean").mean(),
+            elsewhere=pl.col("mean").filter(pl.col("source") != pl.col("target")).mean(),
+        )
+        .join(pl.DataFrame(middles, schema=_MIDDLES), on=["source", "unit"], how="left", maintain_order="left")
     )
+
+
+_MIDDLES = {"source": pl.String(), "unit": pl.String()} | dict.fromkeys(
+    ("middle", "middle_low", "middle_high", "improvement"), pl.Float64()
+)
+
+
+def _describe_row(matrix: Matrix, cells: pl.DataFrame) -> dict[str, float | None]:
+    """What all pairs of these cells of one source say together."""
+    joined = cells.select("source", "target", "direction").join(
+        matrix.pairs.drop_nulls("change"), on=["source", "target"], maintain_order="left"
+    )
+    changes: list[Numbers] = []
+    costs: list[Numbers] = []
+    baseline: list[Numbers] = []
+    for _, own in joined.group_by("target", maintain_order=True):
+        sign = -1 if own["direction"][0] == "maximize" else 1
+        changes.append(own["change"].to_numpy())
+        costs.append(sign * own["value"].to_numpy())
+        baseline.append(sign * own["against"].to_numpy())
+    low, high = None, None
+    if len(changes) >= FEWEST_TASKS and min(map(len, changes)) >= FEWEST_RUNS:
+        low, high = stratified_interval(interquartile_mean, changes)
+    return {
+        "middle": float(interquartile_mean(changes)),
+        "middle_low": low,
+        "middle_high": high,
+        "improvement": float(probability_of_improvement(costs, baseline)),
+    }
 
 
 def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
@@ -113,14 +162,18 @@ def similarity(matrix: Matrix, axis: Axis = "source") -> pl.DataFrame:
     enough = (pl.col("shared") >= FEWEST) & pl.col("r").is_finite()
     names = pl.DataFrame({"one": matrix.sources if axis == "source" else matrix.targets})
     every = names.join(names.rename({"one": "other"}), how="cross", maintain_order="left_right")
-    reach = _DEVIATIONS / (pl.col("shared") - 3).sqrt()
-    middle = pl.col("r").clip(-1, 1).arctanh()
     return (
         every.join(found, on=["one", "other"], how="left", maintain_order="left")
         .with_columns(r=pl.when(enough).then("r"), shared=pl.col("shared").fill_null(0))
-        .with_columns(low=(middle - reach).tanh(), high=(middle + reach).tanh())
+        .with_columns(**interval_of_correlation(pl.col("r"), pl.col("shared")))
         .select("one", "other", "r", "low", "high", "shared")
     )
+
+
+def interval_of_correlation(r: pl.Expr, shared: pl.Expr) -> dict[str, pl.Expr]:
+    """`low` and `high`, the ends of the 95 % interval of r over `shared` cells, by Fisher's transformation."""
+    middle, reach = r.clip(-1, 1).arctanh(), _DEVIATIONS / (shared - 3).sqrt()
+    return {"low": (middle - reach).tanh(), "high": (middle + reach).tanh()}
 
 
 def by_similarity(matrix: Matrix) -> Matrix:

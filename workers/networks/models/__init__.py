@@ -14,7 +14,7 @@ from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Architecture
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
-from workers.networks.frozen_splines import VARIANTS, with_frozen_splines
+from workers.networks.frozen_splines import FORMS, with_frozen_splines
 from workers.networks.gradients import NativeGradient
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter, Parameters
@@ -56,15 +56,13 @@ class Attention(NamedTuple):
 class Model(ABC):
     """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
 
-    architecture_variants: ClassVar[Sequence[str]] = VARIANTS
+    architecture_forms: ClassVar[Sequence[str]] = FORMS
     """What may stand for a learned spline in a trial that uses it; first the spline itself."""
 
     @staticmethod
-    def with_architectures(
-        config: Mapping[str, Any], learned: Sequence[Architecture], variant: str
-    ) -> Mapping[str, Any]:
-        """A model's configuration with the splines that a trial of it learned, frozen, as one of the variants."""
-        return with_frozen_splines(config, learned, variant)
+    def with_architectures(config: Mapping[str, Any], learned: Sequence[Architecture], form: str) -> Mapping[str, Any]:
+        """A model's configuration with the splines that a trial of it learned, frozen, as one of the forms."""
+        return with_frozen_splines(config, learned, form)
 
     @property
     def may_pad(self) -> bool:

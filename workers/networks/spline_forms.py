@@ -22,11 +22,11 @@ FINER = 8
 Range = tuple[float, float]
 
 _POLYNOMIALS: Mapping[str, type[Approximation]] = {"polynomial": Polynomial, "chebyshev": Chebyshev}
-VERSIONS = ("symmetrised", *_POLYNOMIALS)
+FORMS = ("symmetrised", *_POLYNOMIALS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Version:
+class Form:
     """A function that stands in for a spline."""
 
     name: str
@@ -43,8 +43,8 @@ class Version:
         return self.values[::FINER]
 
 
-def version(name: str, knots: Sequence[float], whole: Range, moving: Range) -> Version:
-    """The version `name`, one of VERSIONS, of the spline with values `knots` [n] over the range `whole`.
+def form(name: str, knots: Sequence[float], whole: Range, moving: Range) -> Form:
+    """The form `name`, one of FORMS, of the spline with values `knots` [n] over the range `whole`.
 
     `moving`: where the spline is not constant. Polynomials are fitted there, of the plug-ins' usual degree, and are
     constant beyond.
@@ -58,4 +58,4 @@ def version(name: str, knots: Sequence[float], whole: Range, moving: Range) -> V
     else:
         label, values = name, interpolate(points, symmetrise(exact).knots, *whole)
     error = (values - interpolate(points, exact, *whole)).abs().max()
-    return Version(name=name, label=label, values=tuple(values.tolist()), error=float(error))
+    return Form(name=name, label=label, values=tuple(values.tolist()), error=float(error))

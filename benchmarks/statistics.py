@@ -1,0 +1,188 @@
+"""What the statistics of reports are worth, on made studies: `python -m benchmarks.statistics [--studies 1000]`.
+
+Prints, as Markdown: how often each kind of interval holds what it is of; how often the report of an experiment without
+any effect says that an arm is better or worse; and how often it finds an effect, by its size and the number of seeds.
+The claims are those of the report's own sentences and table.
+
+Legend: an effect is in standard deviations of the paired difference of two arms, which is what seeds leave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from graft.report.data import StudyData
+from graft.report.document import Table
+from graft.report.sections import FigureNumbers
+from graft.report.sections.arms import Arms
+from search.analysis.statistics.aggregates import interquartile_mean, stratified_interval
+from search.analysis.statistics.intervals import Bootstrap, Interval, Student
+from search.analysis.statistics.paired import mean_interval, summarize_differences
+from search.analysis.statistics.verdicts import BETTER, WORSE
+from search.analysis.study.top_k import mean_margin, median_interval
+from search.analysis.transfer.affinity import interval_of_correlation
+
+Numbers = NDArray[np.float64]
+Bounds = tuple[float | None, float | None]
+
+ARMS = ("baseline", "other", "third", "fourth")
+CONDITIONS = ("", "length=8", "length=16")
+SEEDS = (3, 5, 8, 10, 16)
+EFFECTS = (0.5, 1.0, 1.5, 2.0, 3.0)
+
+
+# ---------------------------------------------------------------------------------------------------------- intervals
+
+
+def _of_cell(interval: Interval) -> Callable[[Numbers], Bounds]:
+    def bounds(values: Numbers) -> Bounds:
+        cell = {"pairs": len(values), "mean": values.mean(), "deviation": values.std(ddof=1), "changes": values}
+        low, high = interval.bounds(pl.DataFrame([cell | {"changes": values.tolist()}]))
+        return float(low[0]), float(high[0])
+
+    return bounds
+
+
+def _of_pairs(values: Numbers) -> Bounds:
+    found = summarize_differences(values)
+    return found.low, found.high
+
+
+def _of_margin(values: Numbers) -> Bounds:
+    [margin] = pl.DataFrame({"x": values}).select(mean_margin("x")).to_series()
+    return (None, None) if margin is None else (values.mean() - margin, values.mean() + margin)
+
+
+def _of_median(values: Numbers) -> Bounds:
+    found = pl.DataFrame({"x": values}).select(**median_interval("x"))
+    return found["low"][0], found["high"][0]
+
+
+def _of_tasks(tasks: int) -> Callable[[Numbers], Bounds]:
+    def bounds(values: Numbers) -> Bounds:
+        return stratified_interval(interquartile_mean, list(values.reshape(tasks, -1)), resamples=1_000)
+
+    return bounds
+
+
+def _of_correlation(values: Numbers) -> Bounds:
+    one, other = values.reshape(2, -1)
+    # With a correlation of 1/2, of which the truth is taken away so that all intervals are to hold 0.
+    r = np.corrcoef(one, one / 2 + np.sqrt(0.75) * other)[0, 1]
+    found = pl.DataFrame({"r": [r], "shared": [len(one)]}).select(
+        **interval_of_correlation(pl.col("r"), pl.col("shared"))
+    )
+    return found["low"][0] - 0.5, found["high"][0] - 0.5
+
+
+INTERVALS: Mapping[str, tuple[Callable[[Numbers], Bounds], int]] = {
+    "Student's, of a mean of 3 seeds": (mean_interval, 3),
+    "Student's, of a mean of 5 seeds": (mean_interval, 5),
+    "Student's, of a mean of 8 seeds": (mean_interval, 8),
+    "Student's paired, 5 pairs": (_of_pairs, 5),
+    "Student's paired, 8 pairs": (_of_pairs, 8),
+    "of a cell of a matrix, Student's, 5 pairs": (_of_cell(Student()), 5),
+    "of a cell of a matrix, bootstrap, 5 pairs": (_of_cell(Bootstrap(resamples=1_000)), 5),
+    "of a cell of a matrix, bootstrap, 30 pairs": (_of_cell(Bootstrap(resamples=1_000)), 30),
+    "of a mean over 5 groups": (_of_margin, 5),
+    "of a median of 6 groups, order statistics": (_of_median, 6),
+    "of a median of 20 groups, order statistics": (_of_median, 20),
+    "of an interquartile mean, stratified, 5 tasks x 5 runs": (_of_tasks(5), 25),
+    "of an interquartile mean, stratified, 10 tasks x 10 runs": (_of_tasks(10), 100),
+    "of a correlation over 8 targets, Fisher's": (_of_correlation, 16),
+}
+"""Kind -> the interval of so many standard normal numbers, which is to hold 0."""
+
+
+def coverage(kind: str, repeats: int, seed: int = 0) -> float:
+    """The share of intervals of this kind that hold the truth."""
+    interval, count = INTERVALS[kind]
+    random = np.random.default_rng(seed)
+    held = 0
+    for _ in range(repeats):
+        low, high = interval(random.normal(size=count))
+        assert low is not None
+        assert high is not None
+        held += low <= 0 <= high
+    return held / repeats
+
+
+# ------------------------------------------------------------------------------------------------------------- claims
+
+
+def made_study(effect: float, seeds: int, seed: int, conditions: Iterable[str] = CONDITIONS) -> StudyData:
+    """An experiment of four arms, of which the second is less by `effect` under every condition.
+
+    All arms share the luck of a seed; beyond it, and beyond that of a condition, they differ by chance.
+    """
+    random = np.random.default_rng(seed)
+    luck = 3 * random.normal(size=seeds)
+    trials: list[tuple[int, str, float, str]] = []
+    metrics: list[tuple[int, int, str, str, str, float]] = []
+    for number, (arm, place) in enumerate((arm, place) for arm in ARMS for place in range(seeds)):
+        own = random.normal() / np.sqrt(2)  # so that the difference of two arms has a deviation of 1
+        for condition in conditions:
+            value = luck[place] + (own if condition == "" else random.normal() / np.sqrt(2))
+            value -= effect if arm == "other" else 0.0
+            metrics.append((number, 1, "loss", "raw", condition, value))
+            if condition == "":
+                params = {"arm": arm, "configuration": 0, "seed": place}
+                trials.append((number, "finished", value, json.dumps(params)))
+    return StudyData(
+        study={"name": "made", "objective": "loss/raw", "direction": "minimize"},
+        load_trials=lambda: pl.DataFrame(trials, schema=["number", "state", "objective", "params"], orient="row"),
+        load_metrics=lambda: pl.DataFrame(
+            metrics, schema=["number", "step", "name", "variant", "condition", "value"], orient="row"
+        ),
+        load_lane_steps=lambda: (0, 0),
+    )
+
+
+def claims(data: StudyData) -> tuple[list[str], list[str]]:
+    """What a report says of an experiment: sentences that tell an arm from the baseline, and verdicts of its table."""
+    section = Arms(data=data)
+    sentences = [text for text in section.findings() if f" is {BETTER} than " in text or f" is {WORSE} than " in text]
+    tables = [block for block in section.blocks(FigureNumbers(own=1, sections={})) if isinstance(block, Table)]
+    verdicts = [cell for table in tables for row in table.rows for cell in row if cell in (BETTER, WORSE)]
+    return sentences, verdicts
+
+
+def false_claims(studies: int, seeds: int) -> float:
+    """The share of studies without effect of which a report says anything, in a sentence or in a cell."""
+    return sum(any(claims(made_study(0.0, seeds, seed))) for seed in range(studies)) / studies
+
+
+def power(effect: float, seeds: int, studies: int) -> float:
+    """The share of studies with an effect whose report says so in a sentence."""
+    told = 0
+    for seed in range(studies):
+        sentences, _ = claims(made_study(effect, seeds, seed, conditions=("",)))
+        told += any(text.startswith(f"other is {BETTER} than baseline") for text in sentences)
+    return told / studies
+
+
+def main() -> None:
+    """Print the three tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--studies", type=int, default=1_000, help="studies, and intervals, of each number")
+    studies = parser.parse_args().studies
+    print(f"| interval | holds the truth ({studies:,} times) |\n|---|---|")
+    for kind in INTERVALS:
+        print(f"| {kind} | {100 * coverage(kind, studies):.1f} % |")
+    print(f"\n| seeds | reports that claim anything, of {studies:,} studies without effect |\n|---|---|")
+    for seeds in SEEDS:
+        print(f"| {seeds} | {100 * false_claims(studies, seeds):.1f} % |")
+    print("\n| seeds |", " | ".join(f"effect {effect:g}" for effect in EFFECTS), "|")
+    print("|---" * (1 + len(EFFECTS)) + "|")
+    for seeds in SEEDS:
+        print(f"| {seeds} |", " | ".join(f"{100 * power(effect, seeds, studies):.0f} %" for effect in EFFECTS), "|")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A stored trial as a script that stands alone: plain PyTorch, with no import of ours."""

@@ -1,0 +1,202 @@
+"""`search export --script`: a trial as plain PyTorch, run where there is torch and numpy alone, against its metrics.
+
+The scripts share no code with what trained the trials, so they are an oracle of it: of every task, model, scorer,
+activation, position, optimizer, schedule, average, dropout and way of learning.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graft.families import packaged_names
+from graft.scripts.gathering import FOLDER, piece_names
+from graft.scripts.writing import class_name, data_file, write_script
+from tests.alone import Bare, alone, cases, configuration, train
+from tests.databases import raw
+from tests.inside import called
+from tests.launches import search as search_in_a_process
+from tests.trials import trial
+
+NAMES = [name for name, _ in cases()]
+LOOSE = 1e-9
+"""Largest difference of a float64 trial, but for those where a sum near zero is divided by."""
+ILL_CONDITIONED = ("spline_kernel", "lives")
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Bare]:
+    process = Bare()
+    yield process
+    process.close()
+
+
+# ------------------------------------------------------------------------------------------------------- all plug-ins
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_path: Path) -> None:
+    restored = train(alone(name))
+    write_script(restored, "oracle", tmp_path / "trial.py")
+    outcome = bare.run(tmp_path / "trial.py")
+    assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
+    difference = float(outcome.agreed.rpartition(" ")[2])
+    exact = restored.trial.config["training"]["dtype"] == "float64" and not any(one in name for one in ILL_CONDITIONED)
+    assert difference <= (LOOSE if exact else 1e-5)
+
+
+@pytest.mark.parametrize("family", ["task", "model", "scorer", "activation", "position", "optimizer", "schedule",
+                                    "averaging", "learning"])  # fmt: skip
+def test_every_plug_in_has_its_piece(family: str) -> None:
+    missing = [name for name in packaged_names(family) if class_name(family, name) not in piece_names()]
+    assert not missing
+
+
+def test_no_two_pieces_have_one_name() -> None:
+    found = Counter[str]()
+    for path in FOLDER.glob("*.py"):
+        found.update(re.findall(r"^(?:class|def) (\w+)|^([A-Z]\w*)(?::|,| =)", path.read_text(), re.MULTILINE))
+    assert found.most_common(1)[0][1] == 1
+
+
+# ----------------------------------------------------------------------------------------------------------- one script
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a small trial with dropout."""
+    one = trial(0, configuration(model={"name": "minimal", "width": 8, "key_width": 4, "value_width": 6,
+                                        "residual_dropout": 0.25}))  # fmt: skip
+    path = tmp_path_factory.mktemp("script") / "trial.py"
+    assert write_script(train(one), "small", path) == [path]
+    return path
+
+
+def test_a_script_holds_what_its_trial_uses_and_no_import_of_ours(script: Path) -> None:
+    text = script.read_text()
+    assert {"MinimalModel", "SoftmaxScorer", "AdamwOptimizer"} <= set(re.findall(r"^class (\w+)", text, re.MULTILINE))
+    for other in ("SsaScorer", "Layered", "MuonOptimizer", "CopyingTask", "entmax"):
+        assert other not in text
+    modules = {
+        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert {str(name).partition(".")[0] for name in modules} <= {
+        "__future__", "collections", "copy", "dataclasses", "math", "numpy", "sys", "torch", "typing",
+    }  # fmt: skip
+
+
+def test_a_script_prints_every_metric_and_may_stop_before(script: Path, bare: Bare) -> None:
+    lines = bare.run(script).lines
+    assert lines[0].split("\t") == ["stored", "here", "difference", "metric"]
+    assert lines[-1].startswith("21 of 21 metrics agree within 1e-05; the largest difference is ")
+    assert any(line.endswith("tvd/bema at step 3") for line in lines)
+    assert bare.run(script, 3).lines[-1].startswith("7 of 7 metrics agree")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("'seed': 17", "'seed': 18"),
+        ("EVALUATION_SEED = 17", "EVALUATION_SEED = 18"),
+        ("'residual_dropout': 0.25", "'residual_dropout': 0.26"),
+        ("'epsilon': 1e-08", "'epsilon': 1e-03"),
+        ("(3, 'tvd', 'bema', ''): 0.", "(3, 'tvd', 'bema', ''): 0.01"),
+    ],
+)
+def test_a_number_that_is_not_the_trial_s_is_found(
+    script: Path, bare: Bare, tmp_path: Path, old: str, new: str
+) -> None:
+    text = script.read_text()
+    assert old in text
+    (tmp_path / "changed.py").write_text(text.replace(old, new))
+    outcome = bare.run(tmp_path / "changed.py")
+    assert outcome.status == 1
+    assert not outcome.agreed.startswith("21 of 21")
+
+
+# -------------------------------------------------------------------------------------------------------- the program
+
+SPACE = """
+study: small
+task: {name: set_complement, length: 3, vocabulary: 7}
+model: {name: minimal, width: 8, key_width: 3, value_width: 6, residual_dropout: "uniform(0.1, 0.5)"}
+optimizer: {name: adamw, learning_rate: "10 ** choice(-3, -2, 35)", schedule: constant}
+training: {steps: 30, batch: 8, validate_every: 3, validation_batch: 16}
+search:
+  stopping: {population: {metric: tvd/raw, every: 6}}
+  trials: 6
+  objective: {minimize: tvd/raw}
+"""
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a population, of which some trials diverged and some are copies."""
+    folder = tmp_path_factory.mktemp("launched")
+    (folder / "small.yaml").write_text(SPACE)
+    search_in_a_process(folder, "launch", "small.yaml", "--workers", "1", "--pack", "6")
+    return folder
+
+
+@pytest.mark.long
+def test_scripts_of_a_stored_study_agree_copies_and_diverged_trials_too(launched: Path, bare: Bare) -> None:
+    rows = raw(f"sqlite:///{launched}/graft.db", "SELECT number, state, parent FROM trials ORDER BY number")
+    diverged = [number for number, state, _ in rows if state == "diverged"]
+    copies = [number for number, _, parent in rows if parent is not None]
+    assert diverged
+    assert copies
+    for number in (0, diverged[0], copies[-1]):
+        search_in_a_process(launched, "export", "small", str(number), "--script", f"trial-{number}.py")
+        outcome = bare.run(launched / f"trial-{number}.py")
+        assert outcome.status == 0, outcome.lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("small",), "export needs --output FILE, or the number of a trial and --script FILE.py"),
+        (("small", "0"), "0: the number of a trial goes with --script FILE.py"),
+        (("small", "--script", "a.py"), "--script a.py goes with the number of a trial"),
+        (("small", "0", "--script", "a.py", "-o", "b.csv"), "and without --output"),
+        (("small", "0", "--script", "a.txt"), "--script a.txt: the ending must be .py"),
+        (("small", "0", "--script", "no/a.py"), "the folder no does not exist"),
+        (("small", "99", "--script", "a.py"), "study 'small' has no trial 99"),
+        (("other", "0", "--script", "a.py"), "study 'other' does not exist"),
+        (("small", "x", "--script", "a.py"), "Invalid value for '[N]'"),
+        (("small", "0", "--script", "there.py"), "there.py exists; overwrite it with --force"),
+    ],
+)
+@pytest.mark.long
+def test_what_cannot_be_written_is_one_line(
+    launched: Path,
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (launched / "there.py").write_text("")
+    before = sorted(path.name for path in launched.iterdir())
+    monkeypatch.chdir(launched)
+    status, out, error = called(monkeypatch, capfd, "export", *arguments)
+    assert (status, out) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(path.name for path in launched.iterdir()) == before
+
+
+def test_a_script_that_has_data_names_the_file(tmp_path: Path) -> None:
+    restored = train(alone("othello from a pool"))
+    paths = write_script(restored, "games", tmp_path / "trial.py")
+    assert paths == [tmp_path / "trial.py", data_file(tmp_path / "trial.py")]
+    assert "FILE.npz, which came with it, has its data." in paths[0].read_text()
+    without = replace(restored, trial=alone("it diverges"))
+    assert write_script(without, "small", tmp_path / "other.py") == [tmp_path / "other.py"]

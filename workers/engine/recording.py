@@ -1,0 +1,92 @@
+"""The data of a trial whose task draws on more than random numbers, as arrays that a script can read.
+
+Of a corpus: the tokens of its parts. Of a pool of games: the games. Else the batches of all steps and the sets that the
+trial is judged on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from spaces.errors import StudyError
+from spaces.records import Trial
+from workers.data.othello.games import pool
+from workers.data.splits import Split
+from workers.data.tasks import Batch, Task
+from workers.data.tasks._language import LanguageTask
+from workers.data.tasks.clrs_text import ClrsText
+from workers.data.tasks.othello import Othello
+from workers.engine.pack.lane_tensors import evaluation_seed_of
+from workers.engine.pack.lineage import line_of_descent
+from workers.training.recipe import Recipe, evaluation_sets
+
+Arrays = dict[str, NDArray[Any]]
+
+LARGEST = 1 << 30
+"""Bytes of the batches of all steps, at most."""
+
+_CPU = torch.device("cpu")
+
+
+def record_data(trial: Trial, steps: int) -> Arrays:
+    """Name -> array of what a script of the trial reads up to this step; nothing where the script draws its data.
+
+    Raises StudyError for batches that are too large, or that another way of learning than `weights` asks for.
+    """
+    recipe = Recipe.of(trial.config)
+    task, training = recipe.task, recipe.training
+    if not isinstance(task, LanguageTask | ClrsText | Othello):
+        return {}
+    sets = evaluation_sets(task, torch.tensor([evaluation_seed_of(trial)]), training.validation_batch)
+    if isinstance(task, LanguageTask):
+        probes = {name: batch for name, batch in sets.items() if name.startswith("probe=")}
+        parts = {split.value: task.tokenised.part(split, _CPU).numpy() for split in Split}
+        numbers = {"end": np.array(task.tokenised.end), "rows of a pair": np.array(task.evaluated_together)}
+        return {**parts, **numbers, **_name_sets(probes)}
+    found = _name_sets({name or "validation": batch for name, batch in sets.items()})
+    if isinstance(task, Othello) and task.games:
+        return {"pool": pool(task.games, _CPU).numpy(), **found}
+    if not recipe.learning.is_plain:
+        raise StudyError("its batches are not those of one model, so that no file can hold them step by step")
+    return {**_stack(_draw_batches(trial, task, training.batch, steps), steps), **found}
+
+
+def _draw_batches(trial: Trial, task: Task, count: int, steps: int) -> Iterator[Batch]:
+    """The batch of each step [1, N, ...], by the trial that was trained then."""
+    stages = line_of_descent(trial)
+    ends = [*(stage.step for stage in stages[1:]), steps]
+    for stage, end in zip(stages, ends, strict=True):
+        learning, seeds = Recipe.of(stage.trial.config).learning, torch.tensor([stage.trial.seed])
+        for step in range(stage.step, end):
+            yield learning.training(task, seeds, count, torch.tensor([step]))
+
+
+def _stack(batches: Iterator[Batch], steps: int) -> Arrays:
+    """`batches/NAME` [steps, N, ...]."""
+    rows: dict[str, list[NDArray[Any]]] = {}
+    for batch in batches:
+        for name, tensor in batch.items():
+            rows.setdefault(name, []).append(_shrink(tensor[0]))
+        size = steps * sum(own[0].nbytes for own in rows.values())
+        if size > LARGEST:
+            raise StudyError(f"its {steps:,} batches are {size / 2**30:.1f} GiB, and a script comes with 1 GiB at most")
+    return {f"batches/{name}": np.stack(own) for name, own in rows.items()}
+
+
+def _name_sets(sets: dict[str, Batch]) -> Arrays:
+    """`CONDITION/NAME`."""
+    return {
+        f"{condition}/{name}": _shrink(tensor[0]) for condition, batch in sets.items() for name, tensor in batch.items()
+    }
+
+
+def _shrink(tensor: torch.Tensor) -> NDArray[Any]:
+    """Tokens as bytes, where they fit."""
+    array = tensor.numpy()
+    small = array.dtype == np.int64 and array.min() >= 0 and array.max() < 256
+    return array.astype(np.uint8) if small else array
