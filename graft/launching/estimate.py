@@ -57,7 +57,7 @@ class Estimate:
 
 def estimate_study(space: Space) -> Estimate:
     """The size of a study of this space; nothing is trained."""
-    from workers.engine.timing import metrics_a_validation
+    from workers.engine.timing import reported_metrics
 
     search = space.search
     groups = math.ceil(search.trials / search.group)
@@ -72,7 +72,7 @@ def estimate_study(space: Space) -> Estimate:
         structures=[len(Counter(trial.structure for trial in group)) for group in sample],
         steps=steps,
         validate_every=every,
-        rows=predict_rows(search.history, math.ceil(max(steps) / every), metrics_a_validation(first)),
+        rows=predict_rows(search.history, math.ceil(max(steps) / every), len(reported_metrics(first))),
     )
 
 

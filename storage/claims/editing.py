@@ -157,8 +157,7 @@ class EditedStudy:
         ids = select(trials.c.id).where(*open_ones)
         connection.execute(delete(checkpoints).where(checkpoints.c.trial_id.in_(ids)))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(ids)))
-        fresh = {"state": "queued", "steps": 0, "step_kind": None, "worker": None, "started_at": None}
-        connection.execute(update(trials).where(*open_ones).values(**fresh))
+        connection.execute(update(trials).where(*open_ones).values(rows.NEVER_RUN))
 
 
 def delete_study(connection: Connection, study_id: int) -> None:

@@ -309,15 +309,16 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         this = update(studies).where(studies.c.id == study_id)
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
-        connection.execute(update(trials).where(c.id.in_(part)).values(_NEVER_RUN))
+        connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 
-_NEVER_RUN = {
+NEVER_RUN = {
     "state": "queued",
     "objective": None,
     "error": None,
     "worker": None,
     "step_kind": None,
+    "fingerprint": None,
     "started_at": None,
     "finished_at": None,
     "steps": 0,

@@ -11,6 +11,7 @@ import torch
 
 from spaces.records import Trial
 from workers.engine.pack import Pack
+from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 
 WARM_UP_STEPS = 3
@@ -38,17 +39,21 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
     return width / (elapsed / steps + validation / every)
 
 
-def metrics_a_validation(trial: Trial) -> int:
-    """How many metrics a trial reports each time, the mean training loss included; from sets of two sequences."""
+def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
+    """Name, variant and condition of what a trial reports each time; found by evaluating sets of two sequences."""
     recipe = Recipe.of(trial.config)
     layout, seeds = layout_of(recipe), torch.tensor([trial.seed])
     parameters = layout.initial(seeds)[0].to(recipe.dtype)
-    sets, found = evaluation_sets(recipe.task, seeds, 2), 0
-    for model, whole in itertools.product(recipe.model.evaluations().values(), sets.values()):
+    sets = evaluation_sets(recipe.task, seeds, 2)
+    variants = [RAW, *recipe.averaging.variants]
+    found = [("loss", "raw", "")]
+    for (label, model), (condition, whole) in itertools.product(recipe.model.evaluations().items(), sets.items()):
         batch = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
         metrics = evaluate(recipe, layout, model, parameters, batch)
-        found += len(recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}))
-    return found * (1 + len(recipe.averaging.variants)) + 1
+        for name in recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}):
+            for variant in variants:
+                found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
+    return found
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
