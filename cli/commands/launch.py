@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Plugins, Storage, database_name, storage_url
+from cli.options import Plugins, Storage, database_name, say_notes, storage_url
 from graft.launching.watcher import Watcher
 from spaces.errors import StudyError
 from spaces.messages import shorten
@@ -79,6 +79,7 @@ def launch(
     """
     from graft.launching.claiming import enrol
     from graft.launching.estimate import estimate_study
+    from graft.launching.review import review
     from graft.launching.run import read_space
     from graft.plugins.collecting import plugins_of_space
     from spaces.plugins.active import using
@@ -87,7 +88,9 @@ def launch(
     with using(plugins_of_space(space, start.plugins or (), overrides.by_path())):
         loaded = read_space(space, overrides.by_path())
         name = study or loaded.name
+        notes = review(loaded, placement.device if placement.executor == "inline" else None)
         if start.dry_run:
+            say_notes(notes)
             show_estimate(estimate_study(loaded), placement)
             return
         url = storage_url(storage)
@@ -97,7 +100,10 @@ def launch(
             warm = start_from_earlier(url, name, loaded, start.warm_start)
             typer.echo(f"warm start: {warm.finding}", err=True)
             loaded = warm.space
-        word = str(enrol(url, name, loaded, replace=start.replace))
+        found = enrol(url, name, loaded, replace=start.replace)
+        if found.kind != "unchanged":
+            say_notes(notes)
+        word = str(found)
     _run(_request(url, name, placement, run), word)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, Plugins
+from cli.options import Format, Plugins, say_notes
 from cli.tables import show, show_json, show_text
 from spaces.errors import GraftError
 
@@ -39,13 +39,16 @@ def check(files: Files, plugins: Plugins = None) -> None:
     Example: search space check spaces/catalogue/*.yaml
     """
     from graft.files import one_line
+    from graft.launching.review import review
 
     faults = 0
     for file in files:
         try:
             with _loaded(file, plugins) as space:
                 space.check()
+                notes = review(space)
                 show_text(f"{file}: good; {summarise(space)}")
+                say_notes(notes)
         except GraftError as error:
             faults += 1
             typer.echo(f"error: {one_line(str(error))}", err=True)

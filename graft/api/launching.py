@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from graft.api.running import Run, train
 from graft.api.space import Space
 from graft.api.study import Study
 from graft.launching.claiming import enrol
+from graft.launching.review import review
 from graft.launching.run import CHECKED_DRAWS
 
 
@@ -38,6 +40,8 @@ def launch(
     with space.load() as loaded:
         loaded.check(CHECKED_DRAWS)
         name = study or loaded.name
+        for note in review(loaded, placement.device if placement.executor == "inline" else None):
+            warnings.warn(f"{name}: {note}", stacklevel=2)
         enrol(url, name, loaded, replace=replace)
     found = Study(url, name)
     if found.status().state != "finished":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,9 +95,16 @@ class Space:
             yield parse(self.text, self.origin, families(), self.changes)
 
     def check(self, samples: int = 200) -> None:
-        """Read the space and try draws of it; raises SpaceError for the first that break a rule."""
+        """Read the space and try draws of it; raises SpaceError for the first that break a rule.
+
+        What is likely not meant, such as a warm-up beyond the end of training, is a warning.
+        """
+        from graft.launching.review import review
+
         with self.load() as space:
             space.check(samples)
+            for note in review(space):
+                warnings.warn(f"{space.name}: {note}", stacklevel=2)
 
     def describe(self) -> pl.DataFrame:
         """One row per value: path, value, whether it is drawn for a group or a trial, range, condition."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -39,6 +40,11 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
     return width / (elapsed / steps + validation / every)
 
 
+def variants_of(config: Mapping[str, Any]) -> list[str]:
+    """The variants of its parameters that a trial is evaluated with."""
+    return [variant.name for variant in (RAW, *Recipe.of(config).averaging.variants)]
+
+
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     """Name, variant and condition of what a trial reports each time; found by evaluating sets of two sequences."""
     recipe = Recipe.of(trial.config)
@@ -51,8 +57,10 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
         batch = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
         metrics = evaluate(recipe, layout, model, parameters, batch)
         for name in recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}):
-            for variant in variants:
-                found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
+            found += [
+                (name, variant.name, " ".join(filter(None, (condition, label, variant.condition))))
+                for variant in variants
+            ]
     return found
 
 
