@@ -39,8 +39,21 @@ class OverrideOptions:
             if not equals or not path.strip():
                 raise SpaceError(f"--set {assignment}: write path=value, for example --set training.batch=64")
             overrides[path.strip()] = value
-        named = {"search.trials": self.trials, "training.steps": self.steps, "search.seed": self.seed}
+        named = {"search.trials": self.trials, "search.seed": self.seed}
         return overrides | {path: str(value) for path, value in named.items() if value is not None}
+
+    def for_space(self, space: str) -> Mapping[str, str]:
+        """`by_path`, with what --steps means for this space."""
+        overrides = self.by_path()
+        if self.steps is None:
+            return overrides
+        from graft.launching.cutting import cut_steps
+
+        # What is set by its own path wins, as where a validation is to come at another step.
+        cut = cut_steps(space, self.steps, overrides)
+        return {path: value for path, value in overrides.items() if path != "training.steps"} | {
+            path: value for path, value in cut.items() if path == "training.steps" or path not in overrides
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

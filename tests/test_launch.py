@@ -133,7 +133,7 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
         ([SPACE, "--storage", "mysql://host/database"], "mysql://... is not supported; use sqlite:///FILE or postgres"),
         ([SPACE, "--storage", "postgresql://me@127.0.0.1:1/graft"], "postgresql://me@127.0.0.1:1/graft: connection"),
         ([SPACE, "--ray-address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1: "),
-        ([], "Missing argument 'space'; see `search launch --help`"),
+        ([], "Missing argument 'SPACE'; see `search launch --help`"),
         ([SPACE, "--trials", "many"], "Invalid value for '--trials'"),
         ([SPACE, "--workers", "0"], "Invalid value for '--workers'"),
         ([SPACE, "--nosuch"], "No such option: --nosuch; see `search launch --help`"),

@@ -85,8 +85,9 @@ def launch(
     from spaces.plugins.active import using
 
     placement = run.resolve_placement()
-    with using(plugins_of_space(space, start.plugins or (), overrides.by_path())):
-        loaded = read_space(space, overrides.by_path())
+    by_path = overrides.by_path()
+    with using(plugins_of_space(space, start.plugins or (), by_path)):
+        loaded = read_space(space, overrides.for_space(space))
         name = study or loaded.name
         notes = review(loaded, placement.device if placement.executor == "inline" else None)
         if start.dry_run:
