@@ -32,16 +32,26 @@ import spaces
 from graft.families import families
 from graft.launching.claiming import enrol, open_controller
 from search.steering.controller import Controller
-from spaces.records import TERMINAL, Directives, Metric, Offer, Report, Trial
+from spaces.records import TERMINAL, Directives, Fingerprint, Metric, Offer, Report, Trial
 from spaces.seeds import GAMMA, mix64
 from spaces.space import Space
 from storage import open_reader
+from workers.numerics.version import NUMERICS
 
 STUDY = "scale"
 VALIDATIONS, EVERY = 3, 10_000
 DIVERGING = 0.02
 """Share of the trials that diverge, at one of their validations."""
 METRICS = [*((name, variant) for name in ("tvd", "itp", "itr") for variant in ("raw", "bema")), ("loss", "raw")]
+FINGERPRINT = Fingerprint(
+    numerics=NUMERICS,
+    code="0" * 16,
+    torch="made up",
+    processor="made up",
+    compiler="made up",
+    step_kind="native made up",
+    sources=tuple((f"{family} some", "0" * 16) for family in ("averaging", "model", "optimizer", "scorer", "task")),
+)
 COMMANDS = {
     "status": ["status", STUDY],
     "trials": ["trials", STUDY, "--sort", "objective", "--top", "5"],
@@ -75,7 +85,9 @@ def report(trial: Trial, step: int) -> Report:
     loss = curve(trial.seed, step)
     metrics = tuple(Metric(name, variant, "", loss * (1 + place / 10)) for place, (name, variant) in enumerate(METRICS))
     state = "finished" if step == VALIDATIONS * EVERY else "running"
-    return Report(number=trial.number, fence=trial.fence, step=step, metrics=metrics, state=state)
+    return Report(
+        number=trial.number, fence=trial.fence, step=step, metrics=metrics, state=state, fingerprint=FINGERPRINT
+    )
 
 
 @dataclass(kw_only=True)

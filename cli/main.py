@@ -9,6 +9,7 @@ import typer
 from typer.exceptions import TyperException
 
 from cli.commands import database, launch, plugins, queries, replay, reports, space, weights
+from graft.launching.memory_limits import describe_shortage
 from spaces.errors import GraftError
 from spaces.plugins.importing import explain
 
@@ -47,7 +48,9 @@ def main() -> None:
         command = context.command_path if context else "search"
         _refuse(f"{error.format_message().rstrip('.')}; see `{command} --help`")
     except Exception as error:
-        told = explain(error)  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
+        told = describe_shortage(error) or explain(
+            error
+        )  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
         if told is None or _Gate.debug:
             raise
         _refuse(str(told))

@@ -67,11 +67,21 @@ class RunOptions:
             help="Where checkpoints go; all workers must reach it. Default: beside a SQLite file, else none.",
         ),
     ] = None
-    checkpoint_every: Annotated[float, typer.Option(min=1, help="Seconds between checkpoints of a pack.")] = 600.0
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            help="Resume under another code, torch or kind of step, and with changed plug-in files as they are now.",
+        ),
+    ] = False
+    checkpoint_every: Annotated[float, typer.Option(min=1, help="Most seconds between checkpoints of a pack.")] = 600.0
 
     def resolve_placement(self) -> Placement:
         """Where the study runs, decided and checked; raises StudyError as `Placement.resolve` does."""
+        from graft.launching.memory_limits import check_address_space
         from graft.launching.placement import Placement
+
+        check_address_space(self.workers)  # before torch is imported, which may not even fit
 
         return Placement(
             executor=self.executor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 DEFAULT_STORAGE = "sqlite:///graft.db"
+STORAGE_VARIABLE = "SEARCH_STORAGE"
 FORMATS = ("table", "csv", "json", "parquet", "md")
 
 
@@ -43,7 +45,7 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         metavar="URL",
-        envvar="SEARCH_STORAGE",
+        envvar=STORAGE_VARIABLE,
         show_default=DEFAULT_STORAGE,
         help="The database: sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE.",
     ),
@@ -85,14 +87,29 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist
 
 
 def storage_url(storage: str | None) -> str:
-    """The URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working directory."""
+    """The URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working directory.
+
+    A password in it is warned of, unless the URL comes from the environment.
+    """
     url = storage or DEFAULT_STORAGE
     if not url.isprintable() or _PASSWORD.match(url):  # a URL without its start: not shown, it may hold a password
         raise OptionError("--storage: use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE")
     if "://" in url and not url.startswith("sqlite:///"):
+        _warn_of_password(url)
         return url
     # Absolute, since a controller on a cluster may run in another folder.
     return f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}"
+
+
+def _warn_of_password(url: str) -> None:
+    from storage import has_password
+
+    if has_password(url) and url != os.environ.get(STORAGE_VARIABLE):
+        typer.echo(
+            "note: others can read a password in --storage in the list of processes; leave it out, and put it into "
+            f"~/.pgpass, a file that PGPASSFILE names, PGPASSWORD, or the whole URL into {STORAGE_VARIABLE}",
+            err=True,
+        )
 
 
 def database_name(url: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +23,8 @@ CELL = 80
 """Characters of a cell that people see; programs get all."""
 TERMINAL_ROWS = 1_000
 _GAP = 2
+_SLICE = 10_000
+"""Rows that are made texts at once."""
 
 
 def show(frame: pl.DataFrame, form: str) -> None:
@@ -35,7 +37,7 @@ def show(frame: pl.DataFrame, form: str) -> None:
     elif sys.stdout.isatty():
         _show_on_terminal(frame)
     else:
-        show_text(align(frame))
+        _show_aligned(frame)
 
 
 def show_json(value: Any) -> None:
@@ -55,20 +57,34 @@ def show_text(text: str) -> None:
 
 def align(frame: pl.DataFrame) -> str:
     """The frame as plain text, columns aligned, numbers to the right."""
-    grid = _Grid.of(frame)
-    return "\n".join(
-        (" " * _GAP).join(map(_pad, row, grid.widths, grid.numeric)).rstrip() for row in (grid.names, *grid.rows)
-    )
+    return "\n".join(_align(frame))
+
+
+def _show_aligned(frame: pl.DataFrame) -> None:
+    from graft.files import writing
+
+    stdout = sys.stdout
+    with writing("stdout"):
+        for line in _align(frame):
+            stdout.write(line + "\n")
+        stdout.flush()
+
+
+def _align(frame: pl.DataFrame) -> Iterator[str]:
+    """The lines of a frame, the names first; its texts are kept as columns, which take a tenth of Python's room."""
+    parts = [_Grid.of(part) for part in frame.iter_slices(_SLICE)] or [_Grid.of(frame)]
+    widths = [max(column) for column in zip(*(part.widths for part in parts), strict=True)]
+    first = parts[0]
+    for row in itertools.chain([first.names], *(part.rows for part in parts)):
+        yield (" " * _GAP).join(map(_pad, row, widths, first.numeric)).rstrip()
 
 
 def _show_bytes(frame: pl.DataFrame, form: str) -> None:
     from graft.files import write, writing
 
-    buffer = io.BytesIO()
-    write(frame, form, buffer)
     stdout = typer.get_binary_stream("stdout")
     with writing("stdout"):
-        stdout.write(buffer.getvalue())
+        write(frame, form, stdout)
         stdout.flush()
 
 
@@ -78,17 +94,25 @@ class _Grid:
 
     names: Sequence[str]
     numeric: Sequence[bool]
-    rows: Sequence[Sequence[str]]
+    texts: pl.DataFrame
+    """A column of texts for each; Python's own would take ten times the room."""
     widths: Sequence[int]
+
+    @property
+    def rows(self) -> Iterator[Sequence[str]]:
+        return self.texts.iter_rows()
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Self:
+        import polars as pl
+
         from graft.files import cell
 
-        rows = [[_cut(cell(value)) for value in row] for row in frame.iter_rows()]
+        columns = [[_cut(cell(value)) for value in frame[name]] for name in frame.columns]
         names = [cell(name) for name in frame.columns]
-        widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
-        return cls(names=names, numeric=[dtype.is_numeric() for dtype in frame.dtypes], rows=rows, widths=widths)
+        widths = [max(map(cell_len, (name, *column))) for name, column in zip(names, columns, strict=True)]
+        texts = pl.DataFrame([pl.Series(str(at), column, pl.String()) for at, column in enumerate(columns)])
+        return cls(names=names, numeric=[dtype.is_numeric() for dtype in frame.dtypes], texts=texts, widths=widths)
 
     def fitting(self, width: int) -> int:
         """How many of the first columns fit next to each other; at least one."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import IO
 
 import polars as pl
 import polars.selectors as cs
+from polars.io.plugins import register_io_source
 
 from spaces.errors import GraftError
 
+SLICE = 20_000
+"""Rows that are written at once."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -34,7 +37,24 @@ def writing(name: object) -> Generator[None]:
 
 def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
     """Write a frame to an open file as csv, json (a list of objects), parquet or md; bytes become hexadecimal."""
-    _WRITERS[form](frame.with_columns(cs.binary().bin.encode("hex")), file)
+    write_batches(frame.iter_slices(SLICE) if frame.height else [frame], form, file)
+
+
+def write_batches(batches: Iterable[pl.DataFrame], form: str, file: IO[bytes]) -> int:
+    """Write frames of one schema as one file, in a form of `write`; the rows. One frame at the least.
+
+    Only one of them is held at a time, and of parquet a row group.
+    """
+    rows = 0
+
+    def plain() -> Iterator[pl.DataFrame]:
+        nonlocal rows
+        for batch in batches:
+            rows += batch.height
+            yield batch.with_columns(cs.binary().bin.encode("hex"))
+
+    _WRITERS[form](plain(), file)
+    return rows
 
 
 def cell(value: object) -> str:
@@ -56,24 +76,48 @@ def one_line(text: str) -> str:
     return _CONTROL.sub(" ", text)
 
 
-def _write_markdown(frame: pl.DataFrame, file: IO[bytes]) -> None:
-    rules = ["---:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]
-    rows = [[_escape(cell(value)) for value in row] for row in (frame.columns, *frame.iter_rows())]
-    lines = [f"| {' | '.join(row)} |" for row in (rows[0], rules, *rows[1:])]
-    file.write(("\n".join(lines) + "\n").encode())
+def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
+    for index, batch in enumerate(batches):
+        batch.write_csv(file, include_header=not index)
+
+
+def _write_markdown(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
+    for index, batch in enumerate(batches):
+        rules = ["---:" if dtype.is_numeric() else "---" for dtype in batch.dtypes]
+        rows = [[_escape(cell(value)) for value in row] for row in (batch.columns, *batch.iter_rows())]
+        head = [rows[0], rules] if not index else []
+        file.writelines(f"| {' | '.join(row)} |\n".encode() for row in (*head, *rows[1:]))
 
 
 def _escape(text: str) -> str:
     return re.sub(r"([\\|<*_`\[])", r"\\\1", text)
 
 
-def _write_json(frame: pl.DataFrame, file: IO[bytes]) -> None:
-    file.write(frame.write_json().encode() + b"\n")
+def _write_json(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
+    separator = b"["
+    for batch in batches:
+        if batch.height:
+            file.write(separator + batch.write_json().encode()[1:-1])
+            separator = b","
+    file.write(b"]\n" if separator == b"," else b"[]\n")
 
 
-_WRITERS: Mapping[str, Callable[[pl.DataFrame, IO[bytes]], object]] = {
-    "csv": lambda frame, file: frame.write_csv(file),
+def _write_parquet(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
+    """By Polars' streaming engine, which asks for one batch after another."""
+    first = next(batches)
+
+    def read(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        yield first
+        yield from batches
+
+    register_io_source(read, schema=first.schema).sink_parquet(file, row_group_size=SLICE, maintain_order=True)
+
+
+_WRITERS: Mapping[str, Callable[[Iterator[pl.DataFrame], IO[bytes]], None]] = {
+    "csv": _write_csv,
     "json": _write_json,
-    "parquet": lambda frame, file: frame.write_parquet(file),
+    "parquet": _write_parquet,
     "md": _write_markdown,
 }

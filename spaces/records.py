@@ -146,6 +146,28 @@ class Metric(NamedTuple):
     value: float
 
 
+class Fingerprint(NamedTuple):
+    """What determines the numbers of an optimizer step and an evaluation, beside a trial's configuration and seed.
+
+    Equal fingerprints give equal bits.
+    """
+
+    numerics: int
+    """The version of the numerics (`workers.numerics.version`)."""
+    code: str
+    """SHA-256 of the code of Graft that computes; 16 hexadecimal digits, as of `sources`."""
+    torch: str
+    """Its version."""
+    processor: str
+    """Instruction set and name: `AVX2, AMD EPYC`, `cuda 9.0, NVIDIA H200`."""
+    compiler: str
+    """What compiled a native step; empty for other steps."""
+    step_kind: str
+    """What computed the steps: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
+    sources: tuple[tuple[str, str], ...]
+    """The trial's plug-ins, sorted, each with the SHA-256 of its source: (`averaging bema`, `9f86d081884c7d65`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Metrics of one trial at one step, and whether its worker trains it further."""
@@ -160,8 +182,8 @@ class Report:
     """The non-linearities that a trial which finished has learned."""
     fence: int = 0
     """Of the start that it comes from."""
-    step_kind: str = ""
-    """What computed its steps, as far as their bits depend on it: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
+    fingerprint: Fingerprint | None = None
+    """What determined its numbers; None where no step was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

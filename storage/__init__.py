@@ -10,7 +10,7 @@ checking.py, copying.py  whether a database is whole; copies of it
 """
 
 from storage.claims.claimed_study import ClaimedStudy
-from storage.databases import file_of
+from storage.databases import file_of, has_password
 from storage.frames import Reader, open_reader
 from storage.store import NewStudy, Store, bring_up, open_store, request_stop
 
@@ -21,6 +21,7 @@ __all__ = [
     "Store",
     "bring_up",
     "file_of",
+    "has_password",
     "open_reader",
     "open_store",
     "request_stop",

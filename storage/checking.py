@@ -60,6 +60,13 @@ _RULES = {
         SELECT trial_id FROM checkpoints LEFT JOIN trials ON trials.id = trial_id
         WHERE trials.id IS NULL OR state NOT IN ('running', 'queued') OR checkpoints.fence > trials.fence""",
     "a worker belongs to a study": "SELECT id FROM workers WHERE study_id NOT IN (SELECT id FROM studies)",
+    "a trial's fingerprint is one of its study": """
+        SELECT trials.id FROM trials LEFT JOIN fingerprints
+        ON fingerprints.study_id = trials.study_id AND fingerprints.number = trials.fingerprint
+        WHERE trials.fingerprint IS NOT NULL AND fingerprints.number IS NULL""",
+    "a fingerprint belongs to a study, and follows an earlier one": """
+        SELECT number FROM fingerprints WHERE study_id NOT IN (SELECT id FROM studies)
+        OR previous NOT BETWEEN 0 AND number - 1""",
     "a source belongs to a study": "SELECT module FROM sources WHERE study_id NOT IN (SELECT id FROM studies)",
     "an architecture belongs to a trial of its study": """
         SELECT architectures.id FROM architectures LEFT JOIN trials ON trials.id = trial_id

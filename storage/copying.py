@@ -26,7 +26,17 @@ from storage import migrations
 from storage.databases import find_database
 from storage.databases.database import Database
 from storage.databases.sqlite import Sqlite
-from storage.schema import architectures, checkpoints, metrics, sources, studies, trial_id, trials, workers
+from storage.schema import (
+    architectures,
+    checkpoints,
+    fingerprints,
+    metrics,
+    sources,
+    studies,
+    trial_id,
+    trials,
+    workers,
+)
 
 Row = dict[str, Any]
 """Column -> value, without the ids that differ from database to database: trials go by their numbers, architectures by
@@ -226,7 +236,7 @@ def _count(batches: Iterable[Batch]) -> _Tally:
 
 
 def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
-    """All rows of a study, table by table: its own, architectures, trials, metrics, checkpoints, workers, sources."""
+    """All rows of a study, table by table: first its own, then those of all others."""
     first, after = trial_id(study_id, 0), trial_id(study_id + 1, 0)
     indices: dict[int | None, int | None] = {None: None}
     for rows in _select(connection, studies, studies.c.id == study_id):
@@ -248,7 +258,7 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield metrics, batch
     for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    for table in (workers, sources):
+    for table in (workers, sources, fingerprints):
         for rows in _select(connection, table, table.c.study_id == study_id):
             yield table, [_without(row, "study_id") for row in rows]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,13 +20,18 @@ from storage import sources as stored_sources
 from storage.claims import rows
 from storage.databases import find_database
 from storage.databases.database import Database, Rows
-from storage.schema import NUMBERS_PER_STUDY, sources, studies, trial_id, trials, workers
+from storage.schema import NUMBERS_PER_STUDY, fingerprints, sources, studies, trial_id, trials, workers
+from storage.sources import StoredBundle
 
 Schema = Mapping[str, pl.DataType]
 
 _TIME = pl.Datetime("us", "UTC")
 _CHUNK = 100_000
-"""Rows turned into columns at once: tuples of Python objects take twenty times the room of a frame."""
+"""Most rows of a query's answer fetched at once: tuples of Python objects take twenty times the room of a frame."""
+BATCH = 50_000
+"""Rows that are read, and turned into columns, at once."""
+BATCH_OF_TRIALS = 4_000
+"""The same of trials, whose JSON is some thousand bytes each."""
 LARGEST_ANSWER = 1 << 30
 """Bytes of a query's answer while it is fetched."""
 _VALUE = 64
@@ -56,6 +61,8 @@ TRIALS: Schema = _schema(trials)
 WORKERS: Schema = _schema(workers)
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""
+FINGERPRINTS: Schema = _schema(fingerprints)
+"""`sources` is a JSON text."""
 METRICS: Schema = {
     "number": pl.Int64(),
     "step": pl.Int64(),
@@ -159,6 +166,17 @@ class Reader:
         stands for a sampled value: `objective < 0.1 AND params.optimizer.learning_rate > 1e-3`, `steps DESC`. NULL
         sorts last. `top` keeps the first rows: without `sort`, those of the best objective.
         """
+        return pl.concat(list(self.trial_batches(study, where, sort, top, columns)))
+
+    def trial_batches(
+        self,
+        study: str,
+        where: str | None = None,
+        sort: str | None = None,
+        top: int | None = None,
+        columns: Sequence[str] = tuple(TRIALS),
+    ) -> Iterator[pl.DataFrame]:
+        """What `trials` gives, BATCH_OF_TRIALS rows at a time; at least one frame."""
         row = self.study(study)
         if sort is None and top is not None:
             sort = "objective" if row["direction"] == "minimize" else "objective DESC"
@@ -169,18 +187,36 @@ class Reader:
         # told to order by id, which is the same, it would sort a whole study where there is none.
         last = "id" if where else "number"
         chosen = f"SELECT {', '.join(columns)} FROM trials WHERE study_id = {row['id']}"
-        return self._frame(
-            f"{chosen}{condition} ORDER BY {order}{last}{limit}", {name: TRIALS[name] for name in columns}
-        )
+        schema = {name: TRIALS[name] for name in columns}
+        return self._batches(f"{chosen}{condition} ORDER BY {order}{last}{limit}", schema, BATCH_OF_TRIALS)
 
     def metrics(self, study: str, names: Sequence[str] | None = None) -> pl.DataFrame:
         """Metrics of a study, by number, step and name; columns METRICS. `names` None: all of them."""
+        return pl.concat(list(self.metric_batches(study, names)))
+
+    def metric_batches(self, study: str, names: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
+        """What `metrics` gives, some BATCH rows at a time, each time all of some trials; at least one frame."""
         first = trial_id(self.study(study)["id"], 0)
         mine = f"trial_id >= {first} AND trial_id < {first + NUMBERS_PER_STUDY}"
         named = f" AND name IN ({', '.join(map(_quote, names))})" if names else ""
         columns = f"trial_id - {first} AS number, step, name, variant, condition, value"
-        frame = self._frame(f"SELECT {columns} FROM metrics WHERE {mine}{named}", METRICS)
-        return frame.sort("number", "step", "name", "variant", "condition")
+        # Texts are sorted here: a server's order of them is that of its language.
+        keys = ("number", "step", "name", "variant", "condition")
+        rest = pl.DataFrame(schema=METRICS)
+        sql = f"SELECT {columns} FROM metrics WHERE {mine}{named} ORDER BY trial_id"
+        for batch in self._batches(sql, METRICS, BATCH):
+            both = pl.concat([rest, batch])
+            is_last = pl.col("number") == pl.col("number").last()
+            rest = both.filter(is_last)
+            if rest.height < both.height:
+                yield both.filter(~is_last).sort(keys)
+        yield rest.sort(keys)
+
+    @contextmanager
+    def moment(self) -> Generator[None]:
+        """What is read inside is as of one moment, however long it takes and whatever is written meanwhile."""
+        with self.database.readable_errors(), self._connection.begin():
+            yield
 
     def workers(self, study: str) -> pl.DataFrame:
         """The workers that trained for a study, in all its launches; columns WORKERS.
@@ -196,9 +232,23 @@ class Reader:
         mine = f"study_id = {self.study(study)['id']}"
         return self._frame(f"SELECT {', '.join(SOURCES)} FROM sources WHERE {mine} ORDER BY bundle, module", SOURCES)
 
-    def bundles(self, study: str) -> tuple[Bundle, ...]:
-        """A study's plug-ins from outside; raises StorageError for a file that is not what was stored."""
-        return tuple(stored_sources.read(self.sources(study).iter_rows(named=True)))
+    def bundles(self, study: str, digests: Collection[str] = ()) -> tuple[Bundle, ...]:
+        """A study's plug-ins from outside; in place of a bundle, an earlier version whose digest is among these.
+
+        Raises StorageError for a file that is not what was stored.
+        """
+        return tuple(stored_sources.choose(self.stored_bundles(study), digests))
+
+    def stored_bundles(self, study: str) -> list[StoredBundle]:
+        """All versions of a study's plug-ins from outside; raises StorageError as `bundles` does."""
+        return list(stored_sources.read(self.sources(study).iter_rows(named=True)))
+
+    def fingerprints(self, study: str) -> pl.DataFrame:
+        """What determined the numbers of a study's trials, by number; columns FINGERPRINTS."""
+        mine = f"study_id = {self.study(study)['id']}"
+        return self._frame(
+            f"SELECT {', '.join(FINGERPRINTS)} FROM fingerprints WHERE {mine} ORDER BY number", FINGERPRINTS
+        )
 
     def lane_steps(self, study: str) -> tuple[int, int]:
         """Optimizer steps of the study's lanes, and what they would have been with no lane free; of all launches."""
@@ -252,22 +302,28 @@ class Reader:
             path = match["path"]
             return self.database.parameter(self._connection, study_id, path) if path else match[0]
 
-        with self.database.readable_errors(), self._connection.begin():
+        with self.database.readable_errors(), self._transaction():
             return _PARAMETER.sub(spell, sql)
 
     @contextmanager
     def _select(self, sql: str) -> Generator[Rows]:
-        with self.database.readable_errors(), self._connection.begin():
+        with self.database.readable_errors(), self._transaction():
             answer = self.database.select(self._connection, sql)
             with closing(answer.cursor):
                 yield answer
 
+    def _transaction(self) -> AbstractContextManager[object]:
+        """One of its own, or the one of a `moment`."""
+        return nullcontext() if self._connection.in_transaction() else self._connection.begin()
+
     def _frame(self, sql: str, schema: Schema) -> pl.DataFrame:
+        return pl.concat(list(self._batches(sql, schema, BATCH)))
+
+    def _batches(self, sql: str, schema: Schema, rows: int) -> Iterator[pl.DataFrame]:
         with self._select(sql) as answer:
-            chunks = iter(lambda: answer.cursor.fetchmany(_CHUNK), [])
-            return pl.concat(
-                [pl.DataFrame(schema=schema), *(_to_frame(schema, _columns(c, len(schema))) for c in chunks)]
-            )
+            yield pl.DataFrame(schema=schema)
+            while chunk := answer.cursor.fetchmany(rows):
+                yield _to_frame(schema, _columns(chunk, len(schema)))
 
 
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)")

@@ -7,6 +7,7 @@ architectures  frozen spline non-linearities found by stage one
 checkpoints    where the state of a running trial is stored, the two newest of each
 workers        each worker: when it was last seen, until when its lease runs, and how full its lanes were
 sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
+fingerprints   what determined the numbers of a study's trials beside their configurations: code, torch, processor
 
 A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
@@ -36,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0007"
+VERSION = "0008"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -118,6 +119,7 @@ trials = Table(
     Column("architecture_id", ForeignKey("architectures.id")),
     Column("worker", Text),
     Column("step_kind", Text),  # what computed its steps: `native AVX2`; with commas if it moved to other machines
+    Column("fingerprint", Integer),  # number of a row of fingerprints of its study; NULL before the first report
     Column("fence", BigInteger, nullable=False),  # counts its starts
     Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # of its workers, since its last checkpoint
     Column("error", Text),
@@ -188,6 +190,24 @@ sources = Table(
     Column("sha256", Text, nullable=False),
     Column("text", Text, nullable=False),
     Column("plugins", JSON, nullable=False),  # those that it defines: family, name, line, origin
+    Column("successor", Integer),  # the bundle that took its place when a changed file was accepted
+)
+
+fingerprints = Table(
+    "fingerprints",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("previous", Integer),  # of the trials' earlier steps, where trials were resumed under another fingerprint
+    Column("numerics", Integer, nullable=False),
+    Column("version", Text),  # of Graft; here and below NULL is unknown: made by a Graft that did not note it
+    Column("code", Text),  # SHA-256 of the files of Graft that compute, 16 digits
+    Column("torch", Text),
+    Column("processor", Text),
+    Column("compiler", Text),  # of native steps; empty for others
+    Column("step_kind", Text),
+    Column("sources", JSON, nullable=False),  # plug-in -> SHA-256 of its files, 16 digits; those that trials have used
+    Column("created_at", _Time, nullable=False),
 )
 
 

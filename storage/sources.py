@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, func, insert, select, update
 
 from spaces.errors import StorageError
 from spaces.plugins.bundles import Bundle, Member, Source
 from storage.schema import sources
 
 
-def write(connection: Connection, study_id: int, bundles: Sequence[Bundle]) -> None:
-    """Write the files of a study's bundles."""
+class StoredBundle(NamedTuple):
+    """A bundle of a study, and what took its place."""
+
+    number: int
+    successor: int | None
+    """None: it is what the study runs."""
+    bundle: Bundle
+
+
+def write(connection: Connection, study_id: int, bundles: Sequence[Bundle], first: int = 0) -> None:
+    """Write the files of a study's bundles, which get the numbers from `first` on."""
     rows = [
         {
             "study_id": study_id,
@@ -28,19 +37,42 @@ def write(connection: Connection, study_id: int, bundles: Sequence[Bundle]) -> N
             "text": source.text,
             "plugins": [_to_row(member) for member in bundle.members if member.module == source.module],
         }
-        for number, bundle in enumerate(bundles)
+        for number, bundle in enumerate(bundles, first)
         for source in bundle.sources
     ]
     if rows:
         connection.execute(insert(sources), rows)
 
 
-def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[Bundle]:
+def replace(connection: Connection, study_id: int, fresh: Mapping[int, Bundle]) -> None:
+    """Write bundles that take the place of others, by the number of these; the old ones stay, for trials of theirs."""
+    c = sources.c
+    first = (connection.scalar(select(func.max(c.bundle)).where(c.study_id == study_id)) or 0) + 1
+    write(connection, study_id, [*fresh.values()], first)
+    for successor, number in enumerate(fresh, first):
+        this = update(sources).where(c.study_id == study_id, c.bundle == number)
+        connection.execute(this.values(successor=successor))
+
+
+def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bundle]:
+    """What a study runs; in place of a bundle, an earlier version of it whose digest is among these."""
+    by_number = {one.number: one for one in stored}
+    chosen = {one.number: one.bundle for one in stored if one.successor is None}
+    for one in stored:
+        if one.bundle.digest in digests:
+            last = one
+            while last.successor is not None:
+                last = by_number[last.successor]
+            chosen[last.number] = one.bundle
+    return [*chosen.values()]
+
+
+def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
     """The bundles of a study's rows, which come in the order of bundles and modules.
 
     Raises StorageError for a text that is not the one that was stored.
     """
-    for _, files in groupby(rows, key=lambda row: row["bundle"]):
+    for (number, successor), files in groupby(rows, key=lambda row: (row["bundle"], row["successor"])):
         found, members = list[Source](), list[Member]()
         for row in files:
             source = Source(
@@ -51,7 +83,7 @@ def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[Bundle]:
             found.append(source)
             plugins = json.loads(row["plugins"])
             members += [Member(**one, module=source.module) for one in plugins]
-        yield Bundle(sources=tuple(found), members=tuple(members))
+        yield StoredBundle(number, successor, Bundle(sources=tuple(found), members=tuple(members)))
 
 
 def _to_row(member: Member) -> dict[str, Any]:

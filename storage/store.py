@@ -6,12 +6,12 @@ What the controller writes about a claimed study is in `claimed_study`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, case, insert, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
@@ -19,7 +19,7 @@ from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle
 from spaces.settings import History, Objective
 from storage import migrations, sources
-from storage.claims import leases
+from storage.claims import leases, rows
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.session import Session
 from storage.databases import find_database
@@ -122,11 +122,23 @@ class Store:
         except IntegrityError:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 
-    def claim(self, study_id: int, *, policy: History, objective: Objective) -> ClaimedStudy:
+    def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
+        """Put other versions in the place of a study's bundles, by the numbers of these, which stay for their trials.
+
+        Raises StudyError if another process runs the study.
+        """
+
+        def act(connection: Connection) -> int:
+            sources.replace(connection, study_id, fresh)
+            return 0
+
+        self._session.lock(study_id, act)
+
+    def claim(self, study_id: int, *, policy: History, objective: Objective, version: str = "") -> ClaimedStudy:
         """Become the study's only controller and forget earlier stop requests.
 
-        `policy` says which reports are kept, `objective` which of them is the best. Raises StudyError if another
-        process runs the study.
+        `policy` says which reports are kept, `objective` which of them is the best, `version` is Graft's, for the
+        fingerprints of trials. Raises StudyError if another process runs the study.
         """
 
         def write(connection: Connection) -> int:
@@ -139,7 +151,32 @@ class Store:
             return fence
 
         fence = self._session.lock(study_id, write)
-        return ClaimedStudy(self._database, self._session, study_id, fence=fence, policy=policy, objective=objective)
+        return ClaimedStudy(
+            self._database, self._session, study_id, fence=fence, policy=policy, objective=objective, version=version
+        )
+
+    def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
+        """Queue trials of a study that failed or diverged again, these or all of them; their numbers.
+
+        Raises StudyError, and changes nothing, if one of `numbers` did neither, or if another process runs the study.
+        """
+        queued: list[int] = []
+
+        def write(connection: Connection) -> int:
+            candidates = rows.candidates(connection, study_id)
+            if others := sorted(set(numbers) - candidates.keys()):
+                choices = shorten(", ".join(map(str, candidates)) or "none")
+                raise StudyError(f"trial {others[0]} neither failed nor diverged; choose of {choices}")
+            queued[:] = [number for number in candidates if number in numbers or not numbers]
+            rows.retry(connection, study_id, [candidates[number] for number in queued])
+            # A study with trials to train is not finished; one that a killed launch left is interrupted as it was.
+            state = case((studies.c.state == "running", "running"), else_="stopped")
+            this = update(studies).where(studies.c.id == study_id)
+            values = {"fence": studies.c.fence + 1, "updated_at": Now()} | ({"state": state} if queued else {})
+            return connection.execute(this.values(values).returning(studies.c.fence)).scalar_one()
+
+        self._session.lock(study_id, write)
+        return queued
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:

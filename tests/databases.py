@@ -24,7 +24,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-from spaces.records import Metric, Report, Trial, TrialStart, WorkerStatus
+from spaces.records import Fingerprint, Metric, Report, Trial, TrialStart, WorkerStatus
 from spaces.settings import History, Objective
 from storage import ClaimedStudy, NewStudy, Store, migrations, open_store
 
@@ -171,6 +171,12 @@ def make_report(number: int, step: int, tvd: float = 0.5, fence: int = 1) -> Rep
         step=step,
         metrics=(Metric("tvd", "bema", "", tvd), Metric("loss", "raw", "length=64", 1.5)),
     )
+
+
+def make_fingerprint(**fields: Any) -> Fingerprint:
+    """One of a trial that uses `adamw`."""
+    known = {"numerics": 2, "code": "c0de", "torch": "2.9.0", "processor": "AVX2, some", "compiler": "c++ 14"}
+    return Fingerprint(**{**known, "step_kind": "native AVX2", "sources": (("optimizer adamw", "aa"),), **fields})
 
 
 def held(*numbers: int, fence: int = 1) -> list[TrialStart]:

@@ -153,10 +153,10 @@ def ended(process: Launched, status: int, seconds: float = 120) -> list[str]:
     return error.splitlines()
 
 
-def search(folder: Path, *arguments: str, status: int = 0, before: str = "pass") -> list[str]:
-    """Run the program to its end; the lines on stderr."""
+def search(folder: Path, *arguments: str, status: int = 0, before: str = "pass", seconds: float = 120) -> list[str]:
+    """Run the program to its end, which must come in so many seconds; the lines on stderr."""
     with running(folder, *arguments, before=before) as process:
-        return ended(process, status)
+        return ended(process, status, seconds)
 
 
 def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:

@@ -94,7 +94,7 @@ def study_data(row: dict[str, Any], trials: pl.DataFrame, metrics: pl.DataFrame,
     return StudyData(
         study=row,
         load_trials=lambda: trials,
-        load_metrics=lambda: metrics,
+        load_metrics=lambda: [metrics],
         load_lane_steps=lambda: lanes,
         claims=claims(),
     )

@@ -106,6 +106,13 @@ def test_the_database_is_whole_and_stays_so_when_it_is_brought_up(search: Search
     search("db", "upgrade", "--dry-run")
 
 
+def test_trials_of_0_1_0_have_fingerprints_of_what_is_known_of_them(search: Search, url: str) -> None:
+    """Its version and its numerics; one row a study, which all its trials that were trained have."""
+    known = raw(url, "SELECT study_id, number, numerics, version, torch, step_kind, sources FROM fingerprints")
+    assert sorted(known) == [(study, 0, 1, "0.1.0", None, None, "{}") for study in range(1, 7)]
+    assert raw(url, "SELECT DISTINCT fingerprint FROM trials WHERE steps > 0") == [(0,)]
+
+
 def test_studies_and_their_best_trials_are_listed(search: Search) -> None:
     rows = {row["name"]: row for row in json.loads(search("studies", "--format", "json"))}
     assert {name: row["ended"] for name, row in rows.items()} == ENDED
@@ -170,9 +177,22 @@ def test_a_stopped_study_goes_on_from_its_checkpoints(
     raw(url, f"UPDATE checkpoints SET path = replace(path, '{FOLDER}', '{tmp_path}')")
     raw(url, f"UPDATE studies SET checkpoints = '{tmp_path}' WHERE name = 'halted'")
     options = ("--executor", "inline", "--device", "cpu", "--workers", 1, "--pack", 4)
+    of_halted = "study_id = (SELECT id FROM studies WHERE name = 'halted')"
+    where_study = f"FROM trials WHERE {of_halted}"
+    of_study = f"FROM fingerprints WHERE {of_halted}"
     status, _, said = called(monkeypatch, capfd, "resume", "halted", *options)
+    assert (status, said.count("\n")) == (2, 1), said
+    assert (
+        "error: study 'halted' would go on otherwise than it was trained: numerics 1, now 2; go on with --acc" in said
+    )
+    status, _, said = called(monkeypatch, capfd, "resume", "halted", *options, "--accept-changes")
     assert status == 0, said
-    assert "\nmade by Graft 0.1.0, whose steps rounded differently; replays of this study are held to a tol" in said
+    assert "note: from here on halted is trained otherwise: numerics 1, now 2; the column `fingerprint` of its" in said
+    prints = raw(url, f"SELECT trials.number, fingerprint {where_study} ORDER BY trials.number")
+    assert prints == [*((number, 1) for number in range(4)), (4, 2), (5, 2)]
+    assert raw(url, f"SELECT number, previous, numerics {of_study} ORDER BY number") == [
+        (0, None, 1), (1, 0, 2), (2, None, 2)
+    ]  # fmt: skip
     where = "FROM {} JOIN studies ON studies.id = study_id WHERE name = 'halted'"
     [(ended, trained)] = raw(url, f"SELECT count(*), sum(trials.steps) {where.format('trials')}")
     [(made,)] = raw(url, f"SELECT sum(workers.steps) {where.format('workers')}")

@@ -11,7 +11,7 @@ import pytest
 
 from search.steering.controller import Controller
 from search.steering.leases import LEASE_SECONDS, Leases
-from search.steering.requeueing import QUARANTINED_AFTER, SUSPECTED_AFTER
+from search.steering.requeueing import ALONE, QUARANTINED_AFTER, SUSPECTED_AFTER
 from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
 from tests.search_spaces import CONDITIONAL, PLAIN, space
 from tests.test_controller import FakeWorker, Rows, finish
@@ -58,26 +58,64 @@ def test_launches_that_die_with_many_trials_prove_nothing_against_any():
     assert {row.crashes for row in memory.rows.values()} == {0}
 
 
-def test_a_trial_with_which_alone_launches_die_trains_last_and_then_has_failed():
+def test_a_trial_with_which_alone_launches_crash_trains_last_and_then_has_failed():
     here, memory = space(PLAIN, trials=3), Rows()
     for _ in range(QUARANTINED_AFTER):
-        assert len(Controller.begin(here, memory).exchange([], offer("w", 1)).start) == 1
-    controller = Controller.begin(here, memory)
+        assert len(Controller.begin(here, memory, crashed=True).exchange([], offer("w", 1)).start) == 1
+    controller = Controller.begin(here, memory, crashed=True)
     others = controller.exchange([], offer("w", 4)).start
     assert [trial.number for trial in others] == [1, 2]
     finish_one(controller, others[0], "w", others[1:])
     said = finish_one(controller, others[1], "w")
     assert said.start == (), "this device is not yet empty"
-    [last] = controller.exchange([], offer("w", 4)).start
-    assert last.number == 0
-    Controller.begin(here, memory)
+    for _ in range(ALONE):
+        [last] = controller.exchange([], offer("w", 4)).start
+        assert last.number == 0
+        controller = Controller.begin(here, memory, crashed=True)
     assert memory.rows[0].state == "failed"
+
+
+def test_launches_that_are_killed_prove_nothing_against_the_only_trial_that_they_train():
+    """A8: one worker, one lane, thirteen kills of the launcher."""
+    here, memory = space(PLAIN, trials=2), Rows()
+    for _ in range(200):
+        assert len(Controller.begin(here, memory).exchange([], offer("w", 1)).start) == 1
+    Controller.begin(here, memory)
+    assert [(row.state, row.crashes) for row in memory.rows.values()] == [("queued", 0)]
+
+
+def test_where_launches_crash_with_every_trial_none_is_to_blame():
+    here, memory = space(PLAIN, trials=2), Rows()
+    for _ in range(5 * QUARANTINED_AFTER):
+        Controller.begin(here, memory, crashed=True).exchange([], offer("w", 1))
+    assert {row.state for row in memory.rows.values()} <= {"queued", "running"}
+
+
+def test_a_trial_with_nothing_beside_it_in_the_study_fails_of_its_own_crashes():
+    here, memory = space(PLAIN, trials=1), Rows()
+    for _ in range(QUARANTINED_AFTER + ALONE):
+        Controller.begin(here, memory, crashed=True).exchange([], offer("w", 1))
+    Controller.begin(here, memory, crashed=True)
+    assert memory.rows[0].state == "failed"
+
+
+def test_crashes_with_a_trial_alone_convict_it_only_while_workers_of_other_trials_live():
+    memory = Rows()
+    controller = Controller.begin(space(PLAIN, trials=40), memory)
+    [healthy] = controller.exchange([], offer("first", 1)).start
+    finish_one(controller, healthy, "first")
+    for attempt in range(8):
+        [suspect] = controller.exchange([], offer(f"s{attempt}", 1)).start
+        controller.exchange([], offer(f"o{attempt}", 1))
+        controller.handle_crash(f"s{attempt}")
+        controller.handle_crash(f"o{attempt}")
+        assert memory.rows[suspect.number].state == "queued", "all workers crash: it is the machine"
 
 
 def test_a_quarantined_trial_of_another_structure_never_joins_a_pack():
     here, memory = space(CONDITIONAL, trials=8, group=8), Rows()
     for _ in range(QUARANTINED_AFTER):
-        Controller.begin(here, memory).exchange([], offer("w", 1))
+        Controller.begin(here, memory, crashed=True).exchange([], offer("w", 1))
     controller, worker = Controller.begin(here, memory), FakeWorker("w", 4)
     finish(controller, worker)  # a pack of one structure is asserted there
     assert len(memory.rows) == 8

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graft.retraining.comparison import Comparison, MetricPair, compare, relative_difference
+from graft.stored.fingerprints import Conditions
 from spaces.records import Metric, Report
 from tests.databases import raw
 from tests.inside import called
@@ -206,7 +207,7 @@ def test_a_number_off_by_its_last_bit_is_found(search: Search, small: dict[str, 
     total = metrics_of(url, changed)
     verdict = search("replay", "mixed", changed, status=1).lines[-1]
     assert verdict.startswith(f"differs: tvd/bema at step {step}: stored {wrong!r}, replayed {value!r} (relative ")
-    assert verdict.endswith(f"; {total - 1} of {total} equal")
+    assert verdict.endswith(f"; {total - 1} of {total} equal; {SAME}")
     lines = search("replay", "mixed", other, changed, status=1).lines
     assert [line.split(": ")[1] for line in lines[:-1]] == ["reproduced", "differs"]
     assert lines[-1] == "1 of 2 trials reproduced"
@@ -308,6 +309,18 @@ def test_numbers_that_are_not_finite_are_equal_to_null():
     ]
 
 
+NOW = Conditions(
+    number=0,
+    numerics=NUMERICS,
+    version="0.2.0",
+    code="c0de",
+    torch="2.9.0",
+    processor="AVX2, some",
+    compiler="c++ 14",
+    step_kind="native AVX2",
+    sources={"averaging bema": "aa", "optimizer adamw": "bb"},
+)
+SAME = "nothing that determines its numbers has changed (code, plug-ins, torch, steps, processor)"
 REPLAYED = Comparison(
     objective=None,
     number=0,
@@ -316,16 +329,27 @@ REPLAYED = Comparison(
     replayed_divergence=None,
     trained_by="native AVX2",
     replayed_by="native AVX2",
-    made_by="0.2.0",
-    numerics=NUMERICS,
+    conditions=[NOW],
+    replayed_under=NOW,
 )
 
 
 def test_bits_are_promised_by_one_kind_of_step_and_a_tolerance_elsewhere():
     near, far = (MetricPair(3, "tvd", "raw", "", 0.5, 0.5 - change, 2 * change) for change in (1e-7, 0.01))
-    elsewhere, older = replace(REPLAYED, replayed_by="cuda"), replace(REPLAYED, numerics=NUMERICS - 1)
+    tolerated = [
+        replace(REPLAYED, replayed_by="cuda"),
+        replace(REPLAYED, conditions=[replace(NOW, numerics=NUMERICS - 1)]),
+        replace(REPLAYED, conditions=[replace(NOW, torch="2.8.0")]),
+    ]
+    exact = [
+        REPLAYED,
+        replace(REPLAYED, conditions=[replace(NOW, processor="AVX2, other")]),
+        replace(REPLAYED, conditions=[replace(NOW, code="0ther")]),
+        replace(REPLAYED, conditions=[replace(NOW, sources={"averaging bema": "cc"})]),
+    ]
     assert REPLAYED.reproduced
-    for comparison, reproduced in ((REPLAYED, False), (elsewhere, True), (older, True)):
+    for comparison in (*tolerated, *exact):
+        reproduced = comparison in tolerated
         assert replace(comparison, pairs=[near]).reproduced == reproduced
         assert replace(comparison, objective=near).reproduced == reproduced
         assert not replace(comparison, pairs=[far]).reproduced
@@ -335,4 +359,33 @@ def test_bits_are_promised_by_one_kind_of_step_and_a_tolerance_elsewhere():
 def test_a_replay_that_diverges_where_the_trial_did_not_is_no_replay():
     comparison = replace(REPLAYED, replayed_divergence="x at step 3")
     assert not comparison.reproduced
-    assert comparison.verdict == "differs: stored: no divergence, replayed: x at step 3; 0 of 0 equal"
+    assert comparison.verdict == f"differs: stored: no divergence, replayed: x at step 3; 0 of 0 equal; {SAME}"
+
+
+def test_a_replay_that_differs_names_what_has_changed_and_says_so_if_nothing_has():
+    differing = replace(REPLAYED, pairs=[MetricPair(3, "tvd", "raw", "", 0.5, 0.6, 0.2)])
+
+    def last_words(*conditions: Conditions) -> str:
+        return replace(differing, conditions=conditions).verdict.partition("; 0 of 1 equal; ")[2]
+
+    assert last_words(NOW) == SAME
+    changed = replace(NOW, sources={"averaging bema": "cc", "optimizer adamw": "bb"})
+    assert last_words(changed) == "changed since it was trained: the source of averaging bema"
+    assert last_words(replace(NOW, processor="AVX2, other")) == (
+        "changed since it was trained: processor AVX2, other, now AVX2, some"
+    )
+    assert last_words(replace(NOW, code="0ther")) == (
+        "changed since it was trained: the code of Graft 0.2.0, which was edited"
+    )
+    assert (
+        last_words(replace(NOW, version="0.1.9", code="0ther"))
+        == "changed since it was trained: Graft 0.1.9, now 0.2.0"
+    )
+    mixed = last_words(NOW, replace(changed, number=1))
+    assert mixed == "it was trained under 2 fingerprints; changed since: the source of averaging bema"
+    unknown = Conditions(numerics=NUMERICS, version="0.2.0", sources={})
+    assert last_words(unknown) == "what determined its numbers was not stored with it"
+    assert (
+        "trained with torch 2.8.0, replayed with 2.9.0, so bits are not promised"
+        in replace(REPLAYED, conditions=[replace(NOW, torch="2.8.0")]).verdict
+    )

@@ -14,7 +14,18 @@ from spaces.errors import StudyError
 from spaces.records import Ancestor, Metric, QueuedTrial, Report, StoredTrial, Trial, TrialResult
 from spaces.settings import Direction
 from storage import open_reader, open_store, request_stop
-from tests.databases import OBJECTIVE, claimed, claimed_with_store, heard, held, make_report, make_trial, new_study, raw
+from tests.databases import (
+    OBJECTIVE,
+    claimed,
+    claimed_with_store,
+    heard,
+    held,
+    make_fingerprint,
+    make_report,
+    make_trial,
+    new_study,
+    raw,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -140,7 +151,7 @@ def test_what_computed_a_trial_is_stored_and_forgotten_where_it_starts_from_noth
     with claimed(url) as study:
         study.start([make_trial(0)], "w")
         for step, kind in enumerate(("", "native AVX2", "native AVX2", "traced AVX512", "native AVX2"), 1):
-            study.record([replace(make_report(0, step), step_kind=kind)])
+            study.record([replace(make_report(0, step), fingerprint=make_fingerprint(step_kind=kind))])
         assert raw(url, "SELECT step_kind FROM trials") == [("native AVX2, traced AVX512",)]
         study.release(held(0))
         study.start([make_trial(0)], "w")

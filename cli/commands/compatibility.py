@@ -58,7 +58,7 @@ def transfer_report(
     from graft.report.compatibility.content import Paths, Transfer, cautions
     from graft.report.compatibility.formats import render
     from graft.report.nonlinearities.learned import Learned
-    from graft.stored.params import renew_params
+    from graft.stored.params import renewing
     from graft.stored.studies import read_target_objectives
     from search.analysis.statistics.intervals import Bootstrap, Student
     from search.analysis.transfer.affinity import by_similarity
@@ -67,7 +67,7 @@ def transfer_report(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        row, trials = reader.study(study), renew_params(reader, study, reader.trials(study, columns=READ))
+        row, trials = reader.study(study), renewing(reader, study)(reader.trials(study, columns=READ))
         architectures = reader.architectures(study)
         column = options.target or target_of(trials)
         wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}

@@ -1,19 +1,23 @@
-"""Commands that run a study: launch, resume, stop."""
+"""Commands that run a study: launch, resume, stop, retry."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Plugins, Storage, database_name, say_changes, storage_url
+from cli.options import Plugins, Storage, database_name, storage_url
+from graft.launching.watcher import Watcher
 from spaces.errors import StudyError
+from spaces.messages import shorten
 
 if TYPE_CHECKING:
     from graft.launching.estimate import Estimate
@@ -21,13 +25,28 @@ if TYPE_CHECKING:
     from graft.launching.run import RunRequest
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C or SIGTERM."""
+"""Exit status after Ctrl-C, SIGTERM or SIGHUP."""
+
+_watcher = Watcher()
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the program."""
-    for command in (launch, resume, stop):
+    for command in (launch, resume):
+        app.command()(with_groups(watch(command)))
+    for command in (stop, retry):
         app.command()(with_groups(command))
+
+
+def watch(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, with a process beside it that says if it is killed."""
+
+    @functools.wraps(command)
+    def watched(*arguments: Any, **options: Any) -> None:
+        with _watcher:
+            command(*arguments, **options)
+
+    return watched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +76,7 @@ def launch(
     """
     from graft.launching.claiming import enrol
     from graft.launching.estimate import estimate_study
-    from graft.launching.run import RunRequest, read_space
+    from graft.launching.run import read_space
     from graft.plugins.collecting import plugins_of_space
     from spaces.plugins.active import using
 
@@ -76,8 +95,7 @@ def launch(
             typer.echo(f"warm start: {warm.finding}", err=True)
             loaded = warm.space
         word = "new" if enrol(url, name, loaded) else "goes on"
-    request = RunRequest(database=url, study=name, placement=placement, checkpoints=run.checkpointing())
-    _run(request, word)
+    _run(_request(url, name, placement, run), word)
 
 
 def resume(
@@ -87,14 +105,12 @@ def resume(
 
     Example: search resume set-complement
     """
-    from graft.launching.run import RunRequest
     from storage import bring_up
 
     placement = run.resolve_placement()
     url = storage_url(storage)
     bring_up(url)
-    request = RunRequest(database=url, study=study, placement=placement, checkpoints=run.checkpointing())
-    _run(request, "goes on")
+    _run(_request(url, study, placement, run), "goes on")
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -112,37 +128,65 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
     typer.echo(f"{study} is asked to stop; go on with `search resume {study}`", err=True)
 
 
+def retry(
+    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    trials: Annotated[list[int] | None, typer.Argument(metavar="[N]...", help="Their numbers. Default: all.")] = None,
+    *,
+    storage: Storage = None,
+) -> None:
+    """Queue trials that failed or diverged again, from step 0. Not while the study is being run.
+
+    Example: search retry set-complement 3 17
+    """
+    from graft.launching.claiming import find_study
+    from storage import bring_up, open_store
+
+    url = storage_url(storage)
+    bring_up(url)
+    row = find_study(url, study)
+    with open_store(url) as store:
+        queued = store.retry(row["id"], trials or ())
+    if not queued:
+        typer.echo(f"{study}: no trial failed or diverged", err=True)
+        return
+    numbers = shorten(", ".join(map(str, queued)))
+    typer.echo(f"{study}: queued again: {numbers}; go on with `search resume {study}`", err=True)
+
+
+def _request(url: str, study: str, placement: Placement, run: RunOptions) -> RunRequest:
+    from graft.launching.run import RunRequest
+
+    return RunRequest(
+        database=url,
+        study=study,
+        placement=placement,
+        checkpoints=run.checkpointing(),
+        accept_changes=run.accept_changes,
+    )
+
+
 def _run(request: RunRequest, word: str) -> None:
     """Run a study on a terminal; says `word` on it first, and how it ended."""
     from cli.live import Live, closing_line
+    from graft.launching.changes import settle_changes
     from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
     from graft.launching.run import run_study
-    from graft.plugins.stored import plugins_of_study
-    from workers.numerics.version import NUMERICS
 
     name = request.study
     study = find_study(request.database, name)
-    say_changes(name, plugins_of_study(request.database, name))
     finished = study["state"] == "finished"
+    if not finished:
+        changes = settle_changes(request.database, name, request.placement, accept=request.accept_changes)
+        for line in changes:
+            typer.echo(f"note: {line}", err=True)
     word = "finished, nothing is left of its" if finished else f"{word},"
     typer.echo(f"study {name} in {database_name(request.database)}: {word} {study['trials']:,} trials", err=True)
     if finished:
         return
-    if study["numerics"] != NUMERICS:
-        typer.echo(
-            f"made by Graft {study['version']}, whose steps rounded differently; "
-            "replays of this study are held to a tolerance",
-            err=True,
-        )
     started = time.monotonic()
-    try:
-        with Interruption(_announce_stop) as interruption, Live(name) as live:
-            standing = run_study(request, live.show, lambda: interruption.requested)
-    except KeyboardInterrupt:
-        # Not sys.exit: worker threads are inside torch, which aborts when the interpreter is taken down around it.
-        sys.stderr.flush()
-        os._exit(INTERRUPTED)
+    with Interruption(_announce_stop, lambda: _leave(name)) as interruption, Live(name) as live:
+        standing = run_study(request, live.show, lambda: interruption.requested)
     typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
     if standing.stopping:
         typer.echo(f"stopped with everything kept; go on with `search resume {name}`", err=True)
@@ -150,7 +194,21 @@ def _run(request: RunRequest, word: str) -> None:
 
 
 def _announce_stop() -> None:
-    typer.echo("stopping: what is finished is kept (once more to leave at once)", err=True)
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        typer.echo("stopping: what is finished is kept (once more to leave at once)", err=True)
+
+
+def _leave(name: str) -> None:
+    """End the process now. As safe as being killed at this moment, which loses nothing that was recorded.
+
+    Nothing is waited for: a worker's long step, a database that does not answer, a disk that hangs. And worker threads
+    are inside torch, which aborts when the interpreter is taken down around it.
+    """
+    _watcher.close()
+    shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
+    with contextlib.suppress(OSError):
+        os.write(2, f"{shown}left at once; what was recorded is kept, go on with `search resume {name}`\n".encode())
+    os._exit(INTERRUPTED)
 
 
 def show_estimate(estimate: Estimate, placement: Placement) -> None:

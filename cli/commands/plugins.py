@@ -123,12 +123,15 @@ def show_sources(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        sources = reader.sources(study)
+        sources = reader.sources(study).sort(pl.col("successor").is_not_null(), maintain_order=True)
     if file is None:
         defined = [
             ", ".join(f"{one['family']} {one['name']}" for one in json.loads(text)) for text in sources["plugins"]
         ]
-        show(sources.select("module", "path", "sha256", pl.Series("plugins", defined, pl.String())), form)
+        state = (
+            pl.when(pl.col("successor").is_null()).then(pl.lit("in use")).otherwise(pl.lit("replaced")).alias("state")
+        )
+        show(sources.select("module", "path", "sha256", pl.Series("plugins", defined, pl.String()), state), form)
         return
     found = sources.filter((pl.col("module") == file) | (pl.col("path") == file))
     if found.is_empty():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,11 +17,24 @@ from cli.tables import align, show, show_json, show_text
 if TYPE_CHECKING:
     import polars as pl
 
+    from graft.stored.fingerprints import Conditions
+
 SECONDS = 300.0
 """How long the database may work on an answer that a person described in SQL."""
 _PREFERRED = ("optimizer.learning_rate", "model.", "optimizer.", "averaging.", "task.")
 """The order in which params stand in a table for people, which may be too narrow for all."""
-_COLUMNS = ("number", "group", "state", "steps", "objective", "parent", "parent_step", "error")
+_COLUMNS = (
+    "number",
+    "group",
+    "state",
+    "steps",
+    "objective",
+    "parent",
+    "parent_step",
+    "step_kind",
+    "fingerprint",
+    "error",
+)
 """What else such a table has."""
 _TIMES = {"started": "started_at", "ended": "finished_at"}
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
@@ -58,13 +71,11 @@ def trials(
 
     Example: search trials set-complement --where "params.optimizer.learning_rate > 1e-3" --top 10
     """
-    from graft.stored.params import renew_params
-    from graft.stored.trials import LISTED, unpack_params
+    from graft.stored.trials import list_trials
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage), SECONDS) as reader:
-        found = reader.trials(study, where=where, sort=sort, top=top, columns=LISTED)
-        frame = unpack_params(renew_params(reader, study, found))
+        frame = list_trials(reader, study, where, sort, top)
     show(_select_for_people(frame) if form == "table" else frame, form)
 
 
@@ -78,23 +89,25 @@ def show_trial(
 
     Example: search show set-complement 17
     """
+    from graft.stored.fingerprints import follow, read_conditions
     from graft.stored.trials import read_metrics, read_trial
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         row = read_trial(reader, study, number)
         metrics = read_metrics(reader, row["id"])
+        conditions = follow(read_conditions(reader, study), row["fingerprint"])
         objective = reader.study(study)["objective"]
     for name in ("params", "draws", "config"):
         row[name] = json.loads(row[name])
     if form == "json":
         show_json({**row, "metrics": metrics.to_dicts()})
     else:
-        show_text("\n\n".join([_heading(study, row, objective), *_sections(row, metrics)]))
+        show_text("\n\n".join([_heading(study, row, objective, conditions), *_sections(row, metrics)]))
 
 
 def query(
-    sql: Annotated[str, typer.Argument(help="One SELECT over studies, trials, metrics, workers and architectures.")],
+    sql: Annotated[str, typer.Argument(help="One SELECT over studies, trials, metrics, workers, fingerprints ...")],
     seconds: Annotated[float, typer.Option(min=0.001, help="How long the database may work on the answer.")] = SECONDS,
     storage: Storage = None,
     form: Format = "table",
@@ -138,12 +151,12 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
         "objective",
         *(pl.col(column).alias(name) for column, name in names.items()),
         *(["parent", "parent_step"] if trials["parent"].count() else []),
-        *(["step_kind"] if trials["step_kind"].drop_nulls().n_unique() > 1 else []),
+        *(name for name in ("step_kind", "fingerprint") if trials[name].drop_nulls().n_unique() > 1),
         *(["error"] if trials["error"].count() else []),
     )
 
 
-def _heading(study: str, row: Mapping[str, Any], objective: str) -> str:
+def _heading(study: str, row: Mapping[str, Any], objective: str, conditions: Sequence[Conditions]) -> str:
     from graft.files import one_line
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"
@@ -154,8 +167,7 @@ def _heading(study: str, row: Mapping[str, Any], objective: str) -> str:
         lines.append(f"{objective} {row['objective']:.6g}")
     times = [f"{word} {row[at]:%Y-%m-%d %H:%M:%S} UTC" for word, at in _TIMES.items() if row[at] is not None]
     lines.append(", ".join([*times, f"by {row['worker']}"] if row["worker"] else times))
-    if row["step_kind"]:
-        lines.append(f"trained by: {row['step_kind']}")
+    lines += [f"fingerprint {one.number}: {one.describe()}" for one in conditions]
     if row["error"]:
         lines.append(f"error: {row['error']}")
     return "\n".join(one_line(line) for line in lines if line)

@@ -23,7 +23,7 @@ class Checkpoints:
     url: str | None
     """A folder, a URL that fsspec knows, or `none`. None: where they went before, else beside a SQLite file."""
     seconds: float
-    """Between two checkpoints of a pack."""
+    """Between two checkpoints of a pack, at most; they come as often as costs one percent of the time."""
 
     def absolute_url(self) -> str | None:
         """The URL as it means the same wherever a worker runs: a folder does not depend on the working directory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from search.steering.controller import Controller
     from spaces.space import Space
     from workers.pool import Saving
+
+_log = logging.getLogger("graft.launching")
 
 
 def enrol(url: str, name: str, space: Space) -> bool:
@@ -55,12 +58,18 @@ def find_study(url: str, name: str) -> Mapping[str, Any]:
         return reader.study(name)
 
 
-def open_controller(url: str, name: str, saving: Saving | None = None, checkpoint_url: str | None = None) -> Controller:
+def open_controller(
+    url: str,
+    name: str,
+    saving: Saving | None = None,
+    checkpoint_url: str | None = None,
+    crash: str | None = None,
+) -> Controller:
     """Claim a study and give its controller, which this process must close.
 
     From then on this process looks names up among the study's plug-ins from outside. `saving`: where checkpoints go;
-    `checkpoint_url`: what is noted of that for the next launch, None: as it was. Raises StudyError if there is no such
-    study, or another process runs it.
+    `checkpoint_url`: what is noted of that for the next launch, None: as it was. `crash`: how the last launch crashed,
+    as `CrashRecord.read` has it. Raises StudyError if there is no such study, or another process runs it.
     """
     from search.steering.controller import Controller
     from spaces import parse
@@ -72,11 +81,22 @@ def open_controller(url: str, name: str, saving: Saving | None = None, checkpoin
     archive = Archive(saving.url, saving.study) if saving else None
     store = open_store(url)
     try:
-        study = store.claim(row["id"], policy=space.search.history, objective=space.search.objective)
+        search = space.search
+        study = store.claim(row["id"], policy=search.history, objective=search.objective, version=version())
         study.set_state("running")
         if checkpoint_url is not None:
             study.set_checkpoint_url(checkpoint_url)
-        return Controller.begin(space, study, remove_checkpoints=archive.tidy if archive else None)
+        if row["state"] == "running":
+            _log.warning(_describe_end(crash))
+        return Controller.begin(
+            space, study, remove_checkpoints=archive.tidy if archive else None, crashed=crash is not None
+        )
     except BaseException:
         store.close()
         raise
+
+
+def _describe_end(crash: str | None) -> str:
+    if crash:
+        return f"the last launch crashed ({crash}); if it does so again, --workers 1 --pack 1 finds the trial"
+    return "the last launch was killed, or its machine went down, which counts against no trial"

@@ -1,25 +1,31 @@
-"""Ctrl-C and SIGTERM while a study runs."""
+"""Ctrl-C, SIGTERM and a closed terminal while a study runs."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Interruption:
-    """Turns the first Ctrl-C (or SIGTERM) into a request to stop, and the second into a KeyboardInterrupt."""
+    """Turns the first signal into a request to stop; a second Ctrl-C or SIGTERM makes the process leave at once."""
 
-    def __init__(self, announce: Callable[[], None]) -> None:
-        """`announce` is called at the first one."""
+    def __init__(self, announce: Callable[[], None], leave: Callable[[], None]) -> None:
+        """`announce` is called at the first one, `leave` at the second, and should not return."""
         self.requested = False
         self._announce = announce
+        self._leave = leave
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._handle)
+        for number in SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -27,7 +33,26 @@ class Interruption:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-        self._announce()
+        if number == signal.SIGHUP:
+            _forget_terminal()
+        if not self.requested:
+            self.requested = True
+            self._announce()
+        elif number != signal.SIGHUP:  # a shell that ends sends it again, and a service manager after SIGTERM
+            self._leave()
+
+
+def _forget_terminal() -> None:
+    """Write to nowhere what would be written to a terminal: it is closed, and writing to it is an error."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        with suppress(OSError):
+            if os.isatty(stream) or _is_hung_up(stream):
+                os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
+def _is_hung_up(stream: int) -> bool:
+    """Whether it was a terminal, which answers no question once it is closed."""
+    device = os.fstat(stream).st_rdev
+    return os.major(device) in (4, 5, *range(136, 144))  # consoles, and pseudo-terminals (Linux, devices.txt)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graft.families import families
+from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
+from graft.launching.crash_record import CrashRecord
 from graft.launching.placement import Placement
 from graft.plugins.stored import plugins_of_study
 from spaces import load
@@ -35,6 +38,8 @@ class RunRequest:
     study: str
     placement: Placement
     checkpoints: Checkpoints
+    accept_changes: bool = False
+    """Whether it goes on although what determines its numbers is another than before (`changes.settle_changes`)."""
 
 
 def read_space(origin: str, overrides: Mapping[str, str]) -> Space:
@@ -50,11 +55,15 @@ def run_study(
     """Run a study until it is finished or stopped; its progress then.
 
     `show` is called with its progress, often. `stop_requested` is asked as often. Raises StudyError if there is no such
-    study, if another process runs it, or if it cannot be run as requested.
+    study, if another process runs it, if it cannot be run as requested, or if it would go on otherwise than before and
+    that is not accepted.
     """
-    saving = request.checkpoints.saving(request.database, find_study(request.database, request.study))
+    settle_changes(request.database, request.study, request.placement, accept=request.accept_changes)
+    study = find_study(request.database, request.study)
+    saving = request.checkpoints.saving(request.database, study)
     url = request.checkpoints.absolute_url()
-    open_study = functools.partial(open_controller, request.database, request.study, saving, url)
+    record = CrashRecord.of(request.database, study)
+    open_study = functools.partial(open_controller, request.database, request.study, saving, url, record.read())
 
     def watch(progress: Progress) -> bool:
         show(progress)
@@ -62,32 +71,45 @@ def run_study(
 
     run = _run_inline if request.placement.executor == "inline" else _run_ray
     with using(plugins_of_study(request.database, request.study)):
-        return run(open_study, request.placement, saving, watch)
+        return run(open_study, request.placement, saving, watch, record)
 
 
 def _run_inline(
-    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+    open_study: Callable[[], Controller],
+    placement: Placement,
+    saving: Saving | None,
+    watch: Callable[[Progress], bool],
+    record: CrashRecord,
 ) -> Progress:
     from workers.pool import inline
 
     controller = open_study()
     try:
-        inline.run(
-            controller,
-            device=str(placement.device),
-            width=placement.width,
-            workers=placement.workers,
-            saving=saving,
-            watch=watch,
-        )
+        with record:
+            inline.run(
+                controller,
+                device=str(placement.device),
+                width=placement.width,
+                workers=placement.workers,
+                saving=saving,
+                watch=watch,
+            )
         return controller.progress()
     finally:
         controller.close()
 
 
 def _run_ray(
-    open_study: Callable[[], Controller], placement: Placement, saving: Saving | None, watch: Callable[[Progress], bool]
+    open_study: Callable[[], Controller],
+    placement: Placement,
+    saving: Saving | None,
+    watch: Callable[[Progress], bool],
+    record: CrashRecord,
 ) -> Progress:
+    from workers.pool.ray_access import stay_on_loopback
+
+    if placement.ray_address is None:
+        stay_on_loopback()
     try:
         from workers.pool import ray_tune
     except ModuleNotFoundError:
@@ -101,5 +123,14 @@ def _run_ray(
     cluster = ray_tune.Cluster(
         address=placement.ray_address, workers=placement.workers, environment=placement.environment()
     )
+    variables = {name: value for name, value in os.environ.items() if name.startswith("PG")}
+    open_study = functools.partial(_open_with, variables, open_study)
     ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=current())
+    record.clear()
     return last[0]
+
+
+def _open_with(variables: Mapping[str, str], open_study: Callable[[], Controller]) -> Controller:
+    """Open a study where libpq finds what it finds here: a cluster's processes have the variables of who started it."""
+    os.environ.update(variables)
+    return open_study()

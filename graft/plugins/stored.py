@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from graft.families import FAMILIES
+from spaces.errors import PluginError
 from spaces.plugins.bundles import Bundle, Outside, Source
+from spaces.plugins.indexing import Indexer
 from storage.frames import Reader, open_reader
 
 _NAMED = 3
 """Files that a line names."""
 
 
-def read_outside(reader: Reader, study: str) -> Outside:
-    """The plug-ins that a study runs, wherever its files have gone; raises StudyError if there is no such study."""
-    return Outside(bundles=reader.bundles(study))
+def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
+    """The plug-ins that a study runs, wherever its files have gone; raises StudyError if there is no such study.
+
+    `digests`: of earlier versions that a trial was trained by, which then stand in place of what the study runs now.
+    """
+    return Outside(bundles=reader.bundles(study, digests))
 
 
 def plugins_of_study(url: str, study: str) -> Outside:
     """The same, from a database by its URL."""
     with open_reader(url) as reader:
         return read_outside(reader, study)
+
+
+def reread(reader: Reader, study: str) -> dict[int, Bundle]:
+    """The bundles that a study runs and whose files have changed, as they are now, by their numbers.
+
+    Raises PluginError for a file that cannot be read any more, or does not define what it did.
+    """
+    fresh: dict[int, Bundle] = {}
+    for number, successor, bundle in reader.stored_bundles(study):
+        if successor is None and any(map(_has_changed, bundle.sources)):
+            fresh[number] = _read_again(bundle)
+    return fresh
+
+
+def _read_again(bundle: Bundle) -> Bundle:
+    indexer = Indexer({place: family for family, place in FAMILIES.items()})
+    for member in bundle.members:
+        source = bundle.by_module[member.module]
+        folder = Path(source.path).parents[member.module.count(".") + source.is_package]
+        entry = member.module if "." in member.module or source.is_package else f"./{member.module}.py"
+        indexer.add(entry, folder, origin=member.origin)
+    [found] = indexer.bundles
+    known = {(member.family, member.name) for member in found.members}
+    for member in bundle.members:
+        if (member.family, member.name) not in known:
+            raise PluginError(f"{bundle.by_module[member.module].path} defines no {member.family} any more")
+    return found
 
 
 def describe_changes(study: str, outside: Outside) -> str | None:
@@ -35,8 +68,8 @@ def describe_changes(study: str, outside: Outside) -> str | None:
     more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
     verb = "has" if len(changed) == 1 else "have"
     return (
-        f"{names}{more} {verb} changed since {study} was launched; what is stored with it is run, "
-        f"`search plugin show {study}` prints it, and a launch under another name (--study) takes the new one"
+        f"{names}{more} {verb} changed since {study} was launched; what is stored with it is run, `search plugin show "
+        f"{study}` prints it; `search resume {study} --accept-changes` or another name (--study) takes the new one"
     )
 
 

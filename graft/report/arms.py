@@ -70,7 +70,7 @@ def _join(data: Sequence[StudyData]) -> StudyData:
     return StudyData(
         study={**rows[0], "name": ", ".join(str(row["name"]) for row in rows)},
         load_trials=lambda: pl.concat([_rename_arms(one, index) for index, one in enumerate(data)]),
-        load_metrics=lambda: pl.concat([_renumber(one.metrics, index) for index, one in enumerate(data)]),
+        load_metrics=lambda: [_renumber(one.metrics, index) for index, one in enumerate(data)],
         load_lane_steps=lambda: (0, 0),
     )
 

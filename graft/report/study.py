@@ -14,16 +14,18 @@ from graft.report.data import StudyData
 from graft.report.document import Block, Document, Heading, Paragraph, Table
 from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.stored.params import renew_params
+from graft.stored.fingerprints import read_conditions
+from graft.stored.params import renewing
 from search.analysis.study.scores import Claim
 from search.analysis.study.trials import count_states
 from spaces import plugins
+from spaces.experiment import ARM
 from storage.frames import TRIALS, Reader
 
 WRITERS: dict[str, Callable[[Document, Path], None]] = {".html": html.write, ".md": markdown.write}
 """Ending of a file -> the function that writes it."""
 
-_COLUMNS = tuple(name for name in TRIALS if name not in ("draws", "config"))
+_COLUMNS = tuple(name for name in TRIALS if name not in ("params", "draws", "config"))
 _HEADINGS = {Part.FIGURES: "Figures"}
 
 
@@ -33,19 +35,35 @@ def read(reader: Reader, study: str) -> StudyData:
     return StudyData(
         study=row,
         load_trials=lambda: _read_trials(reader, row),
-        load_metrics=lambda: reader.metrics(study),
+        load_metrics=lambda: reader.metric_batches(study),
+        load_params=lambda: map(renewing(reader, study), reader.trial_batches(study, columns=("number", "params"))),
         load_lane_steps=lambda: reader.lane_steps(study),
+        load_conditions=lambda: read_conditions(reader, study),
         claims=claims(),
     )
 
 
 def _read_trials(reader: Reader, study: Mapping[str, Any]) -> pl.DataFrame:
-    """The study's trials, with the config of each group's first one alone: configs are most of a study's size."""
-    name, first = study["name"], "SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL"
-    where = f"number IN ({first.format(id=study['id'])} GROUP BY group_number)"
-    configs = reader.trials(name, where=where, columns=("number", "config"))
-    trials = renew_params(reader, name, reader.trials(name, columns=_COLUMNS))
-    return trials.join(configs, on="number", how="left", maintain_order="left")
+    """The study's trials, with the JSON of those of which a report shows it: StudyData.trials says which."""
+    name = study["name"]
+    firsts = reader.trials(name, where=_FIRSTS.format(id=study["id"]), columns=("number", "params", "config"))
+    best = reader.trials(name, top=_BEST, columns=("number", "params"))
+    if best["params"].str.json_path_match(f'$["{ARM}"]').count():  # an experiment
+        best = reader.trials(name, columns=("number", "params"))
+    params = renewing(reader, name)(pl.concat([best, firsts.drop("config")]).unique("number"))
+    trials = reader.trials(name, columns=_COLUMNS)
+    for some in (params, firsts.drop("params")):
+        trials = trials.join(some, on="number", how="left", maintain_order="left")
+    return trials
+
+
+_BEST = 100
+"""Trials whose params are read, more than any table shows."""
+_FIRSTS = """number IN (
+SELECT min(number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL GROUP BY group_number
+) AND 2 * (SELECT count(DISTINCT group_number) FROM trials WHERE study_id = {id} AND objective IS NOT NULL)
+<= (SELECT count(*) FROM trials WHERE study_id = {id} AND objective IS NOT NULL)"""
+"""The first trial of each group, unless groups are so small that they are no ensembles (list_groups)."""
 
 
 def claims() -> list[Claim]:

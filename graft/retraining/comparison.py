@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import polars as pl
 
+from graft.stored.fingerprints import Changes, Conditions
+from graft.stored.fingerprints import compare as compare_conditions
 from spaces.records import Report
-from workers.numerics.version import NUMERICS
 
 TOLERANCE = 1e-3
-"""Relative difference that a replay may have where bits are not promised: by another step, or of a study of other
-numerics."""
+"""Relative difference that a replay may have where bits are not promised: by another step, numerics or torch."""
 
 Key = tuple[int, str, str, str]
 """step, name, variant, condition"""
@@ -53,10 +53,9 @@ class Comparison:
     trained_by: str
     """What computed its steps, as a report's `step_kind` says; the kind of device where no more is known: `cpu`."""
     replayed_by: str
-    made_by: str
-    """The version of Graft that made the study."""
-    numerics: int
-    """The version of the study's numerics."""
+    conditions: Sequence[Conditions]
+    """Under which it was trained, the last ones first."""
+    replayed_under: Conditions
 
     @property
     def reproduced(self) -> bool:
@@ -79,7 +78,12 @@ class Comparison:
 
     @property
     def _bits_promised(self) -> bool:
-        return self.trained_by == self.replayed_by and self.numerics == NUMERICS
+        return self.trained_by == self.replayed_by and not any(change.moves_bits for change in self._changes)
+
+    @cached_property
+    def _changes(self) -> Sequence[Changes]:
+        """What is another now than in each of the conditions."""
+        return [compare_conditions([one], self.replayed_under) for one in self.conditions]
 
     def _statements(self) -> Iterable[str]:
         good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"
@@ -91,6 +95,7 @@ class Comparison:
         else:
             yield f"differs: {self._describe_first()}"
             yield f"{good} {'equal' if self._bits_promised else equal}"
+            yield self._describe_changes()
         if not self._bits_promised:
             yield from self._explain_tolerance()
 
@@ -107,8 +112,25 @@ class Comparison:
             yield f"largest relative difference {pair.difference:.1e} ({pair})"
         if self.trained_by != self.replayed_by:
             yield f"trained by {self.trained_by} steps, replayed by {self.replayed_by} ones, so bits are not promised"
-        if self.numerics != NUMERICS:
-            yield f"made by Graft {self.made_by}, whose steps rounded differently, so bits are not promised"
+        now = self.replayed_under
+        for one in self.conditions:
+            if one.numerics != now.numerics:
+                yield f"made by Graft {one.version}, whose steps rounded differently, so bits are not promised"
+                break
+            if one.torch and one.torch != now.torch:
+                yield f"trained with torch {one.torch}, replayed with {now.torch}, so bits are not promised"
+                break
+
+    def _describe_changes(self) -> str:
+        """What may be the reason that numbers differ."""
+        words = list(dict.fromkeys(words for one in self._changes for words in one.all))
+        if len(self.conditions) > 1 and words:
+            return f"it was trained under {len(self.conditions)} fingerprints; changed since: {'; '.join(words)}"
+        if words:
+            return f"changed since it was trained: {'; '.join(words)}"
+        if any(one.is_known for one in self.conditions):
+            return "nothing that determines its numbers has changed (code, plug-ins, torch, steps, processor)"
+        return "what determined its numbers was not stored with it"
 
 
 def compare(stored: Mapping[Key, float | None], replayed: Iterable[Report]) -> list[MetricPair]:

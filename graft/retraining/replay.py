@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graft.retraining.comparison import Comparison, Key, MetricPair, compare, relative_difference
 from graft.retraining.restored import RestoredTrial, restore_trials
+from graft.stored.fingerprints import of_fingerprint
 from search.objectives import objective_after
 from spaces.errors import StudyError
 from spaces.plugins.active import using
@@ -42,7 +43,9 @@ class Replay:
         with using(self.restored.outside):
             reports = retrain(self.restored.trial, steps=self.steps, device=where, watch=watch)
         # Where it is only known on what kind of device the trial was trained, that is what is compared.
-        replayed_by = reports[-1].step_kind if self.restored.row["step_kind"] else where.partition(":")[0]
+        fingerprint = reports[-1].fingerprint
+        assert fingerprint, "a pack says what trained its lanes"
+        replayed_by = fingerprint.step_kind if self.restored.row["step_kind"] else where.partition(":")[0]
         return Comparison(
             number=self.number,
             pairs=compare(self.metrics, reports),
@@ -51,8 +54,8 @@ class Replay:
             replayed_divergence=next((report.error for report in reports if report.state == "diverged"), None),
             trained_by=self.restored.trained_by or replayed_by,
             replayed_by=replayed_by,
-            made_by=self.restored.made_by,
-            numerics=self.restored.numerics,
+            conditions=self.restored.conditions,
+            replayed_under=of_fingerprint(fingerprint),
         )
 
     def _compare_objective(self, reports: Sequence[Report]) -> MetricPair | None:

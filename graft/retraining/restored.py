@@ -10,9 +10,10 @@ from typing import Any
 from graft.devices import similar_device
 from graft.families import families, version
 from graft.plugins.stored import read_outside
+from graft.stored.fingerprints import Conditions, follow, read_conditions
 from graft.stored.trials import read_metrics, read_trial
 from spaces.errors import StudyError
-from spaces.plugins.active import current, using
+from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
 from spaces.records import TERMINAL, StoredTrial, Trial
 from spaces.space import Space
@@ -32,12 +33,10 @@ class RestoredTrial:
     """As far as it was trained."""
     trained_on: str | None
     """Kind of device; None where its worker is unknown."""
-    made_by: str
-    """The version of Graft that made the study."""
     outside: Outside
     """The plug-ins from outside that the study runs."""
-    numerics: int
-    """The version of the study's numerics."""
+    conditions: Sequence[Conditions]
+    """Under which it and those whose states it took over were trained, the last ones first."""
 
     @property
     def trained_by(self) -> str | None:
@@ -57,18 +56,53 @@ def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[
     from spaces import parse
 
     row = reader.study(study)
-    kinds = {worker: device.partition(":")[0] for worker, device in reader.workers(study)["id", "device"].rows()}
+    archive = _Archive(
+        reader=reader,
+        study=row,
+        kinds={worker: device.partition(":")[0] for worker, device in reader.workers(study)["id", "device"].rows()},
+        conditions=read_conditions(reader, study),
+    )
     with using(read_outside(reader, study)):
         space = parse(row["space"], f"the space of study {study}", families())
-        return space, [_restore(reader, space, row, number, kinds) for number in numbers]
+    return space, [archive.restore(number) for number in numbers]
 
 
-def _restore(
-    reader: Reader, space: Space, study: Mapping[str, Any], number: int, kinds: Mapping[str, str]
+@dataclass(frozen=True, kw_only=True)
+class _Archive:
+    """A study whose trials are restored."""
+
+    reader: Reader
+    study: Mapping[str, Any]
+    """Its row."""
+    kinds: Mapping[str, str]
+    """Worker -> kind of its device."""
+    conditions: Sequence[Conditions]
+    """Under which its trials were trained."""
+
+    def restore(self, number: int) -> RestoredTrial:
+        """One of its trials, by the plug-ins from outside that trained it."""
+        from spaces import parse
+
+        reader, study = self.reader, self.study
+        lineage = _read_lineage(reader, study["name"], number)
+        found = [one for row in reversed(lineage) for one in follow(self.conditions, row["fingerprint"])]
+        conditions = found or [Conditions(numerics=study["numerics"], version=study["version"], sources={})]
+        digests = {digest for digest in conditions[0].sources.values() if digest}
+        with using(read_outside(reader, study["name"], digests)) as outside:
+            space = parse(study["space"], f"the space of study {study['name']}", families())
+            trial = space.restore([_stage(row) for row in lineage])
+            _check_restored(trial, study, lineage[-1])
+            return _describe(reader, trial, lineage[-1], self.kinds, conditions, outside)
+
+
+def _describe(
+    reader: Reader,
+    trial: Trial,
+    row: Mapping[str, Any],
+    kinds: Mapping[str, str],
+    conditions: Sequence[Conditions],
+    outside: Outside,
 ) -> RestoredTrial:
-    row = read_trial(reader, study["name"], number)
-    trial = space.restore(_read_lineage(reader, study["name"], row))
-    _check_restored(trial, study, row)
     metrics = read_metrics(reader, row["id"]).rows()
     steps = row["steps"]
     if row["state"] in TERMINAL:
@@ -79,18 +113,17 @@ def _restore(
         metrics=metrics,
         steps=steps,
         trained_on=kinds.get(row["worker"]),
-        made_by=study["version"],
-        outside=current(),
-        numerics=study["numerics"],
+        outside=outside,
+        conditions=conditions,
     )
 
 
-def _read_lineage(reader: Reader, study: str, row: Mapping[str, Any]) -> list[StoredTrial]:
-    """The trial and those whose states it took over, the first of them first."""
-    rows = [row]
+def _read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
+    """The rows of the trial and of those whose states it took over, the first of them first."""
+    rows = [read_trial(reader, study, number)]
     while rows[-1]["parent"] is not None:
         rows.append(read_trial(reader, study, rows[-1]["parent"]))
-    return [_stage(one) for one in reversed(rows)]
+    return rows[::-1]
 
 
 def _stage(row: Mapping[str, Any]) -> StoredTrial:

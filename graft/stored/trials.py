@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
 
+from graft.stored.params import renewing
 from spaces.errors import StudyError
 from storage.frames import TRIALS, Reader
 
@@ -46,6 +49,36 @@ def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
         last=value.last(),
         last_step=step.last(),
     )
+
+
+def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
+    """The trials that `Reader.trials` gives, columns LISTED, with a typed column for each of `params`.
+
+    They are read and unpacked some at a time: as JSON, the params are most of them.
+    """
+    renew = renewing(reader, study)
+    found = reader.trial_batches(study, where, sort, top, LISTED)
+    return align_batches(unpack_params(renew(batch)) for batch in found)
+
+
+def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:
+    """number, and a column for each of `params` whose path matches a regular expression, null where it is missing.
+
+    The batches have number and params.
+    """
+    wanted = re.compile(pattern)
+    found = [pl.DataFrame(schema={"number": pl.Int64()})]
+    for batch in batches:
+        columns = unpack_params(batch.drop_nulls("params"))
+        paths = [name.removeprefix(PARAMS_PREFIX) for name in columns.columns[1:]]
+        chosen = [pl.col(PARAMS_PREFIX + path).alias(path) for path in paths if wanted.fullmatch(path)]
+        found.append(columns.select("number", *chosen))
+    return align_batches(found)
+
+
+def align_batches(batches: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """One frame of frames whose columns and types may differ: null where a column is missing."""
+    return pl.concat(list(batches), how="diagonal_relaxed")
 
 
 def unpack_params(trials: pl.DataFrame) -> pl.DataFrame:

@@ -44,7 +44,7 @@ def _study(trials: int) -> StudyData:
     return StudyData(
         study=row,
         load_trials=lambda: pl.DataFrame(rows, schema=schema),
-        load_metrics=lambda: pl.DataFrame(metrics, schema=METRICS, orient="row"),
+        load_metrics=lambda: [pl.DataFrame(metrics, schema=METRICS, orient="row")],
         load_lane_steps=lambda: (20 * trials, 20 * trials),
     )
 

@@ -15,13 +15,14 @@ from search.objectives import ObjectiveCheck
 from search.samplers import Strategy
 from search.steering.leases import Leases
 from search.steering.ledger import Ledger
-from search.steering.requeueing import QUARANTINED_AFTER, Requeueing
+from search.steering.requeueing import ALONE, QUARANTINED_AFTER, Requeueing
 from search.steering.strategies import begin
 from search.steering.study_store import StudyStore
 from search.steering.trial_queue import TrialQueue
 from search.stopping import Copy, Monitor, check_together
 from spaces.errors import GraftError
 from spaces.records import (
+    TERMINAL,
     Directives,
     Offer,
     Outcome,
@@ -80,15 +81,20 @@ class Controller:
         study: StudyStore,
         clock: Callable[[], float] = time.monotonic,
         remove_checkpoints: RemoveCheckpoints | None = None,
+        crashed: bool = False,
     ) -> Self:
         """The controller of a study that is new or resumed; raises StudyError for policies that do not go together.
+
+        `crashed`: the launch before crashed by itself, in the process that also trained; otherwise it was killed.
 
         Trials that were running when the last controller ended are queued again. The sampler learns every outcome and
         which trials are open; stopping policies that compare with ended trials see the reports of these again.
         """
         interrupted = study.queries.running()
-        # With one trial running, the trial may be why the launch crashed; with several, nothing can be said.
-        (study.rescue if len(interrupted) == 1 else study.release)(interrupted)
+        # With one trial running, the trial may be why the launch crashed; with several, nothing can be said. A launch
+        # that was killed, by whomever, says nothing about its trials.
+        suspect = interrupted[0].number if crashed and len(interrupted) == 1 else None
+        (study.release if suspect is None else study.rescue)(interrupted)
         queued = [(space.restore(lineage), trial) for lineage, trial in study.queries.queued()]
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         check_together(monitors, space.search.history)
@@ -110,9 +116,12 @@ class Controller:
             if monitor.makes_copies:
                 monitor.recall_copied(study.queries.copy_steps())
         controller = cls(space, strategy, monitors, study, clock, remove_checkpoints)
-        for trial, known in queued:
-            alone = [one.number for one in interrupted] == [trial.number]
-            controller._requeueing.resume(trial, known, alone=alone and known.crashes > QUARANTINED_AFTER)
+        # The suspect comes last, when it is known what else there is to train.
+        for trial, known in sorted(queued, key=lambda one: one[0].number == suspect):
+            repeated = trial.number == suspect and known.crashes >= QUARANTINED_AFTER + ALONE
+            well = any(controller._ledger.ended[state] for state in TERMINAL - {"failed"})
+            convicted = repeated and (well or controller._requeueing.is_last(trial.number))
+            controller._requeueing.resume(trial, known, convicted=convicted)
         controller._tidy()
         return controller
 
@@ -127,6 +136,7 @@ class Controller:
             return Directives(lease_lost=True)
         current = self._ledger.current(reports, offer.worker)
         self._objective_check.check((self._space.objective_of(report.number), report) for report in current)
+        self._requeueing.note_reports(current)
         results = self._ledger.record(current)
         self._ledger.prune(current, results)
         self._requeueing.forgive(self._ledger.save(offer))

@@ -1,28 +1,40 @@
 """Trials that lost their worker: back in the queue, or apart from others if they may have crashed it.
 
 A crash takes a whole pack along, so that innocent trials count it too. Hence they are not failed by number: the
-suspected one is first trained apart, and fails only when a worker crashed that trained nothing else.
+suspected one is first trained apart, and fails only when workers crashed again and again that trained nothing else,
+while those of other trials lived. Departures, kills of the launcher and lost machines count against nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from search.steering.ledger import Ledger
 from search.steering.study_store import StudyStore
 from search.steering.trial_queue import TrialQueue
-from spaces.records import Checkpoint, QueuedTrial, Trial, TrialResult
+from spaces.records import Checkpoint, QueuedTrial, Report, Trial, TrialResult
 
 SUSPECTED_AFTER = 3
 """Worker crashes since its last checkpoint after which a trial is suspected: it gets the next empty device to itself,
 so that the next crash tells whether it is the cause."""
 QUARANTINED_AFTER = 5
-"""Worker crashes after which a trial is trained only when no other is, and fails if its worker crashes once more while
-that trains nothing else. A launch that crashed counts if nothing else was running; then there must be one crash more,
-because a person may have killed the launch for other reasons."""
+"""Worker crashes after which a trial is trained only when no other is. A launch that crashed counts as one if nothing
+else was running."""
+ALONE = 2
+"""Crashes in a row of workers that trained a trial and nothing else, after which it is taken for the cause. Of launches
+there must be so many beyond QUARANTINED_AFTER, since only then was nothing else in the process."""
 _NO_WORKER = "nobody"
+
+
+@dataclass
+class _Alone:
+    """Crashes in a row of workers that trained one trial, suspected, and nothing else."""
+
+    healthy_before: int
+    """Reports of healthy trials before the first of them."""
+    crashes: int = 0
 
 
 @final
@@ -35,28 +47,56 @@ class Requeueing:
         self._queue = queue
         self._crashes: dict[int, int] = {}
         """Of the trials that are queued again."""
+        self._alone: dict[int, _Alone] = {}
+        """Since a worker of unsuspected trials crashed, by trial."""
+        self._healthy_reports = 0
+        """Of trials that are not suspected, or ended."""
 
     def release(self, numbers: Collection[int]) -> None:
         """Requeue trials that their worker does not train any more, which is no trial's fault."""
         if numbers:
-            self._requeue(numbers, self._study.release(self._ledger.running.starts(numbers)), alone=False)
+            self._requeue(numbers, self._study.release(self._ledger.running.starts(numbers)), convicted=False)
 
     def rescue(self, numbers: Collection[int]) -> None:
         """Requeue trials whose worker crashed; one of them may be the cause."""
         if numbers:
+            if not self.is_suspected(numbers):
+                self._alone.clear()  # workers crash without any suspect: the cause may be none of them
+            convicted = len(numbers) == 1 and self._note_crash_alone(*numbers)
             queued = self._study.rescue(self._ledger.running.starts(numbers))
-            self._requeue(numbers, queued, alone=len(numbers) == 1)
+            self._requeue(numbers, queued, convicted=convicted)
 
-    def resume(self, trial: Trial, known: QueuedTrial, *, alone: bool) -> None:
-        """Queue a trial by the crashes of its workers; `alone`: nothing else can be the cause of the last one."""
+    def _note_crash_alone(self, number: int) -> bool:
+        """Note a crash with this trial alone; whether there were enough of them, while other trials were well."""
+        alone = self._alone.setdefault(number, _Alone(self._healthy_reports))
+        alone.crashes += 1
+        return alone.crashes >= ALONE and (self._healthy_reports > alone.healthy_before or self.is_last(number))
+
+    def is_last(self, number: int) -> bool:
+        """Whether no other trial is left to be compared with this one, running or not."""
+        return self._queue.empty and self._ledger.running.numbers() <= {number}
+
+    def note_reports(self, reports: Sequence[Report]) -> None:
+        """Trials that are not suspected, or that end, are trained well: their workers live."""
+        self._healthy_reports += sum(
+            report.state != "running" or not self.is_suspected([report.number]) for report in reports
+        )
+
+    def resume(self, trial: Trial, known: QueuedTrial, *, convicted: bool) -> None:
+        """Queue a trial by the crashes of its workers; `convicted`: nothing else can be the cause of the last ones.
+
+        Somebody else's trials must be trained well meanwhile: on a machine that crashes with all of them none is to
+        blame.
+        """
         trial = replace(trial, fence=0, checkpoints=known.checkpoints)
-        if known.crashes >= QUARANTINED_AFTER and alone:
+        if known.crashes >= QUARANTINED_AFTER and convicted:
             self._fail(trial, known.crashes)
             return
         self._crashes[trial.number] = known.crashes
         if known.crashes >= QUARANTINED_AFTER:
             self._queue.quarantine(trial)
         elif known.crashes >= SUSPECTED_AFTER:
+            self._alone.setdefault(trial.number, _Alone(self._healthy_reports))
             self._queue.isolate(trial)
         else:
             self._queue.requeue([trial])
@@ -72,21 +112,22 @@ class Requeueing:
             running = self._ledger.running[one.number]
             if one.step > running.trial.checkpoint_step:
                 running.crashes = 0
+                self._alone.pop(one.number, None)
 
     def is_suspected(self, numbers: Collection[int]) -> bool:
         """Whether one of these running trials must train alone."""
         return any(self._ledger.running[number].crashes >= SUSPECTED_AFTER for number in numbers)
 
-    def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, alone: bool) -> None:
+    def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, convicted: bool) -> None:
         """Move trials that are written as queued from the running ones to the queue."""
         known = {one.number: one for one in queued}
         for number in sorted(numbers):
-            self.resume(self._ledger.remove(number).trial, known.get(number, QueuedTrial(number)), alone=alone)
+            self.resume(self._ledger.remove(number).trial, known.get(number, QueuedTrial(number)), convicted=convicted)
 
     def _fail(self, trial: Trial, crashes: int) -> None:
         """End a queued trial that crashes its workers. Only running trials can end, so it is started on no worker."""
         [started] = self._ledger.start([trial], _NO_WORKER)
-        error = f"{crashes} workers died while they trained it, at last alone with it"
+        error = f"{crashes} workers died while they trained it, at last {ALONE} alone with it, and others did not"
         result = TrialResult(number=trial.number, state="failed", objective=None, error=error, fence=started.fence)
         self._study.end([result])
         self._ledger.close([result])

@@ -150,7 +150,12 @@ def name_of(plugin: object) -> str:
 
 def code_of(plugin: object) -> str | None:
     """What stands for the code of a plug-in from outside: other code, another text. None for a packaged one."""
-    package = type(plugin).__module__.partition(".")[0]
+    return code_of_class(type(plugin))
+
+
+def code_of_class(member: type) -> str | None:
+    """The same, of a plug-in's class."""
+    package = member.__module__.partition(".")[0]
     return package.removeprefix(PREFIX) if package.startswith(PREFIX) else None
 
 
@@ -209,6 +214,14 @@ def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
             yield from knobs(getattr(plugin, field), here)
         elif rule.kind == "knob":
             yield here, getattr(plugin, field)
+
+
+def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
+    """Family, `scorer`, and class of a plug-in and of all that are parts of it; `family` is its own."""
+    yield family, type(plugin)
+    for field, rule in rules(type(plugin)).items():
+        if rule.family:
+            yield from parts(getattr(plugin, field), title(rule.family))
 
 
 def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:

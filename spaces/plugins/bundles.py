@@ -64,13 +64,18 @@ class Bundle:
     is_installed: bool = False
     """Whether an installed package offers it by its entry point, rather than a space or a command asks for it."""
 
-    @cached_property
+    @property
     def package(self) -> str:
         """What its modules are imported under: equal for equal files, wherever they lie."""
+        return PREFIX + self.digest
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of its files, 16 hexadecimal digits."""
         digest = hashlib.sha256()
         for source in sorted(self.sources, key=lambda source: source.module):
             digest.update(f"{source.module}\0{source.is_package:d}\0{source.sha256}\0".encode())
-        return PREFIX + digest.hexdigest()[:16]
+        return digest.hexdigest()[:16]
 
     @cached_property
     def by_module(self) -> Mapping[str, Source]:

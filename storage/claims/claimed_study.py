@@ -1,7 +1,9 @@
 """A study that this process has claimed: its controller's transactions, each committed before the call returns.
 
-Two rules make them safe, and every method keeps both:
+Three rules make them safe, and every method keeps them:
 
+- *The claim.* Each transaction that writes first compares the study's own fence, and so fails once another process
+  has claimed the study, whatever became of the lock.
 - *Fences.* Whatever is written about a trial says which start of it (its fence) it comes from. A worker that was
   silent for a minute has lost its trials, and others train them from a later start; what the old one still sends
   carries the old fence and changes no row.
@@ -29,11 +31,12 @@ from spaces.records import (
 )
 from spaces.settings import History, Objective
 from storage.claims import checkpointing, leases, rows
+from storage.claims.fingerprints import Assigned, FingerprintTable, read_numbers
 from storage.claims.history import Past, follow
 from storage.claims.queries import StudyQueries
 from storage.claims.session import Session, transaction
 from storage.databases.database import Database
-from storage.schema import Now, StudyState, checkpoints, studies, trial_id, trials, workers
+from storage.schema import Now, StudyState, checkpoints, fingerprints, studies, trial_id, trials, workers
 
 
 class _Plan(NamedTuple):
@@ -55,9 +58,20 @@ class ClaimedStudy:
     """
 
     def __init__(
-        self, database: Database, session: Session, study_id: int, *, fence: int, policy: History, objective: Objective
+        self,
+        database: Database,
+        session: Session,
+        study_id: int,
+        *,
+        fence: int,
+        policy: History,
+        objective: Objective,
+        version: str = "",
     ) -> None:
-        """`fence`: of this claim; `policy`: which reports are kept; `objective`: which of them is the best."""
+        """`fence`: of this claim; `policy`: which reports are kept; `objective`: which of them is the best.
+
+        `version`: of Graft.
+        """
         self.id = study_id
         self.session = session
         self.queries = StudyQueries(session, study_id)
@@ -67,6 +81,7 @@ class ClaimedStudy:
         self._objective = objective
         self._pasts: dict[int, Past] = {}
         """Number of a running trial -> what its next report is compared with."""
+        self._fingerprints = FingerprintTable(study_id, version)
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> dict[int, int]:
         if not started and not results:
@@ -74,18 +89,21 @@ class ClaimedStudy:
         numbers, ended = [trial.number for trial in started], [result.number for result in results]
         resumed = [trial_id(self.id, trial.number) for trial in started if trial.checkpoints]
 
-        def write(connection: Connection) -> tuple[dict[int, int], dict[int, Past]]:
+        def write(connection: Connection) -> tuple[dict[int, int], dict[int, Past], dict[int, int]]:
             rows.start(connection, self._database.insert(trials), self.id, started, worker)
             fences = rows.fences_of(connection, self.id, worker, numbers)
             refused = sorted(set(numbers) - fences.keys())
             if refused:
                 raise StudyError(f"trials {refused[:5]} have ended or run elsewhere; {worker} cannot start them")
             self._end(connection, results, rows.fences(connection, self.id, ended))
-            return fences, checkpointing.read_pasts(connection, resumed) if resumed else {}
+            if not resumed:
+                return fences, {}, {}
+            return fences, checkpointing.read_pasts(connection, resumed), read_numbers(connection, resumed)
 
-        fences, pasts = self.session.transact(write)
+        fences, pasts, prints = self.session.write(self.id, write)
         self._forget_pasts([*numbers, *ended])
         self._pasts.update((trial - trial_id(self.id, 0), past) for trial, past in pasts.items())
+        self._fingerprints.resume(prints)
         return fences
 
     def record(
@@ -93,28 +111,31 @@ class ClaimedStudy:
     ) -> frozenset[int]:
         numbers = sorted({one.number for one in (*reports, *results, *saved)})
 
-        def write(connection: Connection) -> tuple[frozenset[int], _Plan]:
+        def write(connection: Connection) -> tuple[frozenset[int], _Plan, Assigned]:
             # The rows stay locked until the commit, so that no trial gets another fence after it was compared here.
             fences = rows.fences(connection, self.id, numbers)
             plan = self._plan([one for one in reports if fences.get(one.number) == (one.fence, "running")])
-            rows.report(connection, self._database, self.id, plan.reports)
+            assigned = self._fingerprints.assign(connection, self._database.insert(fingerprints), plan.reports)
+            rows.report(connection, self._database, self.id, plan.reports, assigned.numbers)
             rows.forget(connection, self.id, plan.superseded)
             current = [one for one in saved if fences.get(one.number) == (one.fence, "running")]
             self._write_checkpoints(connection, current, plan)
             self._end(connection, results, fences)
             sent = ((one.number, one.fence) for one in (*reports, *results, *saved))
-            return frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0]), plan
+            written = frozenset(number for number, fence in sent if fence == fences.get(number, (None,))[0])
+            return written, plan, assigned
 
-        written, plan = self.session.transact(write)
+        written, plan, assigned = self.session.write(self.id, write)
         # Only now: `write` may run more than once, and each time must find the pasts as they were before.
         self._pasts.update(plan.pasts)
+        self._fingerprints.keep(assigned, plan.reports)
         self._forget_pasts(result.number for result in results)
         return written
 
     def end(self, results: Sequence[TrialResult]) -> None:
         numbers = [result.number for result in results]
-        self.session.transact(
-            lambda connection: self._end(connection, results, rows.fences(connection, self.id, numbers))
+        self.session.write(
+            self.id, lambda connection: self._end(connection, results, rows.fences(connection, self.id, numbers))
         )
         self._forget_pasts(numbers)
 
@@ -124,20 +145,21 @@ class ClaimedStudy:
     def rescue(self, starts: Sequence[TrialStart]) -> list[QueuedTrial]:
         return self._requeue(starts, crashes=1)
 
-    @transaction
-    def renew_leases(self, connection: Connection, seen: Sequence[WorkerStatus], term: float) -> list[str]:
-        leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, term)
-        return leases.expire(connection, self.id, self._fence)
+    def renew_leases(self, seen: Sequence[WorkerStatus], term: float) -> list[str]:
+        def write(connection: Connection) -> list[str]:
+            leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, term)
+            return leases.expire(connection, self.id, self._fence)
 
-    @transaction
-    def set_state(self, connection: Connection, state: StudyState) -> None:
+        return self.session.write(self.id, write)
+
+    def set_state(self, state: StudyState) -> None:
         this = update(studies).where(studies.c.id == self.id)
-        connection.execute(this.values(state=state, updated_at=Now()))
+        self.session.write(self.id, lambda connection: connection.execute(this.values(state=state, updated_at=Now())))
 
-    @transaction
-    def set_checkpoint_url(self, connection: Connection, url: str) -> None:
+    def set_checkpoint_url(self, url: str) -> None:
         """Note where the study's checkpoints go, for the next launch."""
-        connection.execute(update(studies).where(studies.c.id == self.id).values(checkpoints=url))
+        this = update(studies).where(studies.c.id == self.id)
+        self.session.write(self.id, lambda connection: connection.execute(this.values(checkpoints=url)))
 
     @transaction
     def stop_requested(self, connection: Connection) -> bool:
@@ -155,7 +177,7 @@ class ClaimedStudy:
             rows.requeue(connection, self.id, starts, crashes)
             return rows.read_queued(connection, self.id, numbers)
 
-        queued = self.session.transact(write)
+        queued = self.session.write(self.id, write)
         self._forget_pasts(numbers)
         return queued
 
@@ -202,3 +224,4 @@ class ClaimedStudy:
     def _forget_pasts(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._pasts.pop(number, None)
+            self._fingerprints.forget([number])

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, case, delete, exists, func, literal_column, select, update
+from sqlalchemy import Connection, Integer, Text, bindparam, case, delete, exists, func, literal_column, select, update
 
 from spaces.records import (
     TERMINAL,
@@ -41,6 +41,7 @@ _STEPS = (
             (trials.c.step_kind.contains(_KIND), trials.c.step_kind),
             else_=trials.c.step_kind + ", " + _KIND,
         ),
+        fingerprint=func.coalesce(bindparam("print", type_=Integer()), trials.c.fingerprint),
     )
 )
 _FENCES = (
@@ -101,7 +102,8 @@ def start(connection: Connection, insert: Insert, study_id: int, started: Sequen
         "started_at": Now(),
         "fence": trials.c.fence + 1,
         "steps": _FURTHER,
-        "step_kind": _KEPT_KIND,
+        "step_kind": case((_HAS_STATE, trials.c.step_kind), else_=None),
+        "fingerprint": case((_HAS_STATE, trials.c.fingerprint), else_=None),
     }
     statement = insert.values(created_at=Now(), started_at=Now()).on_conflict_do_update(
         index_elements=[trials.c.id],
@@ -120,9 +122,9 @@ _RESOLVED = {
 }
 """What follows from a trial's draws; spelled out, as SQLAlchemy makes all columns again for `excluded`."""
 _FIRST_STEP = literal_column("excluded.steps")
-_FURTHER = case((trials.c.steps > _FIRST_STEP, trials.c.steps), else_=_FIRST_STEP)
+_HAS_STATE = trials.c.steps > _FIRST_STEP
+_FURTHER = case((_HAS_STATE, trials.c.steps), else_=_FIRST_STEP)
 """A queued trial with a checkpoint stays at the checkpoint's step; any other starts at its first step."""
-_KEPT_KIND = case((trials.c.steps > _FIRST_STEP, trials.c.step_kind), else_=None)
 
 
 def _architecture_ids(connection: Connection, study_id: int, numbers: Sequence[int]) -> Mapping[int | None, int]:
@@ -178,8 +180,13 @@ def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     return (ids[i : i + _IN] for i in range(0, len(ids), _IN))
 
 
-def report(connection: Connection, database: Database, study_id: int, reports: Sequence[Report]) -> None:
-    """Write metrics, learned architectures and the step that each trial has reached; rows that exist already stay."""
+def report(
+    connection: Connection, database: Database, study_id: int, reports: Sequence[Report], prints: Mapping[int, int]
+) -> None:
+    """Write metrics, learned architectures and the step that each trial has reached; rows that exist already stay.
+
+    `prints`: number of a trial -> number of its fingerprint.
+    """
     if not reports:
         return
     rows: list[MetricRow] = [
@@ -191,10 +198,16 @@ def report(connection: Connection, database: Database, study_id: int, reports: S
         database.insert_metrics(connection, rows)
     _insert_architectures(connection, database.insert(architectures), study_id, reports)
     last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
-    connection.execute(
-        _STEPS,
-        [{"trial": trial_id(study_id, n), "step": one.step, "kind": one.step_kind} for n, one in last.items()],
-    )
+    steps = [
+        {
+            "trial": trial_id(study_id, number),
+            "step": one.step,
+            "kind": one.fingerprint.step_kind if one.fingerprint else "",
+            "print": prints.get(number),
+        }
+        for number, one in last.items()
+    ]
+    connection.execute(_STEPS, steps)
 
 
 def _insert_architectures(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
@@ -251,6 +264,37 @@ def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart],
     if rows:
         connection.execute(_REQUEUE, [{**row, "dead": crashes} for row in rows])
         connection.execute(_BEYOND, rows)
+
+
+def candidates(connection: Connection, study_id: int) -> dict[int, int]:
+    """Number -> id of the trials that `retry` takes: those that failed or diverged."""
+    c = trials.c
+    these = select(c.number, c.id).where(c.study_id == study_id, c.state.in_(("failed", "diverged")))
+    return {number: trial for number, trial in connection.execute(these.order_by(c.id))}  # noqa: C416
+
+
+def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
+    """Queue trials that ended again, from step 0, as if they had never run; only their fences count on."""
+    c = trials.c
+    for part in _parts(ids):
+        trained = select(func.coalesce(func.sum(c.steps - func.coalesce(c.parent_step, 0)), 0)).where(c.id.in_(part))
+        this = update(studies).where(studies.c.id == study_id)
+        connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
+        connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
+        connection.execute(update(trials).where(c.id.in_(part)).values(_NEVER_RUN))
+
+
+_NEVER_RUN = {
+    "state": "queued",
+    "objective": None,
+    "error": None,
+    "worker": None,
+    "step_kind": None,
+    "started_at": None,
+    "finished_at": None,
+    "steps": 0,
+    "deaths": 0,
+}
 
 
 def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:

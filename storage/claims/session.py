@@ -73,11 +73,30 @@ class Session:
                     raise self._failure
                 try:
                     with self._database.readable_errors(), self._connection.begin():
-                        return act(self._connection)
+                        answer = act(self._connection)
                 except AwayError as error:
                     if not self._locked:
                         raise
                     self._reconnect(error)
+                    continue
+                try:
+                    self._database.check_place(self._connection)
+                except GraftError as lost:  # final: nobody would find what is written from now on
+                    self._failure = lost
+                    raise
+                return answer
+
+    def write(self, study_id: int, act: Callable[[Connection], Answer]) -> Answer:
+        """As `transact`, for a locked study: only if it is still this process's, which the same transaction checks.
+
+        Raises StudyError if another process has claimed it since.
+        """
+
+        def fenced(connection: Connection) -> Answer:
+            self._check_claim(connection, study_id)
+            return act(connection)
+
+        return self.transact(fenced)
 
     def _reconnect(self, error: AwayError) -> None:
         """Connect again, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
@@ -108,10 +127,16 @@ class Session:
         ended. Its claim counted the study's fence up.
         """
         with self._database.readable_errors(), self._connection.begin():
-            for study_id, (name, fence) in self._locked.items():
+            for study_id, (name, _) in self._locked.items():
                 self._database.lock_study(self._connection, study_id, name)
-                if self._connection.scalar(select(studies.c.fence).where(studies.c.id == study_id)) != fence:
-                    raise StudyError(f"study {name!r} was taken over by another process")
+                self._check_claim(self._connection, study_id)
+
+    def _check_claim(self, connection: Connection, study_id: int) -> None:
+        """Raise StudyError unless the study has the fence of our claim; until the commit nobody can count it up."""
+        name, fence = self._locked[study_id]
+        found = select(studies.c.fence).where(studies.c.id == study_id).with_for_update(read=True)
+        if connection.scalar(found) != fence:
+            raise StudyError(f"study {name!r} was taken over by another process")
 
     def _hang_up(self) -> None:
         with suppress(Exception):  # what is broken cannot even be closed
@@ -135,7 +160,10 @@ Holder = TypeVar("Holder", bound=HasSession)
 def transaction(
     method: Callable[Concatenate[Holder, Connection, Arguments], Answer],
 ) -> Callable[Concatenate[Holder, Arguments], Answer]:
-    """Run the method in one transaction of its own; it must leave `self` alone, as it may run more than once."""
+    """Run the method, which only reads, in one transaction of its own.
+
+    It must leave `self` alone, as it may run more than once.
+    """
 
     @wraps(method)
     def transact(self: Holder, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:

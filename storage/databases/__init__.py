@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from spaces.errors import StorageError
 from storage.databases.database import Database
-from storage.databases.postgres import Postgres
+from storage.databases.postgres import SECRETS, Postgres
 from storage.databases.sqlite import Sqlite
 
 _FORMS = "use sqlite:///FILE or postgresql://USER@HOST/DATABASE"
@@ -29,10 +31,17 @@ def find_database(url: str) -> Database:
     raise StorageError(f"storage {parsed.get_backend_name()}://... is not supported; {_FORMS}")
 
 
-def file_of(url: str) -> str | None:
-    """The file of a SQLite database, as the URL names it; None for a server, or for what is no URL."""
+def has_password(url: str) -> bool:
+    """Whether a URL holds a password; raises StorageError for what is no URL."""
     parsed = _parse(url)
-    return parsed.database if parsed.get_backend_name() == "sqlite" else None
+    return bool(parsed.password or any(name in parsed.query for name in SECRETS))
+
+
+def file_of(url: str) -> str | None:
+    """The file of a SQLite database, whatever link the URL names; None for a server, or for what is no URL."""
+    parsed = _parse(url)
+    is_file = parsed.get_backend_name() == "sqlite" and parsed.database
+    return str(Path(parsed.database or "").resolve()) if is_file else None
 
 
 def _parse(url: str) -> URL:

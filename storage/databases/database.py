@@ -49,6 +49,13 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def check_place(self, connection: Connection) -> None:
+        """Raise StorageError if what was just committed over `writer`'s connection is not where the next one looks.
+
+        What was held is first written elsewhere, if it can be, and the error says where.
+        """
+
+    @abstractmethod
     def reader(self, seconds: float | None = None) -> Connection:
         """A connection that cannot write, whatever is sent over it; raises StorageError if there is no database.
 

@@ -44,7 +44,8 @@ _AWAY = re.compile(r"08...|57P..|53300|40001|40P01")
 _RELEASE_SECONDS = 5.0
 """Seconds that the server gets to end a session of ours that it does not know to be dead."""
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
-_SECRETS = ("password", "sslpassword")
+SECRETS = ("password", "sslpassword")
+"""What of a URL's query must never be shown."""
 _READ_ALL_DATA = 140_000
 """The version of PostgreSQL that brought the role pg_read_all_data."""
 _ACTING = re.compile(
@@ -89,10 +90,16 @@ class Postgres(Database):
         self._sessions.add(_driver(connection).info.backend_pid)
         return connection
 
+    def check_place(self, connection: Connection) -> None:
+        """Nothing to do: a server knows its files."""
+
     def reader(self, seconds: float | None = None) -> Connection:
+        from psycopg import IsolationLevel
         from psycopg.types.json import set_json_loads
 
         connection = self._connect(read_only=True)
+        # What is read in one transaction is as of one moment, as it is in SQLite.
+        _driver(connection).isolation_level = IsolationLevel.REPEATABLE_READ
         if seconds is not None:
             with self.readable_errors(), connection.begin():
                 connection.execute(text(f"SET statement_timeout = {math.ceil(1000 * seconds)}"))
@@ -178,7 +185,7 @@ class Postgres(Database):
         if not isinstance(error, psycopg.Error):
             return None
         line = " ".join(str(error).split("\n", 1)[0].split())
-        for secret in filter(None, (self._url.password, *map(self._url.query.get, _SECRETS))):
+        for secret in filter(None, (self._url.password, *map(self._url.query.get, SECRETS))):
             line = line.replace(str(secret), "***")
         return _WORDS.get(type(error).__name__, line)
 

@@ -1,7 +1,7 @@
 """One file, one writer: SQLite with a write-ahead log that is synchronised at every commit.
 
 SQLite 3.7.0-3.51.2 can corrupt a write-ahead log when two connections write or checkpoint at the same instant, so one
-connection of one process writes, guarded by a lock file, and every other opens the file read-only.
+connection of one process writes, guarded by a lock on the file, and every other opens the file read-only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sqlalchemy.pool import NullPool
 from spaces.errors import StorageError
 from spaces.plugins import canonical_json
 from storage.databases.database import Database, Insert, MetricRow, Rows
-from storage.databases.sqlite_file import FileLock, SqliteFile
+from storage.databases.file_lock import UNKNOWN, FileLock
+from storage.databases.sqlite_file import SqliteFile
 from storage.schema import VERSION_TABLE
 
 _LARGEST_VALUE = 1 << 26
@@ -58,7 +59,7 @@ class Sqlite(Database):
     def __init__(self, url: URL) -> None:
         if not url.database or url.database == ":memory:":
             raise StorageError("storage sqlite:// needs a file that outlives the process; use sqlite:///FILE")
-        self._file = SqliteFile(Path(url.database).absolute())
+        self._file = SqliteFile(Path(url.database).resolve())  # SQLite keeps its log beside the file, not beside a link
         self._lock = FileLock(self._file.path)
         self._seconds = math.inf
         self._deadline = math.inf
@@ -74,10 +75,29 @@ class Sqlite(Database):
         event.listen(engine, "begin", _begin)
         try:
             with self.readable_errors():
-                return engine.connect()
+                connection = engine.connect()
         except StorageError:
             self.close()
             raise
+        if not self._file.is_open(self._lock.identity):
+            connection.close()
+            self.close()
+            raise StorageError(f"{self.name} was replaced while it was opened; launch again")
+        return connection
+
+    def check_place(self, connection: Connection) -> None:
+        loss = self._file.loss()
+        if loss is None:
+            return
+        try:
+            rescue = self._file.rescue(_driver(connection))
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(f"{loss} under this run, and what it held is lost: {self.explain(error)}") from error
+        self._file.remove_log()
+        raise StorageError(
+            f"{loss} under this run, which stops; all that it held is in {rescue}: "
+            f"`mv {rescue} {self.name}` puts it back, and the study can be resumed"
+        )
 
     def reader(self, seconds: float | None = None) -> Connection:
         self._seconds = math.inf if seconds is None else seconds
@@ -146,7 +166,7 @@ class Sqlite(Database):
         """The process that holds the file's lock for this study."""
         with self.readable_errors():
             text = self._lock.holder()
-        return text if text and text.endswith(f"(study {study})") else None
+        return text if text and (text == UNKNOWN or text.endswith(f"(study {study})")) else None
 
     def request_stop(self, study_id: int) -> None:
         with self.readable_errors():

@@ -1,22 +1,23 @@
-"""The file of a SQLite database, its connections, and the lock file beside it."""
+"""The file of a SQLite database, its connections, and whether what they have open is still what lies there."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sqlite3
-import time
+import tempfile
+from contextlib import closing
+from itertools import count
 from pathlib import Path
-from typing import NoReturn, final
+from typing import final
 from urllib.parse import quote
 
-from spaces.errors import StorageError, StudyError
-from storage.databases.database import who_am_i
+from spaces.errors import StorageError
+from storage.databases.file_lock import Identity
 
 _BUSY_SECONDS = 30.0
-_LOCK_SECONDS = 0.5
-"""Longer than `FileLock.holder`, or a second launch that is about to be refused, keeps the lock."""
+_BESIDE = ("", "-wal", "-shm")
+"""The files of a database, by what follows its name: pages, the log of commits, the log's index."""
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|lustre|nfs4?|ocfs2|orangefs|s3fs|sshfs|smb\w*)")
 _SETTINGS = (
     "PRAGMA synchronous=FULL",  # NORMAL can lose a committed trial when the power fails
@@ -32,6 +33,8 @@ class SqliteFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._opened: dict[Path, Identity | None] = {}
+        """The files that the writing connection has open."""
 
     def check_exists(self) -> None:
         """Raise StorageError if there is no such file, or its folder cannot hold one."""
@@ -52,12 +55,15 @@ class SqliteFile:
 
     def writer(self) -> sqlite3.Connection:
         """A connection that writes, durably; the file is made if there is none. Its caller holds the lock."""
+        self._check_names()
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         if mode != "wal":
             raise StorageError(f"{self.path}: this file system cannot hold a write-ahead log; use a local disk")
         for setting in _SETTINGS:
             connection.execute(setting)
+        connection.execute("SELECT count(*) FROM sqlite_master")  # opens the log, too
+        self._opened = {path: Identity.at(path) for path in self._files()}
         return connection
 
     def reader(self) -> sqlite3.Connection:
@@ -69,66 +75,75 @@ class SqliteFile:
         connection.execute("PRAGMA query_only=ON")
         return connection
 
+    def is_open(self, identity: Identity | None) -> bool:
+        """Whether it is this file that the writing connection has open."""
+        return self._opened.get(self.path) == identity
+
+    def loss(self) -> str | None:
+        """What became of the files under the writing connection, in words; None while they lie where they were.
+
+        The log counts as the file does: until its pages are moved to the file, commits are in it alone. SQLite itself
+        notices neither in this mode, and goes on writing to files that have no name any more.
+        """
+        for path in self._files()[:2]:
+            found = Identity.at(path)
+            if found != self._opened[path]:
+                return f"{path} was {'replaced' if found else 'deleted'}"
+        return None
+
+    def rescue(self, connection: sqlite3.Connection) -> Path:
+        """Write all that the connection sees, committed, to a new file beside this one, which is a database like it.
+
+        Where the folder is gone, too, it goes to that for temporary files. Raises OSError or sqlite3.Error if it cannot
+        be written.
+        """
+        folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.gettempdir())
+        names = (folder / f"{self.path.name}.rescue{number or ''}" for number in count())
+        target = next(path for path in names if not path.exists())
+        part = Path(f"{target}.part")
+        try:
+            with closing(sqlite3.connect(part, isolation_level=None)) as new:
+                connection.backup(new)
+                new.execute("PRAGMA journal_mode=DELETE")  # readable also where nothing can be written
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        return target
+
+    def remove_log(self) -> None:
+        """Remove what is left of the log of a file that is gone: SQLite would take it for that of the next one."""
+        for path in self._files()[1:]:
+            if self._opened[path] and Identity.at(path) == self._opened[path]:
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        return [Path(f"{self.path}{end}") for end in _BESIDE]
+
+    def _check_names(self) -> None:
+        """Raise StorageError for a file of several names: SQLite would look for its log beside another one."""
+        names = self.path.stat().st_nlink
+        if names > 1:
+            raise StorageError(
+                f"{self.path} has {names} names (hard links), and its log would lie beside one of them alone; "
+                f"keep one name: `find / -xdev -samefile {self.path}` lists them"
+            )
+        if self.path in mount_points():
+            raise StorageError(f"{self.path} is mounted by itself, without its log; mount its folder instead")
+
     def stop_file(self, study_id: int) -> Path:
         """The file whose existence asks the controller of a study to stop."""
         return Path(f"{self.path}.stop-{study_id}")
 
 
-@final
-class FileLock:
-    """The lock file of a database: one process may write the database, and the file says which."""
-
-    def __init__(self, database: Path) -> None:
-        self._database = database
-        self._path = Path(f"{database}.lock")
-        self._lock: int | None = None
-
-    def take(self, text: str) -> None:
-        """Take the lock and note who has it, and for what; StudyError that names the process that has it."""
-        self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while not _try_lock(self._lock):
-            if time.monotonic() > deadline:
-                self.release()
-                self._refuse()
-            time.sleep(_LOCK_SECONDS / 10)
-        self.note(text)
-
-    def note(self, text: str) -> None:
-        """Write into the lock file who has the lock, and for what."""
-        assert self._lock is not None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{who_am_i()} ({text})\n".encode(), 0)
-
-    def holder(self) -> str | None:
-        """What the process that has the lock wrote; None if it is free, which takes it, shared, for an instant."""
-        if not self._path.exists():
-            return None
-        with self._path.open() as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return lock.read().strip()
-        return None
-
-    def release(self) -> None:
-        """Give the lock up, if this process has it."""
-        if self._lock is not None:
-            os.close(self._lock)  # the file stays: removing it would let two processes lock two files of one name
-            self._lock = None
-
-    def _refuse(self) -> NoReturn:
-        holder = self._path.read_text().strip() or "another process"
-        raise StudyError(f"{self._database} is being written by {holder}; stop it first, or use another --storage")
-
-
-def _try_lock(lock: int) -> bool:
-    """Take the lock, if no process has it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
+    """Where file systems, folders and files are mounted; empty where the system has no mount table."""
+    if not mounts.exists():
+        return set()
+    escaped = (line.split()[4] for line in mounts.read_text().splitlines())
+    return {Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)) for path in escaped}
 
 
 def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:

@@ -7,6 +7,7 @@ again. `audit` is for a study that is over, whoever was killed on the way.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -239,7 +240,8 @@ def _ending(evidence: Evidence) -> Iterator[str]:
 
 def _is_condemned(trial: StoredTrial) -> bool:
     """Whether so many workers died with it that it counts as their murderer; in a storm an innocent one may."""
-    return trial.state == "failed" and trial.fence > DEATHS and (trial.error or "").startswith(f"{DEATHS} workers died")
+    told = re.match(r"(\d+) workers died while they trained it, at last 2 alone", trial.error or "")
+    return trial.state == "failed" and told is not None and DEATHS <= int(told[1]) < trial.fence
 
 
 def _count(evidence: Evidence) -> Iterator[str]:

@@ -15,6 +15,7 @@ from torch.func import vmap
 
 from workers.data.tasks import Batch
 from workers.networks.models import NativeGradient, Site
+from workers.numerics.processors import instruction_set
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced, load_gradients
 from workers.training.native_update import update_of
@@ -61,12 +62,11 @@ def describe_step(config: Mapping[str, Any], device: str) -> str:
     return f"traced: {reason}" if reason else "native"
 
 
-def _instructions(device: torch.device) -> str:
-    """What a device's arithmetic depends on: a CPU's vector instructions, a GPU's compute capability."""
-    if device.type != "cuda":
-        return torch.backends.cpu.get_cpu_capability()
-    major, minor = torch.cuda.get_device_capability(device)
-    return f"cuda {major}.{minor}"
+def method_of(config: Mapping[str, Any], device: str) -> str:
+    """How trials of this configuration train on this device, as `Step.kind` says it, without the processor."""
+    where = torch.device(device)
+    method = "traced" if obstacle(Recipe.of(config).padded(), where) else "native"
+    return f"{method} {where.type}" if where.type != "cpu" else method
 
 
 class TracedStep:
@@ -77,7 +77,7 @@ class TracedStep:
         self._layout = layout_of(recipe, device)
         load_gradients()
         self._step = Traced(("step", structure, str(device)), vmap(self._one))
-        self.kind = f"traced {_instructions(device)}"
+        self.kind = f"traced {instruction_set(device)}"
 
     @property
     def width_seconds(self) -> float:
@@ -106,7 +106,7 @@ class NativeStep:
         self._recipe = recipe
         self._gradient = gradient
         self._layout = layout_of(recipe, device)
-        self.kind = f"native {_instructions(device)}"
+        self.kind = f"native {instruction_set(device)}"
         self._update = update_of(recipe, self._layout, device) or Traced(
             ("update", update_key(recipe), str(device)), vmap(self._one)
         )

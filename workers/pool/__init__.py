@@ -15,7 +15,7 @@ class Saving(NamedTuple):
     """A folder that all workers share, or a URL that fsspec knows."""
     study: str
     seconds: float
-    """How often each worker writes one."""
+    """Between two checkpoints of a worker at most."""
 
 
 class Steering(Protocol):

@@ -27,9 +27,18 @@ def check_access(address: str | None, environment: Mapping[str, str] = os.enviro
         _check_file(address, _token_file(environment))
 
 
+def stay_on_loopback() -> None:
+    """Have a cluster that is started on this machine listen on 127.0.0.1 alone; to be called before ray is imported.
+
+    Ray does so by default on macOS and Windows, where it supports no clusters of several machines; this variable says
+    whether it does.
+    """
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+
+
 def _check_unprotected(address: str | None) -> None:
     if address is None:
-        raise StudyError("RAY_AUTH_MODE=disabled: Ray listens on all of this machine's networks; unset it")
+        raise StudyError("RAY_AUTH_MODE=disabled: anyone on this machine could use the cluster; unset it")
     if not _is_loopback(address):
         raise StudyError(
             f"--ray-address: {address!r} with RAY_AUTH_MODE=disabled could be anybody's; unset it and give the cluster "

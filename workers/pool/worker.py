@@ -22,6 +22,7 @@ from spaces.records import Checkpoint, Directives, Offer, Report, Trial, TrialSt
 from workers.engine.checkpoints import Archive
 from workers.engine.memory import Shortage, attempt
 from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
+from workers.pool.checkpoint_timer import CheckpointTimer
 from workers.pool.courier import JOURNAL, Courier, Exchange, numbers_in
 from workers.pool.heartbeat import Heartbeat
 
@@ -63,7 +64,7 @@ class Worker:
     archive: Archive | None = None
     """Where checkpoints go; None: nowhere."""
     save_seconds: float = math.inf
-    """Seconds between checkpoints; none but those that the controller asks for, unless it is told."""
+    """Seconds between checkpoints at most; none but those that the controller asks for, unless it is told."""
     log: str = ""
     """Where what it says of itself can be read."""
     idle: Callable[[], None] = field(default=lambda: time.sleep(0.2))
@@ -81,15 +82,14 @@ class Worker:
     """How often the trials that wait would fill all lanes at work."""
     _saved: tuple[Checkpoint, ...] = field(init=False, default=())
     """What the next offer says of a checkpoint."""
-    _written: float = field(init=False, default_factory=time.monotonic)
-    """When the last checkpoint was written."""
+    _timer: CheckpointTimer = field(init=False)
+    """Says when the next checkpoint is due."""
     _counted: tuple[int, int] = field(init=False, default=(0, 0))
     """Steps and room, as in `Offer`, since the last one."""
-    _moved: bool = field(init=False, default=False)
-    """Whether it has trained since."""
 
     def __post_init__(self) -> None:
         self._most = self.width
+        self._timer = CheckpointTimer(self.save_seconds)
 
     def run(self) -> bool:
         """Exchange and train until done; False if the lease ran out, and everything that it held is dropped."""
@@ -97,8 +97,11 @@ class Worker:
         with Courier(self.exchange) as courier, Heartbeat(self.renew) as heartbeat:
             while heartbeat.alive():
                 offer = self._offer()
+                sent = time.monotonic()
                 courier.send(reports, offer)
                 directives, reports = self._await_answer(courier, heartbeat)
+                if offer.saved:  # lanes wait while the controller writes, but not longer than this
+                    self._timer.add_cost(min(time.monotonic() - sent, EXCHANGE_SECONDS))
                 if directives is None or directives.lease_lost:
                     break
                 if directives.done:
@@ -151,15 +154,17 @@ class Worker:
 
     def _save(self, *, asked: bool) -> None:
         """Write a checkpoint of the pack if the controller asks, or if it is time."""
-        due = self._moved and time.monotonic() > self._written + self.save_seconds
-        snapshot = self.pack.snapshot() if self.pack and self.archive and (asked or due) else None
-        if self.archive is None or snapshot is None:
+        if self.pack is None or self.archive is None or not (asked or self._timer.is_due()):
             return
-        self._written, self._moved = time.monotonic(), False
+        start = time.monotonic()
+        snapshot = self.pack.snapshot()
+        if snapshot is None:
+            return
         try:
             self._saved = self.archive.write(self.name, snapshot)
         except OSError as error:
             _log.warning("no checkpoint was written: %s", error)
+        self._timer.note_checkpoint(time.monotonic() - start)
 
     def _find_width(self, trial: Trial) -> int:
         """Most lanes of a pack of this trial's structure."""
@@ -225,7 +230,7 @@ class Worker:
             self._most = self._limits[pack.structure] = pack.width
 
     def _train(self) -> list[Report]:
-        self._moved = True
+        self._timer.note_training()
         start, reports = time.monotonic(), list[Report]()
         free = self.pack.free / self.pack.width if self.pack else 0.0
         while self.pack and not reports and time.monotonic() < start + EXCHANGE_SECONDS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import final
@@ -13,7 +14,7 @@ from graft.report.document import Block, Picture
 from graft.report.drawing import INK, figure_style, to_svg
 from graft.report.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
-from search.analysis.study.condition_maps import map_conditions
+from search.analysis.study.condition_maps import TWO_NUMBERS, map_conditions
 from spaces.experiment import ARM
 
 _CELL = (0.5, 0.3)
@@ -32,14 +33,18 @@ class ConditionMaps(Section):
 
     @property
     def figure_count(self) -> int:
-        return max(self.figures, self.means.select("across", "up").n_unique())
+        return max(self.figures, self.means.select("across", "up").n_unique() if self.applies else 0)
 
     @cached_property
     def means(self) -> pl.DataFrame:
         """A row for each cell (search.analysis.study.condition_maps)."""
-        return map_conditions(
-            self.data.scores, self.data.ended, self.data.metric, by=ARM if self.data.experiment else "model.scorer"
-        )
+        scores = self.data.scores_of(self.data.metric, TWO_NUMBERS)
+        if scores.is_empty():
+            return scores
+        by = ARM if self.data.experiment else "model.scorer"
+        found = self.data.parameters(re.escape(by))
+        panel = pl.col(by).cast(pl.String).fill_null("") if by in found.columns else pl.lit("")
+        return map_conditions(scores, found.select("number", panel=panel))
 
     @property
     def applies(self) -> bool:

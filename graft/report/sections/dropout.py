@@ -50,8 +50,8 @@ class Dropout(Section):
     @cached_property
     def rates(self) -> DropoutRates:
         """The rates of the best trials (search.analysis.study.dropout)."""
-        trials = self.data.ended.select("number", "group_number", "params")
-        return average_dropout(trials, self.data.objective_scores, measure(self.data.groups), "gap", MEASURES)
+        sampled = self.data.parameters(".*dropout")
+        return average_dropout(sampled, self.data.objective_scores, measure(self.data.groups), "gap", MEASURES)
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         found, first, second = self.rates, figures.own, figures.own + 1

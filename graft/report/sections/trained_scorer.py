@@ -13,6 +13,7 @@ from graft.report.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.series import series_label
 from search.analysis.study.trained_scorer import compare_with_trained
+from spaces.records import TRAINED
 
 
 @final
@@ -25,6 +26,8 @@ class TrainedScorer(Section):
     @cached_property
     def comparison(self) -> pl.DataFrame:
         """A row for each metric that trials have with both scorers (search.analysis.study.trained_scorer)."""
+        if not any(TRAINED in condition.split(" ") for _, condition in self.data.unclaimed):
+            return pl.DataFrame()
         return compare_with_trained(self.data.scores)
 
     @property

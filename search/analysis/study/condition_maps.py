@@ -6,24 +6,24 @@ import polars as pl
 
 from search.analysis.study.top_k import RAW
 
-_TWO_NUMBERS = r"^(?P<across>\w+)=(?P<x>[\d.]+) (?P<up>\w+)=(?P<y>[\d.]+)$"
+TWO_NUMBERS = r"^(?P<across>\w+)=(?P<x>[\d.]+) (?P<up>\w+)=(?P<y>[\d.]+)$"
+"""A condition of two numbers."""
 _FEWEST = 2
 """Values of each number that make a map; and more pairs of them must be known than either has values."""
 
 
-def map_conditions(scores: pl.DataFrame, trials: pl.DataFrame, metric: str, by: str) -> pl.DataFrame:
+def map_conditions(scores: pl.DataFrame, panels: pl.DataFrame) -> pl.DataFrame:
     """across, up, panel, x, y, value: the mean over trials of their last raw validations, in the order of all these.
 
-    `scores` has number, name, condition, variant, sign and `last`, a cost, sign * metric; `trials` number and params,
-    JSON. `panel` is the trials' parameter `by`, a text, and empty where they do not have it.
+    `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric; `panels` number and
+    panel, a text.
     """
-    own = scores.filter((pl.col("name") == metric) & (pl.col("variant") == RAW))
-    found = pl.col("condition").str.extract_groups(_TWO_NUMBERS)
+    own = scores.filter(pl.col("variant") == RAW)
+    found = pl.col("condition").str.extract_groups(TWO_NUMBERS)
     cells = own.with_columns(found=found).unnest("found").drop_nulls(["x", "y"])
-    panel = pl.col("params").str.json_decode(pl.Struct({by: pl.String})).struct.field(by).fill_null("")
     keys = ["across", "up", "panel", "x", "y"]
     means = (
-        cells.join(trials.select("number", panel=panel), on="number")
+        cells.join(panels, on="number")
         .with_columns(pl.col("x", "y").cast(pl.Float64), value=pl.col("sign") * pl.col("last"))
         .group_by(keys)
         .agg(pl.col("value").mean())

@@ -30,17 +30,16 @@ class DropoutRates:
 
 
 def average_dropout(
-    trials: pl.DataFrame, scores: pl.DataFrame, groups: pl.DataFrame, amount: str, measures: Sequence[str]
+    sampled: pl.DataFrame, scores: pl.DataFrame, groups: pl.DataFrame, amount: str, measures: Sequence[str]
 ) -> DropoutRates:
     """The rates of the best trials of a study.
 
-    `trials` has number, group_number, params; `scores` are those of one metric. `groups` has group_number, the column
-    `amount`, over which the trend goes, and the columns `measures`, by whose medians it parts the groups.
+    `sampled` has number and a column for each dropout rate that is sampled, null where a trial does not have it;
+    `scores` are those of one metric. `groups` has group_number, the column `amount`, over which the trend goes, and
+    the columns `measures`, by whose medians it parts the groups.
     """
-    found = trials["params"].str.extract_all(r'"[^"]*dropout"\s*:').explode().drop_nulls().unique()
-    paths = sorted(found.str.extract('"(.*)"').to_list())
-    decoded = pl.col("params").str.json_decode(pl.Struct(dict.fromkeys(paths, pl.Float64))).alias("rates")
-    rates = trials.select("number", decoded).unnest("rates")
+    paths = sorted(sampled.columns[1:])
+    rates = sampled.with_columns(pl.col(paths).cast(pl.Float64))
     scored = scores.with_columns(cost="best").join(rates, on="number")
     by_group = _rates(scored.join(groups, on="group_number", how="semi"), ["group_number"], paths)
     pooled = _rates(scored, [], paths) if groups.height < 2 else _over_groups(by_group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -46,11 +46,19 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def group_statistics(scores: pl.DataFrame, groups: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
-    """group_number, name, condition and the top-k statistics of each trial's best validation within its group."""
-    own = scores.join(groups.select("group_number"), on="group_number", how="semi")
-    found = top_k_statistics(own.with_columns(cost="best"), ["group_number", *METRIC])
-    return sort_statistics(found, order, "group_number")
+def group_statistics(scores: Iterable[pl.DataFrame], groups: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
+    """group_number, name, condition and the top-k statistics of each trial's best validation within its group.
+
+    `scores` come some metrics at a time, each time all of them.
+    """
+    found = [
+        top_k_statistics(
+            some.join(groups.select("group_number"), on="group_number", how="semi").with_columns(cost="best"),
+            ["group_number", *METRIC],
+        )
+        for some in scores
+    ]
+    return sort_statistics(pl.concat(found), order, "group_number")
 
 
 def compare_within_groups(statistics: pl.DataFrame) -> pl.DataFrame:

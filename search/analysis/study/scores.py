@@ -6,7 +6,8 @@ less is better, sign * metric.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -15,6 +16,11 @@ from search.analysis.study.top_k import RAW, rank, top_k_statistics
 
 METRIC = ("name", "condition")
 """The columns that identify a metric; each has its variants."""
+Metric = tuple[str, str]
+"""Name and condition."""
+Summaries = Mapping[Metric, pl.DataFrame]
+"""A metric -> number, variant, lowest, highest, last: of the validations of each trial. Metrics are most of a study,
+and these are a fraction of them."""
 
 _POINTS = 30
 """Points of a distribution for each factor of e in the rank."""
@@ -29,63 +35,87 @@ class Claim:
     conditions: str | None = None
     """A regular expression of their conditions; its first group is the condition without what is claimed of it."""
 
-    @property
-    def rows(self) -> pl.Expr:
-        """Whether a row of metrics is claimed."""
-        ways = [pl.lit(False)]
-        if self.names:
-            ways.append(pl.col("name").str.split(" ").list.first().is_in(list(self.names)))
-        if self.conditions is not None:
-            ways.append(pl.col("condition").str.contains(self.conditions))
-        return pl.any_horizontal(ways)
+    def holds(self, metric: Metric) -> bool:
+        """Whether a metric is claimed."""
+        name, condition = metric
+        if name.partition(" ")[0] in self.names:
+            return True
+        return self.conditions is not None and re.search(self.conditions, condition) is not None
 
     def rest_of(self, condition: str) -> str:
         """A condition without what is claimed of it."""
         if self.conditions is None:
             return condition
-        text = pl.lit(condition).str
-        claimed, rest = pl.select(text.contains(self.conditions), rest=text.extract(self.conditions, 1)).row(0)
-        return (rest or "") if claimed else condition
+        found = re.search(self.conditions, condition)
+        return (found[1] or "") if found else condition
 
 
-def score(metrics: pl.DataFrame, ended: pl.DataFrame, metric: str, direction: str) -> pl.DataFrame:
+def summarise(batches: Iterable[pl.DataFrame]) -> Summaries:
+    """What is kept of metrics that come some at a time, each time all of some trials, in the order of steps."""
+    value = pl.col("value")
+    parts: dict[Metric, list[pl.DataFrame]] = {}
+    for batch in batches:
+        whole = batch.group_by("number", *METRIC, "variant", maintain_order=True).agg(
+            lowest=value.min(), highest=value.max(), last=value.last()
+        )
+        for (name, condition), part in whole.partition_by(*METRIC, as_dict=True, include_key=False).items():
+            parts.setdefault((name, condition), []).append(part)
+    return {metric: pl.concat(found) for metric, found in parts.items()}
+
+
+def score(summaries: Summaries, ended: pl.DataFrame, metric: str, direction: str) -> pl.DataFrame:
     """number, group_number, name, condition, variant, sign, best and last, both costs: one row for each score.
 
-    `metrics` come in the order of steps. More of `metric`, the objective's, is better if the study maximizes it; of
-    another one, if its name says accuracy.
+    More of `metric`, the objective's, is better if the study maximizes it; of another one, if its name says accuracy.
     """
-    own = pl.lit(direction == "maximize")
-    more_is_better = pl.when(pl.col("name") == metric).then(own).otherwise(pl.col("name").str.contains("accuracy"))
-    value, sign = pl.col("value"), pl.col("sign")
-    return (
-        metrics.lazy()
-        .group_by("number", *METRIC, "variant")
-        .agg(lowest=value.min(), highest=value.max(), last=value.last())
-        .join(ended.lazy().select("number", "group_number"), on="number")
-        .with_columns(sign=pl.when(more_is_better).then(-1).otherwise(1))
-        .select(
-            "number",
-            "group_number",
-            *METRIC,
-            "variant",
-            "sign",
-            best=pl.when(sign < 0).then(-pl.col("highest")).otherwise("lowest"),
-            last=sign * pl.col("last"),
+    groups = ended.select("number", "group_number")
+    found = [pl.DataFrame(schema=_SCORES)]
+    for (name, condition), summary in summaries.items():
+        more_is_better = direction == "maximize" if name == metric else "accuracy" in name
+        sign = -1 if more_is_better else 1
+        found.append(
+            summary.join(groups, on="number").select(
+                "number",
+                "group_number",
+                pl.lit(name).alias("name"),
+                pl.lit(condition).alias("condition"),
+                "variant",
+                sign=pl.lit(sign, pl.Int32),
+                best=-pl.col("highest") if more_is_better else pl.col("lowest"),
+                last=sign * pl.col("last"),
+            )
         )
-        .collect()
-    )
+    return pl.concat(found)
 
 
-def order_metrics(scores: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
+_SCORES = {
+    "number": pl.Int64(),
+    "group_number": pl.Int64(),
+    "name": pl.String(),
+    "condition": pl.String(),
+    "variant": pl.String(),
+    "sign": pl.Int32(),
+    "best": pl.Float64(),
+    "last": pl.Float64(),
+}
+
+
+def list_metrics(summaries: Summaries) -> pl.DataFrame:
+    """name, condition, variant: what was measured."""
+    found = [
+        summary.select(pl.lit(name).alias("name"), pl.lit(condition).alias("condition"), "variant").unique()
+        for (name, condition), summary in summaries.items()
+    ]
+    return pl.concat([pl.DataFrame(schema=dict.fromkeys((*METRIC, "variant"), pl.String())), *found])
+
+
+def order_metrics(measured: pl.DataFrame, metric: str, condition: str) -> pl.DataFrame:
     """name, condition, variant, order: the rank of each metric and variant in every table.
 
     The objective's metric and condition come first, then its other conditions, then other metrics; of each, raw first.
     """
     own, same = pl.col("name") == metric, pl.col("condition") == condition
-    found = scores.lazy().select(*METRIC, "variant").unique()
-    return (
-        found.sort(~(own & same), ~own, *METRIC, pl.col("variant") != RAW, "variant").with_row_index("order").collect()
-    )
+    return measured.sort(~(own & same), ~own, *METRIC, pl.col("variant") != RAW, "variant").with_row_index("order")
 
 
 def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.DataFrame:
@@ -93,13 +123,17 @@ def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.
     return frame.join(order, on=[*METRIC, "variant"]).sort(first, "order", "portion").drop("order")
 
 
-def study_statistics(scores: pl.DataFrame, order: pl.DataFrame) -> pl.DataFrame:
-    """The top-k statistics of all trials: kept (`best` or `last`: validation), name, condition and those of top_k."""
-    kept = [
-        top_k_statistics(scores.with_columns(cost=which), METRIC).select(pl.lit(which).alias("kept"), pl.all())
+def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.DataFrame:
+    """The top-k statistics of all trials: kept (`best` or `last`: validation), name, condition and those of top_k.
+
+    `scores` come some metrics at a time, each time all of them.
+    """
+    found = [
+        top_k_statistics(some.with_columns(cost=which), METRIC).select(pl.lit(which).alias("kept"), pl.all())
+        for some in scores
         for which in ("best", "last")
     ]
-    return sort_statistics(pl.concat(kept), order, "kept")
+    return sort_statistics(pl.concat(found), order, "kept")
 
 
 def distribution(scores: pl.DataFrame) -> pl.DataFrame:
@@ -116,9 +150,10 @@ def distribution(scores: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def mean_last(metrics: pl.DataFrame, ended: pl.DataFrame) -> pl.DataFrame:
+def mean_last(scores: pl.DataFrame) -> pl.DataFrame:
     """name, condition, variant, trials, value: the mean over trials that ended of their last validations."""
-    own = metrics.join(ended.select("number"), on="number", how="semi")
-    last = own.group_by("number", *METRIC, "variant").agg(pl.col("value").last()).drop_nulls("value")
-    means = last.group_by(*METRIC, "variant").agg(trials=pl.len(), value=pl.col("value").mean())
-    return means.sort(*METRIC, "variant")
+    value = pl.col("sign") * pl.col("last")
+    known = scores.select(*METRIC, "variant", value=value).drop_nulls("value")
+    return (
+        known.group_by(*METRIC, "variant").agg(trials=pl.len(), value=pl.col("value").mean()).sort(*METRIC, "variant")
+    )

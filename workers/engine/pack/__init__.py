@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from spaces.records import Ancestor, Metric, Report, Trial
+from spaces.records import Ancestor, Fingerprint, Metric, Report, Trial
 from workers.engine.checkpoints import Archive, Snapshot
+from workers.engine.fingerprints import fingerprint_of
 from workers.engine.pack.evaluation import Evaluation
 from workers.engine.pack.lane_data import draw_evaluation_sets, draw_training_batch
 from workers.engine.pack.lane_tensors import LaneTensors, initial_parameters
@@ -52,7 +53,6 @@ class Pack:
         self._lanes = Lanes(max(width, NARROWEST))
         self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self._device)
         self._step = step_of(self._recipe, self.structure, self._device)
-        self._step_kind = self._step.kind
         self._evaluation = Evaluation(self._recipe, self._layout, self._device)
         self._model_steps = self._lane_steps = 0
 
@@ -240,7 +240,7 @@ class Pack:
                 metrics=(*metrics, Metric("loss", "raw", "", mean_loss)),
                 state="finished" if ends else "running",
                 architectures=architectures(lane.recipe.model, self.parameters(lane.number)) if ends else (),
-                step_kind=self._step_kind,
+                fingerprint=self._fingerprint_of(lane),
             )
             reports.append(report)
         return reports
@@ -253,8 +253,13 @@ class Pack:
             metrics=metrics,
             state="diverged",
             error=f"{what} was not finite at step {step}",
-            step_kind=self._step_kind,
+            fingerprint=self._fingerprint_of(lane),
         )
+
+    def _fingerprint_of(self, lane: Lane) -> Fingerprint:
+        if lane.fingerprint is None:
+            lane.fingerprint = fingerprint_of(lane.recipe, self._step.kind, self._device)
+        return lane.fingerprint
 
     def _evaluate_lanes(self, indices: list[int]) -> list[tuple[Metric, ...]]:
         """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import final
 
-from spaces.records import Trial
+from spaces.records import Fingerprint, Trial
 from workers.engine.pack.lineage import Takeover
 from workers.numerics.layout import Layout
 from workers.training.recipe import Recipe, layout_of
@@ -31,6 +31,8 @@ class Lane:
     """Its step when it was placed in the pack."""
     takeovers: list[Takeover] = field(default_factory=list[Takeover])
     """While an ancestor of the trial trains here: what follows it, the trial itself last."""
+    fingerprint: Fingerprint | None = None
+    """Of what trains here, once it has reported."""
 
     @classmethod
     def of(cls, trial: Trial) -> Lane:

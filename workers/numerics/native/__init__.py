@@ -45,6 +45,17 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+@functools.cache
+def describe_compiler() -> str:
+    """Name and version of what compiles the steps here, with flags of the user's own; empty where there is none."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    try:
+        name = _version(compiler).partition("\n")[0]
+    except (OSError, IndexError, subprocess.SubprocessError):
+        return ""
+    return " ".join([name, *_flags()[len(FLAGS) :]])
+
+
 def address(tensor: Tensor) -> ctypes.c_void_p:
     """Where the tensor's numbers start; it must be contiguous, and outlive the call."""
     assert tensor.is_contiguous(), "native code reads contiguous memory"

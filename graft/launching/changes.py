@@ -1,0 +1,102 @@
+"""Whether a study would go on as it was trained before, and what its user is told or asked where it would not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from graft.families import family_of, version
+from graft.plugins.stored import describe_changes, read_outside, reread
+from graft.stored.fingerprints import Conditions, compare, list_some, read_conditions
+from spaces import plugins
+from spaces.errors import PluginError, StudyError
+from spaces.plugins.active import using
+from storage import open_reader, open_store
+
+if TYPE_CHECKING:
+    from graft.launching.placement import Placement
+    from storage.frames import Reader
+
+APART = "the column `fingerprint` of its trials tells them apart"
+
+
+def settle_changes(url: str, study: str, placement: Placement, *, accept: bool) -> list[str]:
+    """What a user should know before a study goes on, a line each; `placement` as `resolve` gives it.
+
+    A change that moves numbers (numerics, torch, sources of plug-ins, the kind of step) raises StudyError, unless it is
+    accepted. Files of plug-ins from outside that have changed take the place of those stored, if that is accepted.
+    """
+    lines: list[str] = []
+    if accept:
+        lines += _take_changed_files(url, study)
+    with open_reader(url) as reader:
+        outside = read_outside(reader, study)
+        before = read_conditions(reader, study)
+        with using(outside):
+            changes = compare(before, _conditions_now(reader, study, before, placement))
+    if changes.deciding and not accept:
+        made_by = [one.version for one in before if one.version]
+        other = f", or with Graft {made_by[-1]}" if made_by and made_by[-1] != version() else ""
+        raise StudyError(
+            f"study {study!r} would go on otherwise than it was trained: {'; '.join(changes.deciding)}; go on with "
+            f"--accept-changes ({APART}){other}"
+        )
+    if changes.deciding:
+        lines.append(f"from here on {study} is trained otherwise: {'; '.join(changes.deciding)}; {APART}")
+    if changes.other:
+        lines.append(f"{study} was trained by {'; '.join(changes.other)}")
+    if note := describe_changes(study, outside):
+        lines.append(note)
+    return lines
+
+
+def _take_changed_files(url: str, study: str) -> list[str]:
+    with open_reader(url) as reader:
+        fresh = reread(reader, study)
+        study_id = reader.study(study)["id"]
+    if not fresh:
+        return []
+    with open_store(url) as store:
+        store.replace_bundles(study_id, fresh)
+    files = sorted({source.path for bundle in fresh.values() for source in bundle.sources})
+    return [f"from here on {study} runs {list_some(files)} as they are now; {APART}"]
+
+
+def _conditions_now(reader: Reader, study: str, before: Sequence[Conditions], placement: Placement) -> Conditions:
+    """What trials of the study would be trained under; of other machines' processors and steps nothing is known."""
+    from workers.engine.fingerprints import fingerprint_here
+
+    known = sorted({plugin for one in before for plugin in one.sources})
+    here = fingerprint_here(str(placement.device))
+    far = placement.ray_address is not None
+    return Conditions(
+        numerics=here.numerics,
+        version=version(),
+        code=here.code,
+        torch=here.torch,
+        processor=None if far else here.processor,
+        compiler=None if far else here.compiler,
+        step_kind=None if far else ", ".join(_methods_now(reader, study, before, str(placement.device))),
+        sources={plugin: _source_now(*plugin.split(" ", 1)) for plugin in known},
+    )
+
+
+def _source_now(family: str, name: str) -> str | None:
+    from workers.engine.fingerprints import source_digest
+
+    try:
+        return source_digest(plugins.load(family_of(family), name))
+    except PluginError:
+        return None
+
+
+def _methods_now(reader: Reader, study: str, before: Sequence[Conditions], device: str) -> Iterator[str]:
+    """How a trial of each fingerprint would be trained on a device of this machine."""
+    from workers.engine.step import method_of
+
+    for one in before:
+        if one.methods:
+            where = f"fingerprint = {one.number}"
+            for (config,) in reader.trials(study, where, "number", 1, ("config",)).iter_rows():
+                yield method_of(json.loads(config), device)

@@ -1,0 +1,39 @@
+"""Whether a limit of this process's memory leaves enough for a launch."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from spaces.errors import StudyError
+
+BASE_BYTES, WORKER_BYTES = 3 << 29, 1 << 28
+"""Address space that the libraries need, and what each worker's thread does beyond them; measured on a CPU."""
+
+
+def check_address_space(workers: int | None) -> None:
+    """Raise StudyError if `ulimit -v` is less than a launch with so many workers needs (None: one per core)."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    workers = workers or len(os.sched_getaffinity(0))
+    needed = BASE_BYTES + workers * WORKER_BYTES
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise StudyError(
+            f"ulimit -v: {limit >> 10} kB of address space are too few for {workers} workers; "
+            f"allow {needed >> 10}, or `ulimit -v unlimited`"
+        )
+
+
+def describe_shortage(error: BaseException) -> str | None:
+    """A line for an error that says that memory ran out; None for any other error."""
+    text = str(error)
+    is_short = (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == 12)
+        or (isinstance(error, ImportError) and ("failed to map" in text or "allocate memory" in text))
+        or (isinstance(error, RuntimeError) and ("start new thread" in text or "allocate memory" in text))
+    )
+    if not is_short:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    cause = "" if limit == resource.RLIM_INFINITY else f" (ulimit -v is {limit >> 10} kB)"
+    return f"memory ran out{cause}: {text or type(error).__name__}"

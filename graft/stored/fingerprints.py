@@ -1,0 +1,141 @@
+"""What determined the numbers of a study's trials beside their configurations, and what of it is another now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from graft.families import version
+from spaces.records import Fingerprint
+from storage.frames import Reader
+
+_NAMED = 3
+"""Plug-ins that a line names."""
+_SOURCES = "sources"
+_DECIDING = {"numerics": "numerics", "torch": "torch"}
+"""What moves numbers by more than their last bits, or may."""
+_OTHER = {"version": "Graft", "processor": "processor", "compiler": "compiler"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """A row of `fingerprints`, or what would be such a row now; None stands for what is not known."""
+
+    number: int | None = None
+    previous: int | None = None
+    numerics: int | None = None
+    version: str | None = None
+    code: str | None = None
+    torch: str | None = None
+    processor: str | None = None
+    compiler: str | None = None
+    step_kind: str | None = None
+    """Several with commas, of trials that moved between machines."""
+    sources: Mapping[str, str | None]
+    """Plug-in -> SHA-256 of its source; None: there is no such plug-in."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of it was stored."""
+        return self.code is not None and self.torch is not None
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """How the steps were computed, without the processor that did: `native`, `traced`, `traced cuda`."""
+        kinds = (self.step_kind or "").split(", ")
+        return frozenset(" ".join(word for word in kind.split() if word.islower()) for kind in kinds) - {""}
+
+    def describe(self) -> str:
+        """In a line, for people."""
+        facts = {
+            "Graft": self.version,
+            "numerics": self.numerics,
+            "torch": self.torch,
+            "steps": self.step_kind,
+            "on": self.processor,
+            "compiled by": self.compiler,
+        }
+        return ", ".join(f"{word} {value}" for word, value in facts.items() if value)
+
+
+def of_fingerprint(fingerprint: Fingerprint) -> Conditions:
+    """The conditions of a trial that this process trained."""
+    facts = {name: value or None for name, value in fingerprint._asdict().items() if name != _SOURCES}
+    return Conditions(**facts, version=version(), sources=dict(fingerprint.sources))
+
+
+def read_conditions(reader: Reader, study: str) -> list[Conditions]:
+    """Those of a study's trials, by number."""
+    rows = reader.fingerprints(study).drop("study_id", "created_at").iter_rows(named=True)
+    return [Conditions(**{**row, _SOURCES: json.loads(row[_SOURCES])}) for row in rows]
+
+
+def follow(rows: Sequence[Conditions], number: int | None) -> list[Conditions]:
+    """The conditions under which a trial was trained, the last ones first; `number`: its `fingerprint`."""
+    found: list[Conditions] = []
+    while number is not None:
+        found.append(rows[number])
+        number = rows[number].previous
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What is another now, each in a few words."""
+
+    deciding: tuple[str, ...] = ()
+    """What moves a trial's numbers: numerics, torch, sources of plug-ins, the kind of step."""
+    other: tuple[str, ...] = ()
+    """What may move a last bit, or nothing."""
+    moves_bits: bool = False
+    """Whether no bit is promised: another version of the numerics or of torch."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Both, the deciding ones first."""
+        return (*self.deciding, *self.other)
+
+
+def compare(before: Sequence[Conditions], now: Conditions) -> Changes:
+    """What of the conditions now was not so in any of those before; what is not known of either is the same."""
+    deciding = [*_name_values(_DECIDING, before, now), *_name_methods(before, now), *_name_sources(before, now)]
+    other = [*_name_values(_OTHER, before, now)]
+    codes = {one.code for one in before} - {None}
+    if codes and now.code and now.code not in codes and not any(words.startswith("Graft ") for words in other):
+        other.append(f"the code of Graft {now.version}, which was edited")
+    return Changes(
+        deciding=tuple(deciding), other=tuple(other), moves_bits=any(True for _ in _name_values(_DECIDING, before, now))
+    )
+
+
+def _name_values(names: Mapping[str, str], before: Sequence[Conditions], now: Conditions) -> Iterator[str]:
+    for name, word in names.items():
+        known = [value for one in before if (value := getattr(one, name))]
+        value = getattr(now, name)
+        if known and value and value not in known:
+            yield f"{word} {known[-1]}, now {value}"
+
+
+def _name_methods(before: Sequence[Conditions], now: Conditions) -> Iterator[str]:
+    known = [method for one in before for method in sorted(one.methods)]
+    new = sorted(now.methods - set(known))
+    if known and new:
+        yield f"{known[-1]} steps, now {new[-1]} ones"
+
+
+def _name_sources(before: Sequence[Conditions], now: Conditions) -> Iterator[str]:
+    known: dict[str, set[str | None]] = {}
+    for one in before:
+        for plugin, digest in one.sources.items():
+            known.setdefault(plugin, set()).add(digest)
+    common = known.keys() & now.sources.keys()
+    changed = sorted(plugin for plugin in common if now.sources[plugin] not in known[plugin])
+    if changed:
+        yield f"the source of {list_some(changed)}"
+
+
+def list_some(names: Sequence[str]) -> str:
+    """`a, b, c and 2 more`"""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,159 @@
+"""One process writes a SQLite file: a lock on the file, whatever name it is opened by, and a note of who has it.
+
+The lock is on the inode. Symbolic links, hard links, other mounts of a folder and relative paths lead to the same one,
+and the note beside the file may be removed without letting a second process in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple, NoReturn, final
+
+from spaces.errors import StudyError
+from storage.databases.database import who_am_i
+
+_LOCK_SECONDS = 0.5
+"""Longer than `FileLock.holder`, or a second launch that is about to be refused, keeps the lock."""
+UNKNOWN = "another process"
+"""Who has the lock, where the note is gone."""
+
+
+class Identity(NamedTuple):
+    """Which file it is, whatever it is called."""
+
+    device: int
+    inode: int
+
+    @classmethod
+    def at(cls, path: Path) -> Identity | None:
+        """Of the file at the path; None if there is none."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino)
+
+
+class _Descriptors:
+    """Descriptors of database files, one for each file, which this process never closes.
+
+    SQLite's own locks are POSIX locks: they go when a process closes any descriptor of the file, also one that has
+    nothing to do with them (sqlite.org/howtocorrupt.html, section 2.2). So a lock is given back by unlocking.
+    """
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+        self.held: set[tuple[int, Identity]] = set()
+        """(process, file): what is locked. A fork has its parent's descriptors, but not its locks."""
+        self._open: dict[tuple[int, Identity], int] = {}
+
+    def of(self, path: Path, flags: int) -> tuple[int, Identity]:
+        """A descriptor of the file at the path, opened by these flags if there is none yet."""
+        known = Identity.at(path)
+        if known and (os.getpid(), known) in self._open:
+            return self._open[os.getpid(), known], known
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        found = os.fstat(descriptor)
+        identity = Identity(found.st_dev, found.st_ino)
+        return self._open.setdefault((os.getpid(), identity), descriptor), identity
+
+
+_descriptors = _Descriptors()
+
+
+@final
+class FileLock:
+    """The lock of a database file. The note beside it says who has it; versions before 0.2.0 lock the note alone."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._path = Path(f"{database}.lock")
+        self._note: int | None = None
+        self._file = -1
+        self.identity: Identity | None = None
+        """The file that is locked."""
+
+    def take(self, text: str) -> None:
+        """Take the lock and note who has it, and for what; StudyError that names the process that has it.
+
+        An empty file is made if there is none.
+        """
+        self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        deadline = time.monotonic() + _LOCK_SECONDS
+        try:
+            while not (_try_lock(self._note) and self._try_file()):
+                if time.monotonic() > deadline:
+                    self._refuse()
+                time.sleep(_LOCK_SECONDS / 10)
+            self.note(text)
+        except BaseException:
+            self.release()
+            raise
+
+    def note(self, text: str) -> None:
+        """Write who has the lock, and for what."""
+        assert self._note is not None
+        os.ftruncate(self._note, 0)
+        os.pwrite(self._note, f"{who_am_i()} ({text})\n".encode(), 0)
+
+    def holder(self) -> str | None:
+        """What the process that has the lock wrote; None if it is free, which takes it, shared, for an instant."""
+        with _descriptors.turn:
+            file, identity = _descriptors.of(self._database, os.O_RDONLY)
+            if (os.getpid(), identity) not in _descriptors.held:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return self._read_note()
+                fcntl.flock(file, fcntl.LOCK_UN)
+                return None
+        return self._read_note()
+
+    def release(self) -> None:
+        """Give the lock up, if this process has it."""
+        with _descriptors.turn:
+            if self.identity and (os.getpid(), self.identity) in _descriptors.held:  # not in a fork: it is the parent's
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+                _descriptors.held.remove((os.getpid(), self.identity))
+            self.identity = None
+        if self._note is not None:
+            os.close(self._note)  # the file stays: removing it would let two processes lock two files of one name
+            self._note = None
+
+    def _try_file(self) -> bool:
+        """Lock the file at the path, if no process has it and it is still there then."""
+        with _descriptors.turn:
+            file, identity = _descriptors.of(self._database, os.O_RDWR | os.O_CREAT)
+            # The lock belongs to the descriptor, which the whole process shares: a second one would get it, too.
+            if (os.getpid(), identity) in _descriptors.held or not _try_lock(file):
+                return False
+            if Identity.at(self._database) != identity:  # replaced between the opening and the locking
+                fcntl.flock(file, fcntl.LOCK_UN)
+                return False
+            _descriptors.held.add((os.getpid(), identity))
+            self._file, self.identity = file, identity
+            return True
+
+    def _read_note(self) -> str:
+        try:
+            return self._path.read_text().strip() or UNKNOWN
+        except OSError:
+            return UNKNOWN
+
+    def _refuse(self) -> NoReturn:
+        raise StudyError(
+            f"{self._database} is being written by {self._read_note()}; stop it first, or use another --storage"
+        )
+
+
+def _try_lock(file: int) -> bool:
+    """Take the lock, if no process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

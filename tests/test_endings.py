@@ -1,0 +1,200 @@
+"""How a launch ends that somebody ends: a closed terminal, a second Ctrl-C, a kill, too little memory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from graft.launching.memory_limits import describe_shortage
+from graft.launching.watcher import Watcher
+from tests.databases import raw
+from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
+
+LAUNCH = ("launch", SPACE, "--workers", "2", "--pack", "4")
+STOPPED = "stopped with everything kept; go on with `search resume tiny`"
+
+
+def test_sighup_stops_a_launch_as_sigterm_does(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, *LAUNCH) as process:
+        wait_until(lambda: finished(url) > 3)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)  # a shell says it once more
+        lines = ended(process, 130)
+    assert lines[-1] == STOPPED
+    assert states(url).keys() == {"finished", "queued"}
+    assert raw(url, "SELECT state FROM studies") == [("stopped",)]
+    search(tmp_path, "resume", "tiny")
+    check_complete(url)
+
+
+def take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@contextmanager
+def in_terminal(folder: Path, *arguments: str) -> Generator[tuple[subprocess.Popen[bytes], int]]:
+    """The program in a terminal of its own, and our end of that."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "graft_search", *arguments],
+        cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_terminal,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+
+
+@pytest.mark.long
+def test_a_launch_whose_terminal_is_closed_stops_with_everything_kept(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with in_terminal(tmp_path, *LAUNCH) as (process, ours):
+        wait_until(lambda: finished(url) > 3)
+        os.close(ours)
+        assert process.wait(60) == 130
+    assert raw(url, "SELECT state FROM studies") == [("stopped",)]
+    search(tmp_path, "resume", "tiny")
+    check_complete(url)
+
+
+def test_under_nohup_a_launch_goes_on(tmp_path: Path):
+    with running(tmp_path, *LAUNCH, before="import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)") as process:
+        wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)
+        process.send_signal(signal.SIGHUP)
+        assert "48 finished of 48" in ended(process, 0)[-1]
+
+
+HANGING = """
+import time
+from search.steering.controller import Controller
+Controller.close = lambda controller: time.sleep(600)
+"""
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_safely(tmp_path: Path):
+    """Also while the end of the launch waits, as for a database that does not answer."""
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with running(tmp_path, *LAUNCH, before=HANGING) as process:
+        wait_until(lambda: finished(url) > 3)
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        lines = ended(process, 130, seconds=10)
+        assert time.monotonic() - start < 2
+    assert lines[-2].startswith("stopping: what is finished is kept")
+    assert lines[-1] == "left at once; what was recorded is kept, go on with `search resume tiny`"
+    search(tmp_path, "resume", "tiny")
+    check_complete(url)
+
+
+# -- killed, and short of memory -------------------------------------------------------------------------------------
+
+
+def test_a_launch_that_is_killed_is_told_in_a_line(tmp_path: Path):
+    with running(tmp_path, *LAUNCH) as process:
+        wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)
+        process.kill()
+        _, said = process.communicate(30)
+    assert said.splitlines()[-1] == (
+        "error: this launch was killed, or crashed; what was recorded is kept, and the study can be resumed"
+    )
+
+
+def test_a_watcher_of_a_process_that_ends_by_itself_says_nothing(capfd: pytest.CaptureFixture[str]):
+    with Watcher():
+        pass
+    assert capfd.readouterr().err == ""
+
+
+def test_without_a_process_to_watch_it_a_launch_goes_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with Watcher() as watcher:
+        watcher.close()
+
+
+def test_too_little_address_space_is_refused_in_a_line_before_anything_is_written(tmp_path: Path):
+    """A15 of the look at 0.1.0: `ulimit -v 1500000` ended in a traceback."""
+    command = f"ulimit -v 1500000 && exec {sys.executable} -m graft_search launch {SPACE} --workers 2"
+    answer = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert answer.stderr == (
+        "error: ulimit -v: 1500000 kB of address space are too few for 2 workers; "
+        "allow 2097152, or `ulimit -v unlimited`\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kilobytes", "told"),
+    [
+        (600_000, "error: memory ran out (ulimit -v is 600000 kB): "),
+        (200_000, "error: ulimit -v: 200000 kB of address space are too few; "),
+    ],
+)
+def test_a_command_that_runs_out_of_address_space_says_so_in_a_line(tmp_path: Path, kilobytes: int, told: str):
+    command = f"ulimit -v {kilobytes} && exec {sys.executable} -m graft_search space check {SPACE}"
+    answer = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 2, answer.stderr
+    assert answer.stderr.startswith(told)
+    assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "memory ran out: MemoryError"),
+        (OSError(12, "Cannot allocate memory"), "memory ran out: [Errno 12] Cannot allocate memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory ran out: libtorch_cpu.so"),
+        (RuntimeError("can't start new thread"), "memory ran out: can't start new thread"),
+        (OSError(28, "No space left on device"), None),
+        (ImportError("No module named 'ray'"), None),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+    ],
+)
+def test_an_error_of_too_little_memory_is_known_from_others(error: Exception, told: str | None):
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        pytest.skip("this process's memory is limited")
+    found = describe_shortage(error)
+    assert (found or "").startswith(told or "")
+    assert (found is None) == (told is None)
+
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def cgroup() -> Generator[Path]:
+    """A memory cgroup of 200 MB, where this test may make one."""
+    folder = MEMORY / f"graft-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text("200000000")
+    except OSError:
+        pytest.skip("no memory cgroup can be made here")
+    yield folder
+    deadline = time.monotonic() + 30
+    while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    folder.rmdir()
+
+
+def test_a_cgroup_of_too_little_memory_is_told_in_a_line(tmp_path: Path, cgroup: Path):
+    command = f"echo $$ > {cgroup}/cgroup.procs && exec {sys.executable} -m graft_search launch {SPACE}"
+    answer = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert answer.returncode == -signal.SIGKILL
+    assert answer.stderr.splitlines()[-1].startswith("error: the kernel killed this launch, as it seems because memory")

@@ -1,0 +1,115 @@
+"""What determines the numbers of a trial that this process trains, beside the trial's configuration and seed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import workers
+from spaces import plugins
+from spaces.records import Fingerprint
+from workers.networks.diagnostics import Diagnostic
+from workers.numerics import native
+from workers.numerics.processors import describe_processor
+from workers.numerics.version import NUMERICS
+from workers.training.recipe import SECTIONS, Recipe
+
+DIGITS = 16
+"""Of a SHA-256 that is stored; no two versions of a file agree in so many."""
+_COMPUTING = ("data", "engine", "networks", "numerics", "training")
+"""The folders of `workers` whose code computes numbers; `pool` only says where."""
+FAMILIES = (
+    "data/corpora",
+    "data/tasks",
+    "data/tokenizers",
+    "networks/activations",
+    "networks/diagnostics",
+    "networks/models",
+    "networks/positions",
+    "networks/scorers",
+    "training/averaging",
+    "training/learning",
+    "training/optimizers",
+    "training/schedules",
+)
+"""The folders of plug-ins: a trial is of those that it names, and of no other one."""
+_PACKAGES = {f"workers.{folder.replace('/', '.')}" for folder in FAMILIES}
+_IMPORT = re.compile(r"^\s*from (workers(?:\.\w+)+) import", re.MULTILINE)
+
+
+def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fingerprint:
+    """The fingerprint of a trial of this recipe, trained by steps of this kind on this device."""
+    here = fingerprint_here(str(device))
+    compiler = here.compiler if step_kind.startswith("native") else ""
+    return here._replace(compiler=compiler, step_kind=step_kind, sources=_sources_of(plugins_in(recipe)))
+
+
+def fingerprint_here(device: str) -> Fingerprint:
+    """What a fingerprint would have on a device of this machine, whatever is trained; no kind of step, no plug-ins."""
+    where = torch.device(device)
+    return Fingerprint(
+        numerics=NUMERICS,
+        code=code_digest(),
+        torch=torch.__version__,
+        processor=describe_processor(where.type, where.index or 0),
+        compiler=native.describe_compiler() if where.type == "cpu" else "",
+        step_kind="",
+        sources=(),
+    )
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 of the files of Graft that decide the numbers of all trials, as this process has them."""
+    root = Path(workers.__file__).parent
+    members = {path for family in FAMILIES for path in (root / family).glob("[!_]*.py")}
+    found = (path for folder in _COMPUTING for path in (root / folder).rglob("*"))
+    computing = {path for path in found if path.suffix in (".py", ".cpp", ".hpp")} - members
+    return _digest((str(path.relative_to(root)), path.read_bytes()) for path in sorted(computing))
+
+
+def source_digest(member: type) -> str:
+    """SHA-256 of a plug-in's source: its file with those that it shares with others, or the files of its bundle."""
+    return plugins.code_of_class(member) or _packaged_digest(member.__module__)
+
+
+@cache
+def _packaged_digest(module: str) -> str:
+    """Of a file, and of those of plug-ins' folders that it imports: what plug-ins share lies beside them."""
+    root = Path(workers.__file__).parents[1]
+    waiting, texts = [module], dict[str, bytes]()
+    while waiting:
+        name = waiting.pop()
+        path = root.joinpath(*name.split(".")).with_suffix(".py")
+        if name not in texts and path.is_file():
+            texts[name] = path.read_bytes()
+            imported: list[str] = _IMPORT.findall(texts[name].decode())
+            waiting += [one for one in imported if one.rpartition(".")[0] in _PACKAGES]
+    return _digest(sorted(texts.items()))
+
+
+def _digest(files: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, content in files:
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:DIGITS]
+
+
+@cache
+def _sources_of(members: frozenset[tuple[str, type]]) -> tuple[tuple[str, str], ...]:
+    named = ((f"{family} {member.__module__.rpartition('.')[2]}", source_digest(member)) for family, member in members)
+    return tuple(sorted(named))
+
+
+def plugins_in(recipe: Recipe) -> frozenset[tuple[str, type]]:
+    """Family and class of each plug-in that a trial's numbers depend on."""
+    sections = (name for name in SECTIONS if name != "training")
+    found = {part for name in sections for part in plugins.parts(getattr(recipe, name), name)}
+    if recipe.training.diagnostics:
+        found |= {("diagnostic", plugins.load(Diagnostic, name)) for name in plugins.names(Diagnostic)}
+    return frozenset(found)
