@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from graft.files import write_batches, writing
-from graft.stored.params import Renew, renewing
+from graft.stored.params import Renewal
 from graft.stored.trials import PARAMS_PREFIX, align_batches, unpack_params
 from storage.frames import TRIALS, Reader
 
@@ -24,9 +24,8 @@ def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]
     The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some rows at a time.
     """
     with reader.moment():
-        renew = renewing(reader, study)
-        schema = _schema_of(reader, study, renew)
-        trials = (unpack_params(renew(batch)) for batch in reader.trial_batches(study))
+        schema = _schema_of(reader, study)
+        trials = map(unpack_params, map(Renewal(reader, study), reader.trial_batches(study)))
         batches = {
             output: _conform(trials, schema),
             metrics_file(output): reader.metric_batches(study),
@@ -34,11 +33,9 @@ def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]
         return _write_files(batches, output.suffix.removeprefix("."))
 
 
-def _schema_of(reader: Reader, study: str, renew: Renew) -> pl.Schema:
+def _schema_of(reader: Reader, study: str) -> pl.Schema:
     """The columns of all trials and their types: what one of them draws, another may not."""
-    batches = (
-        unpack_params(renew(batch)).clear() for batch in reader.trial_batches(study, columns=("number", "params"))
-    )
+    batches = (unpack_params(batch).clear() for batch in reader.trial_batches(study, columns=("params",)))
     found = align_batches(batches).schema
     known = {name: dtype for name, dtype in TRIALS.items() if name != "params"}
     return pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
