@@ -16,7 +16,7 @@ from graft.api.trials import TrialRecord
 from graft.plugins.stored import read_outside
 from graft.stored.status import Status, read_status
 from graft.stored.studies import read_best
-from graft.stored.trials import LISTED, unpack_params
+from graft.stored.trials import list_trials
 from spaces.errors import StudyError
 from spaces.plugins.active import using
 from storage.frames import Reader, open_reader
@@ -51,7 +51,7 @@ class Study:
         without `sort` those of the best objective.
         """
         with self._reader() as reader:
-            return unpack_params(reader.trials(self.name, where=where, sort=sort, top=top, columns=LISTED))
+            return list_trials(reader, self.name, where, sort, top)
 
     def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
         """number, step, name, variant, condition and value of all validations that are kept, or of these metrics."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 from graft.report.compatibility.content import Paths, Transfer
 from graft.report.nonlinearities.learned import Learned
+from graft.stored.params import Renewal
 from graft.stored.studies import read_target_objectives
 from search.analysis.statistics.intervals import Bootstrap, Student
 from search.analysis.transfer.affinity import by_similarity
@@ -38,7 +39,7 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
 
     Raises StudyError if there is no such study, TransferError if its trials make no matrix.
     """
-    row, trials = reader.study(study), reader.trials(study, columns=READ)
+    row, trials = reader.study(study), Renewal(reader, study)(reader.trials(study, columns=READ))
     architectures = reader.architectures(study)
     column = request.target or target_of(trials)
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
