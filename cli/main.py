@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -14,6 +15,10 @@ from cli.commands import administration, database, launch, plugins, queries, rep
 from graft.launching.memory_limits import describe_shortage
 from spaces.errors import GraftError
 from spaces.plugins.importing import explain
+
+# Polars' allocator keeps what was freed for a while, for the next operation: a report would take half as much again.
+# It reads this when it is loaded, which no command has done yet.
+os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
 
 app = typer.Typer(
     name="search",

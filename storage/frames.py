@@ -30,7 +30,7 @@ Schema = Mapping[str, pl.DataType]
 _TIME = pl.Datetime("us", "UTC")
 _CHUNK = 100_000
 """Most rows of a query's answer fetched at once: tuples of Python objects take twenty times the room of a frame."""
-BATCH = 50_000
+BATCH = 20_000
 """Rows that are read, and turned into columns, at once."""
 BATCH_OF_TRIALS = 4_000
 """The same of trials, whose JSON is some thousand bytes each."""

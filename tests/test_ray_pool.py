@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import signal
@@ -12,11 +13,13 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import Directives, Offer, Report
 from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
+from tests.ray_clusters import descendants
 from workers.pool.controller_actor import ControllerActor
 
 pytestmark = pytest.mark.long  # Ray takes ten seconds to start
@@ -173,28 +176,6 @@ ray.shutdown()
     assert found.stdout.splitlines() == ["True 7", "[]", "7.0"], found.stderr
 
 
-def descendants(root: int, title: str) -> list[int]:
-    """Processes below `root` whose command line starts with `title`."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-
-    def below(process: int) -> bool:
-        return process == root or (process in parents and below(parents[process]))
-
-    return sorted(pid for pid in parents if below(pid) and _command(pid).startswith(title))
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
 def test_a_study_on_ray_survives_a_killed_worker_with_the_same_numbers(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, *RAY, "--workers", "2") as process:
@@ -204,6 +185,17 @@ def test_a_study_on_ray_survives_a_killed_worker_with_the_same_numbers(tmp_path:
         lines = ended(process, 0)
     assert lines[-1].startswith("tiny: 48 finished of 48; best tvd/bema ")
     check_complete(url)
+
+
+def test_the_processes_of_a_launch_on_ray_listen_on_this_machine_alone(tmp_path: Path):
+    """A15 of the look at 0.1.0: a cluster of our own listened on all networks."""
+    with running(tmp_path, *RAY, "--workers", "2") as process:
+        wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)
+        ours = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        listening = [one for child in ours for one in child.net_connections("inet") if one.status == "LISTEN"]
+        assert len(listening) > 3
+        addresses = {ipaddress.ip_address(one.laddr.ip) for one in listening}
+        assert all((getattr(one, "ipv4_mapped", None) or one).is_loopback for one in addresses), addresses
 
 
 @pytest.mark.slow

@@ -22,7 +22,9 @@ import psycopg
 from tests.faults.history import Event, events
 from tests.faults.toy import OBJECTIVE, Fate, curve, fate_of
 
-Rule = Literal["lost", "doubled", "stuck", "gap", "value", "best", "ending", "count", "steps", "fence", "file", "crash"]
+Rule = Literal[
+    "lost", "doubled", "stuck", "gap", "value", "best", "ending", "count", "steps", "fence", "file", "crash", "fault"
+]
 NOBODY = -1
 DEATHS = 5
 """Of workers with one trial; more are not risked."""
@@ -35,7 +37,7 @@ _METRICS = "SELECT trial_id, step, name, variant, condition, value FROM metrics"
 
 
 class Finding(NamedTuple):
-    """One broken promise; a crash is found by who watches the launchers."""
+    """One broken promise; a crash is found by who watches the launchers, a fault without its effect by who made it."""
 
     rule: Rule
     what: str
