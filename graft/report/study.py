@@ -31,12 +31,9 @@ _COLUMNS = (
     "task",
     "model",
     "scorer",
-    "parent",
     "steps",
     "objective",
     "fingerprint",
-    "started_at",
-    "finished_at",
 )
 """Of trials; those of texts that differ from trial to trial are left out."""
 _HEADINGS = {Part.FIGURES: "Figures"}
