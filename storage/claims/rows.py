@@ -290,6 +290,7 @@ _NEVER_RUN = {
     "error": None,
     "worker": None,
     "step_kind": None,
+    "fingerprint": None,
     "started_at": None,
     "finished_at": None,
     "steps": 0,
