@@ -17,6 +17,7 @@ from spaces.errors import GraftError
 SLICE = 20_000
 """Rows that are written at once."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_FORMULA = r"^[=+\-@\t\r]"
 
 
 class OutputError(GraftError):
@@ -77,8 +78,14 @@ def one_line(text: str) -> str:
 
 
 def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
+    """As csv; a text that a spreadsheet would take for a formula gets a ' before it, as the spreadsheets themselves do.
+
+    Source: OWASP, "CSV Injection".
+    """
+    text = cs.string()
+    harmless = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()
     for index, batch in enumerate(batches):
-        batch.write_csv(file, include_header=not index)
+        batch.with_columns(harmless).write_csv(file, include_header=not index)
 
 
 def _write_markdown(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:

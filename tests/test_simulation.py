@@ -1,14 +1,26 @@
 """A simulated study: workers that come, go, freeze, thaw and stutter, trials that kill them, databases that forget to
 answer, controllers that die at any write; time is a number. Whatever happens, every trial ends once, with its numbers.
 
-`python -m tests.test_simulation 20000` tries so many seeds; a seed that fails becomes an `@example` below.
+The database is a dict that is as strict as storage, or SQLite itself, with a clock of the simulation's.
+
+`python -m tests.test_simulation 20000` tries so many seeds, `--store sqlite` on SQLite; a seed that fails becomes an
+`@example` below.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import argparse
+import atexit
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,10 +36,12 @@ from hypothesis.stateful import (
 
 from search.steering.controller import Controller
 from search.steering.requeueing import QUARANTINED_AFTER, SUSPECTED_AFTER
+from search.steering.study_store import StudyQueries, StudyStore
 from spaces.records import (
     TERMINAL,
     Checkpoint,
     Directives,
+    Metric,
     QueuedTrial,
     Report,
     Trial,
@@ -35,9 +49,13 @@ from spaces.records import (
     TrialStart,
     WorkerStatus,
 )
+from spaces.space import Space
+from storage import Store, open_store
+from tests.databases import new_study
 from tests.search_spaces import CONDITIONAL, PLAIN, space
-from tests.test_controller import POLICIES, SAMPLERS, FakeWorker, Rows, loss
+from tests.test_controller import POLICIES, SAMPLERS, FakeWorker, Row, Rows, loss
 
+Answer = TypeVar("Answer")
 POISON_STEP = 20
 LARGEST = 24
 
@@ -55,6 +73,14 @@ class Disk(Rows):
         self.is_done = False
         self.starts: set[tuple[int, int]] = set()
         self.silent_since: dict[str, float] = {}
+
+    def take_over(self) -> None:
+        """The leases of workers of an earlier fence end."""
+        self.lease_until.clear()
+        self.lost.clear()
+
+    def discard(self) -> None:
+        """Nothing is left of it."""
 
     def _die(self, *, after: bool) -> None:
         self.left -= not after
@@ -89,6 +115,143 @@ class Disk(Rows):
         return lost
 
 
+class SqliteDisk(StudyStore):
+    """The same with the tables and transactions of `storage` on SQLite, whose clock is the simulation's.
+
+    Each write is followed by a look at what ended before: nothing of it may change.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="graft-simulation-"))
+        shutil.copy(_empty_database(), self._folder / "graft.db")
+        self._url = f"sqlite:///{self._folder}/graft.db"
+        self._objective = space.search.objective
+        self.now, self.left, self.is_done, self.stopping = 0.0, 0, False, False
+        self.started: dict[int, Trial] = {}
+        self._starts: set[tuple[int, int]] = set()
+        self._ended: dict[int, tuple[Any, ...]] = {}
+        self._store: Store | None = None
+        with open_store(self._url) as store:
+            self._study_id = new_study(store)
+
+    def take_over(self) -> None:
+        """Claim the study, as the next process does when one has died."""
+        if self._store:
+            self._store.close()
+        self._store = open_store(self._url)
+        connection: Any = self._store._session._connection  # pyright: ignore[reportPrivateUsage] - no door for a clock
+        driver = connection.connection.driver_connection
+        driver.execute("PRAGMA synchronous=OFF")  # a simulated power does not fail
+        driver.create_function("strftime", -1, self._clock)
+        self._study = self._store.claim(self._study_id, policy="full", objective=self._objective)
+
+    def discard(self) -> None:
+        """Nothing is left of it."""
+        if self._store:
+            self._store.close()
+        shutil.rmtree(self._folder)
+
+    def _clock(self, form: str, when: str, shift: str = "0 seconds") -> str:
+        assert (form, when) == ("%Y-%m-%d %H:%M:%f000", "now")
+        then = datetime(2026, 1, 1) + timedelta(seconds=self.now + float(shift.removesuffix(" seconds")))
+        return f"{then:%Y-%m-%d %H:%M:%S.%f}"
+
+    def _written(self, call: Callable[[], Answer]) -> Answer:
+        self.left -= 1
+        if not self.left and not self.is_done:
+            self.left = -1
+            raise CrashError
+        answer = call()
+        self._look()
+        if not self.left:
+            self.left = -1
+            raise CrashError
+        return answer
+
+    def _look(self) -> None:
+        found = self._rows("SELECT number, state, objective, steps, error, finished_at FROM trials")
+        ended = {number: rest for number, *rest in found if rest[0] in TERMINAL}
+        assert {number: ended.get(number) for number in self._ended} == self._ended, "what ended has changed"
+        self._ended = ended
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self._folder / "graft.db")) as connection:
+            return connection.execute(query).fetchall()
+
+    @property
+    def rows(self) -> dict[int, Row]:
+        """What is stored, as the dict has it."""
+        reports: dict[int, list[Report]] = {}
+        for number, step, name, variant, condition, value in self._rows(
+            "SELECT number, step, name, variant, condition, value FROM metrics JOIN trials ON trials.id = trial_id "
+            "ORDER BY number, step"
+        ):
+            metrics = (Metric(name, variant, condition, value),)
+            reports.setdefault(number, []).append(Report(number=number, step=step, metrics=metrics))
+        return {
+            number: Row(
+                self.started[number],
+                worker or "",
+                fence=fence,
+                state=state,
+                objective=objective,
+                reports=reports.get(number, []),
+                terminal_events=state in TERMINAL,
+                crashes=crashes,
+            )
+            for number, worker, fence, state, objective, crashes in self._rows(
+                "SELECT number, worker, fence, state, objective, deaths FROM trials"
+            )
+        }
+
+    @property
+    def queries(self) -> StudyQueries:
+        return self._study.queries
+
+    def start(self, trials: Sequence[Trial], worker: str, endings: Sequence[TrialResult] = ()) -> dict[int, int]:
+        self.started.update((trial.number, trial) for trial in trials)
+        fences = self._written(lambda: self._study.start(trials, worker, endings))
+        assert not self._starts & fences.items(), "a fence belongs to one start"
+        self._starts |= set(fences.items())
+        return fences
+
+    def record(
+        self, reports: Sequence[Report], endings: Sequence[TrialResult], saved: Sequence[Checkpoint]
+    ) -> frozenset[int]:
+        return self._written(lambda: self._study.record(reports, endings, saved))
+
+    def end(self, endings: Sequence[TrialResult]) -> None:
+        self._study.end(endings)
+        self._look()
+
+    def release(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
+        return self._written(lambda: self._study.release(held))
+
+    def rescue(self, held: Sequence[TrialStart]) -> list[QueuedTrial]:
+        return self._written(lambda: self._study.rescue(held))
+
+    def renew_leases(self, heard: Sequence[WorkerStatus], term: float) -> list[str]:
+        return self._written(lambda: self._study.renew_leases(heard, term))
+
+    def stop_requested(self) -> bool:
+        return self.stopping
+
+    def set_state(self, state: Literal["running", "stopped", "finished", "failed"]) -> None:
+        self._study.set_state(state)
+
+    def close(self) -> None:
+        """What a controller does at its end; the next one claims the study again."""
+
+
+@cache
+def _empty_database() -> Path:
+    """A file with all tables, made once."""
+    folder = Path(tempfile.mkdtemp(prefix="graft-simulation-"))
+    atexit.register(shutil.rmtree, folder)
+    open_store(f"sqlite:///{folder}/empty.db").close()
+    return folder / "empty.db"
+
+
 @dataclass
 class Life:
     """A process that may train."""
@@ -101,6 +264,8 @@ class Life:
 class Simulation(RuleBasedStateMachine):
     """One study, its controllers one after another, and its workers."""
 
+    make_disk: Callable[[Space], Disk | SqliteDisk] = staticmethod(lambda _: Disk())
+
     @initialize(
         sampler=st.sampled_from(SAMPLERS),
         policy=st.sampled_from(POLICIES),
@@ -111,16 +276,15 @@ class Simulation(RuleBasedStateMachine):
     )
     def launch(self, sampler: str, policy: str, body: str, group: int, trials: int, poison: set[int]) -> None:
         self.space = space(body, sampler=sampler, stopping=policy, group=group, trials=trials)
-        self.disk, self.poison, self.names = Disk(), poison, 0
+        self.disk, self.poison, self.names = self.make_disk(self.space), poison, 0
         self.lives: list[Life] = []
         self.begin()
         self.join(lanes=3)
 
     def begin(self) -> None:
         """A controller takes the study over; it may die at once, and then the next one does."""
-        self.disk.lease_until.clear()  # of workers of an earlier fence
-        self.disk.lost.clear()
         while True:
+            self.disk.take_over()
             try:
                 self.controller = Controller.begin(self.space, self.disk, lambda: self.disk.now)
                 return
@@ -262,8 +426,13 @@ class Simulation(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """From here on all goes well, but for the poison."""
-        if not hasattr(self, "disk"):
-            return
+        if hasattr(self, "disk"):
+            try:
+                self.settle()
+            finally:
+                self.disk.discard()
+
+    def settle(self) -> None:
         self.disk.left = -1
         for life in self.lives:
             life.frozen = False
@@ -320,7 +489,26 @@ class TestManySimulations(Simulation.TestCase):
     settings = MANY
 
 
+class SqliteSimulation(Simulation):
+    """The same on SQLite."""
+
+    make_disk = SqliteDisk
+
+
+class TestSqliteSimulation(SqliteSimulation.TestCase):
+    settings = settings(MANY, max_examples=3)
+
+
+@pytest.mark.long
+class TestManySqliteSimulations(SqliteSimulation.TestCase):
+    settings = settings(MANY, max_examples=30)
+
+
 if __name__ == "__main__":
-    many = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    run_state_machine_as_test(Simulation, settings=settings(MANY, max_examples=many))
-    print(f"{many:,} simulated studies, each trial of each ended once with its numbers")
+    parser = argparse.ArgumentParser(description="Simulated studies: whatever happens, every trial ends once.")
+    parser.add_argument("seeds", type=int, nargs="?", default=20_000)
+    parser.add_argument("--store", choices=("dict", "sqlite"), default="dict")
+    options = parser.parse_args()
+    machine = SqliteSimulation if options.store == "sqlite" else Simulation
+    run_state_machine_as_test(machine, settings=settings(MANY, max_examples=options.seeds))
+    print(f"{options.seeds:,} simulated studies on {options.store}, each trial of each ended once with its numbers")

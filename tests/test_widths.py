@@ -28,9 +28,9 @@ from tests.test_pack import alone, random_trials, reports_of
 from tests.test_worker import FakeController
 from tests.trials import config, trial
 from workers.engine import widths
-from workers.engine.measurements import RateFile
 from workers.engine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
 from workers.engine.pack import NARROWEST, Pack
+from workers.engine.rate_file import RateFile
 from workers.engine.timing import best_rate
 from workers.engine.widths import PAID, WIDEST, FoundWidths, knee, next_width
 from workers.pool.worker import Worker

@@ -50,7 +50,7 @@ class StudyData:
 
     @cached_property
     def trials(self) -> pl.DataFrame:
-        """All trials, as storage gives them, by number.
+        """All trials, by number; columns `study._COLUMNS`, `params` and `config`.
 
         As JSON, `config` and `params` are most of a study: they are there for the first trial of each group that has a
         result, and `params` also for the best trials and in an experiment; elsewhere see `parameters`.
@@ -70,7 +70,7 @@ class StudyData:
     @cached_property
     def summaries(self) -> Summaries:
         """What is kept of the metrics (search.analysis.study.scores.summarise)."""
-        return summarise(self.load_metrics())
+        return summarise(self.load_metrics(), self.ended, self.metric, self.study["direction"])
 
     @cached_property
     def lane_steps(self) -> tuple[int, int]:
@@ -151,17 +151,18 @@ class StudyData:
 
     @property
     def separate_scores(self) -> Iterator[pl.DataFrame]:
-        """The same, metric by metric, which takes a fraction of the room; at least one frame."""
-        return (self._score(metrics) for metrics in [[metric] for metric in self.unclaimed] or [[]])
+        """The same, metric by metric with categories for texts, a fraction of the room; at least one frame."""
+        for metrics in [[metric] for metric in self.unclaimed] or [[]]:
+            yield self._score(metrics, pl.Categorical())
 
-    def _score(self, metrics: Iterable[Metric]) -> pl.DataFrame:
-        chosen = {metric: self.summaries[metric] for metric in metrics}
-        return score(chosen, self.ended, self.metric, self.study["direction"])
+    def _score(self, metrics: Iterable[Metric], text: pl.DataType = pl.String()) -> pl.DataFrame:
+        return score({metric: self.summaries[metric] for metric in metrics}, text)
 
-    @cached_property
+    @property
     def objective_scores(self) -> pl.DataFrame:
-        """The scores of the objective's metric and condition, all variants."""
-        return self._score(metric for metric in self.unclaimed if metric == (self.metric, self.condition))
+        """The scores of the objective's metric and condition, all variants, with categories for texts."""
+        own = (metric for metric in self.unclaimed if metric[:2] == (self.metric, self.condition))
+        return self._score(own, pl.Categorical())
 
     @cached_property
     def order(self) -> pl.DataFrame:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Numbers = NDArray[np.float64]
 Scores = Sequence[Numbers]
@@ -24,6 +23,8 @@ FEWEST_TASKS = FEWEST_RUNS = 5
 
 def interquartile_mean(scores: Scores) -> Numbers:
     """The mean of the middle half of all runs ([..., runs] a task) on all tasks: [...]; NaN without a run."""
+    from scipy import stats  # 45 MB that most reports do not need
+
     every = np.concatenate(scores, axis=-1) if scores else np.empty(0)
     found: Any = stats.trim_mean(every, 0.25, axis=-1) if every.shape[-1] else nan
     return np.asarray(found)

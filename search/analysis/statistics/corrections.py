@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Numbers = NDArray[np.float64]
 Correction = Literal["holm", "bh"]
@@ -19,6 +18,8 @@ def adjust_p(p: Numbers, correction: Correction = "holm") -> Numbers:
     Sources: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure"; Benjamini and Hochberg 1995,
     "Controlling the False Discovery Rate".
     """
+    from scipy import stats  # 45 MB that most reports do not need
+
     found = np.full(len(p), np.nan)
     known = np.flatnonzero(~np.isnan(p))
     if correction == "bh":

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.special import stdtrit
 
 Numbers = NDArray[np.float64]
@@ -47,6 +46,8 @@ def summarize_differences(differences: Numbers, confidence: float = 0.95) -> Pai
     Differences that are all 0 have p = 1, since they are evidence of nothing. Sources: Student 1908; Fisher, "The
     Design of Experiments", section 21 (sign flips).
     """
+    from scipy import stats  # 45 MB that most reports do not need
+
     pairs = len(differences)
     mean = float(differences.mean()) if pairs else nan
     if pairs < 2:
@@ -70,6 +71,8 @@ def summarize_differences(differences: Numbers, confidence: float = 0.95) -> Pai
 
 
 def _flip_signs(differences: Numbers) -> float:
+    from scipy import stats  # 45 MB that most reports do not need
+
     found: Any = stats.permutation_test(
         (differences,),
         np.mean,

@@ -40,7 +40,8 @@ def average_dropout(
     """
     paths = sorted(sampled.columns[1:])
     rates = sampled.with_columns(pl.col(paths).cast(pl.Float64))
-    scored = scores.with_columns(cost="best").join(rates, on="number")
+    known = scores.select("number", "group_number", pl.col("variant").cast(pl.Categorical), cost="best")
+    scored = known.drop_nulls("cost").join(rates, on="number")
     by_group = _rates(scored.join(groups, on="group_number", how="semi"), ["group_number"], paths)
     pooled = _rates(scored, [], paths) if groups.height < 2 else _over_groups(by_group)
     return DropoutRates(rates=by_group, pooled=pooled, trend=_trend(by_group, groups, amount, measures))
@@ -57,19 +58,20 @@ def _rates(scored: pl.DataFrame, cell: Sequence[str], paths: Sequence[str]) -> p
     """Means of the rates over the portions of each cell; a rate that some trials lack is averaged over the others."""
     cells = [*cell, "variant"]
     trials = rank(scored, cells)
-    found = [
-        best_of(trials, portion, one_in)
-        .group_by(*cells, "portion", "counted")
-        .agg(pl.struct(rate=pl.col(path).mean(), margin=mean_margin(path)).alias(path) for path in paths)
-        .unpivot(on=paths, index=[*cells, "portion", "counted"], variable_name="dropout", value_name="found")
-        .unnest("found")
-        .select(*cell, *_RATES)
-        for portion, one_in in FINE_PORTIONS.items()
-        if paths
-    ]
     schema = {name: pl.Int64() for name in cell} | _RATES
-    rates = pl.concat([pl.LazyFrame(schema=schema), *found]).filter(pl.col("rate").is_not_null())
-    return rates.sort(*cell, "dropout", "variant", "portion").collect()
+    found = [pl.DataFrame(schema=schema)]
+    for portion, one_in in FINE_PORTIONS.items() if paths else ():
+        means = (
+            best_of(trials, portion, one_in)
+            .group_by(*cells, "portion", "counted")
+            .agg(pl.struct(rate=pl.col(path).mean(), margin=mean_margin(path)).alias(path) for path in paths)
+            .unpivot(on=paths, index=[*cells, "portion", "counted"], variable_name="dropout", value_name="found")
+            .unnest("found")
+            .select(*cell, *_RATES)
+            .with_columns(pl.col("variant").cast(pl.String))
+        )
+        found.append(means.collect())  # one portion after the other: together they would be several times the trials
+    return pl.concat(found).drop_nulls("rate").sort(*cell, "dropout", "variant", "portion")
 
 
 _RATES: dict[str, pl.DataType | type[pl.DataType]] = {

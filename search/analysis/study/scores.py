@@ -16,11 +16,11 @@ from search.analysis.study.top_k import RAW, rank, top_k_statistics
 
 METRIC = ("name", "condition")
 """The columns that identify a metric; each has its variants."""
-Metric = tuple[str, str]
-"""Name and condition."""
+Metric = tuple[str, str, int]
+"""Name, condition, and the sign that makes it a cost."""
 Summaries = Mapping[Metric, pl.DataFrame]
-"""A metric -> number, variant, lowest, highest, last: of the validations of each trial. Metrics are most of a study,
-and these are a fraction of them."""
+"""A metric -> number, group_number, variant, best and last, both costs: of the trials that ended with a result. Metrics
+are most of a study, and these are a fraction of them."""
 
 _POINTS = 30
 """Points of a distribution for each factor of e in the rank."""
@@ -37,7 +37,7 @@ class Claim:
 
     def holds(self, metric: Metric) -> bool:
         """Whether a metric is claimed."""
-        name, condition = metric
+        name, condition, _ = metric
         if name.partition(" ")[0] in self.names:
             return True
         return self.conditions is not None and re.search(self.conditions, condition) is not None
@@ -50,42 +50,48 @@ class Claim:
         return (found[1] or "") if found else condition
 
 
-def summarise(batches: Iterable[pl.DataFrame]) -> Summaries:
-    """What is kept of metrics that come some at a time, each time all of some trials, in the order of steps."""
-    value = pl.col("value")
-    parts: dict[Metric, list[pl.DataFrame]] = {}
-    for batch in batches:
-        whole = batch.group_by("number", *METRIC, "variant", maintain_order=True).agg(
-            lowest=value.min(), highest=value.max(), last=value.last()
-        )
-        for (name, condition), part in whole.partition_by(*METRIC, as_dict=True, include_key=False).items():
-            parts.setdefault((name, condition), []).append(part)
-    return {metric: pl.concat(found) for metric, found in parts.items()}
-
-
-def score(summaries: Summaries, ended: pl.DataFrame, metric: str, direction: str) -> pl.DataFrame:
-    """number, group_number, name, condition, variant, sign, best and last, both costs: one row for each score.
+def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str, direction: str) -> Summaries:
+    """What is kept of metrics that come some at a time, each time all of some trials, in the order of steps.
 
     More of `metric`, the objective's, is better if the study maximizes it; of another one, if its name says accuracy.
     """
-    groups = ended.select("number", "group_number")
-    found = [pl.DataFrame(schema=_SCORES)]
-    for (name, condition), summary in summaries.items():
-        more_is_better = direction == "maximize" if name == metric else "accuracy" in name
-        sign = -1 if more_is_better else 1
-        found.append(
-            summary.join(groups, on="number").select(
-                "number",
-                "group_number",
-                pl.lit(name).alias("name"),
-                pl.lit(condition).alias("condition"),
-                "variant",
-                sign=pl.lit(sign, pl.Int32),
-                best=-pl.col("highest") if more_is_better else pl.col("lowest"),
-                last=sign * pl.col("last"),
-            )
+    value, groups = pl.col("value"), ended.select("number", "group_number")
+    parts: dict[Metric, list[pl.DataFrame]] = {}
+    for batch in batches:
+        whole = (
+            batch.group_by("number", *METRIC, "variant", maintain_order=True)
+            .agg(lowest=value.min(), highest=value.max(), last=value.last())
+            .join(groups, on="number")
+            .with_columns(pl.col("variant").cast(pl.Categorical))
         )
-    return pl.concat(found)
+        for (name, condition), part in whole.partition_by(*METRIC, as_dict=True, include_key=False).items():
+            more_is_better = direction == "maximize" if name == metric else "accuracy" in name
+            costs = {"best": -pl.col("highest"), "last": -pl.col("last")} if more_is_better else {"best": "lowest"}
+            chosen = part.with_columns(**costs).select("number", "group_number", "variant", "best", "last")
+            sign = -1 if more_is_better else 1
+            parts.setdefault((name, condition, sign), []).append(chosen)
+    return {metric: pl.concat(found) for metric, found in parts.items()}
+
+
+def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame:
+    """number, group_number, name, condition, variant, sign, best and last, both costs: one row for each score.
+
+    `text` is the type of name, condition and variant: categories take a fourth of the room of texts.
+    """
+    found = [
+        summary.select(
+            "number",
+            "group_number",
+            pl.lit(name, text).alias("name"),
+            pl.lit(condition, text).alias("condition"),
+            pl.col("variant").cast(text),
+            pl.lit(sign, pl.Int32).alias("sign"),
+            "best",
+            "last",
+        )
+        for (name, condition, sign), summary in summaries.items()
+    ]
+    return pl.concat([pl.DataFrame(schema={**_SCORES, **dict.fromkeys((*METRIC, "variant"), text)}), *found])
 
 
 _SCORES = {
@@ -103,8 +109,10 @@ _SCORES = {
 def list_metrics(summaries: Summaries) -> pl.DataFrame:
     """name, condition, variant: what was measured."""
     found = [
-        summary.select(pl.lit(name).alias("name"), pl.lit(condition).alias("condition"), "variant").unique()
-        for (name, condition), summary in summaries.items()
+        summary.select(
+            pl.lit(name).alias("name"), pl.lit(condition).alias("condition"), pl.col("variant").cast(pl.String)
+        ).unique()
+        for (name, condition, _), summary in summaries.items()
     ]
     return pl.concat([pl.DataFrame(schema=dict.fromkeys((*METRIC, "variant"), pl.String())), *found])
 
@@ -120,7 +128,8 @@ def order_metrics(measured: pl.DataFrame, metric: str, condition: str) -> pl.Dat
 
 def sort_statistics(frame: pl.DataFrame, order: pl.DataFrame, first: str) -> pl.DataFrame:
     """Top-k statistics by a column, then as `order_metrics` says, then from small portions to large ones."""
-    return frame.join(order, on=[*METRIC, "variant"]).sort(first, "order", "portion").drop("order")
+    named = frame.with_columns(pl.col(*METRIC, "variant").cast(pl.String))
+    return named.join(order, on=[*METRIC, "variant"]).sort(first, "order", "portion").drop("order")
 
 
 def study_statistics(scores: Iterable[pl.DataFrame], order: pl.DataFrame) -> pl.DataFrame:
@@ -146,7 +155,11 @@ def distribution(scores: pl.DataFrame) -> pl.DataFrame:
         rank(scores.with_columns(cost="best"), [*METRIC, "variant"])
         .filter((point < (_POINTS * (position + 1).log()).floor()) | (position == pl.col("trials")))
         .sort(*METRIC, "variant", "rank")
-        .select(*METRIC, "variant", value=pl.col("sign") * pl.col("cost"), share=position / pl.col("trials"))
+        .select(
+            pl.col(*METRIC, "variant").cast(pl.String),
+            value=pl.col("sign") * pl.col("cost"),
+            share=position / pl.col("trials"),
+        )
     )
 
 

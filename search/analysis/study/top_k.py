@@ -64,7 +64,7 @@ def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     a constant, edge the worst cost inside (Manistre and Hancock, "Variance of the CTE estimator", 2005). Those of a
     change pair the variants of each trial.
     """
-    trials = rank(scores, [*keys, "variant"])
+    trials = rank(scores.select("number", *keys, "variant", "sign", "cost"), [*keys, "variant"])
     return pl.concat([_of_portion(best_of(trials, name, one_in), keys) for name, one_in in PORTIONS.items()]).collect()
 
 
