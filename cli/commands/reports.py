@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,8 @@ def study_report(
     Example: search report study set-complement -o report.html
     """
     _check_page(output, force)
+    # Each of Polars' threads holds a part of what is being computed; it reads this when it is loaded, below.
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from graft.plugins.collecting import plugins_asked_for
     from graft.plugins.stored import read_outside
     from graft.report.study import read, render

@@ -6,7 +6,7 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -107,8 +107,8 @@ class Database(ABC):
         """Run one SELECT over a connection of `reader`, as it stands; any other statement is refused."""
 
     @abstractmethod
-    def begin_moment(self, connection: Connection) -> None:
-        """Have all that a transaction of `reader` reads from now on be as of one moment."""
+    def moment(self, connection: Connection) -> AbstractContextManager[None]:
+        """Have all that a transaction of `reader` reads inside be as of one moment."""
 
     @abstractmethod
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -175,8 +176,9 @@ class Postgres(Database):
         columns = cursor.description or ()
         return Rows([c.name for c in columns], [_TYPES.get(c.type_code, pl.String()) for c in columns], cursor)
 
-    def begin_moment(self, connection: Connection) -> None:
+    def moment(self, connection: Connection) -> AbstractContextManager[None]:
         """Nothing to do: each transaction of a reader is."""
+        return nullcontext()
 
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:
         value = f"(params ->> '{path}')"

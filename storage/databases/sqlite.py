@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ class Sqlite(Database):
         with self.readable_errors():
             connection = engine.connect()
             driver = _driver(connection)
-            driver.set_authorizer(_authorize_reading)
+            _guard(driver)
             driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
             driver.set_progress_handler(lambda: time.monotonic() > self._deadline, _OPERATIONS)
             return connection
@@ -184,12 +184,15 @@ class Sqlite(Database):
         names = [column[0] for column in cursor.description or ()]
         return Rows(names, [None] * len(names), cursor)
 
-    def begin_moment(self, connection: Connection) -> None:
-        """A reader's SELECTs are transactions of their own otherwise; SQLAlchemy ends this one with its own."""
+    @contextmanager
+    def moment(self, connection: Connection) -> Generator[None]:
+        """A reader's SELECTs are transactions of their own otherwise."""
         driver = _driver(connection)
-        driver.set_authorizer(None)  # it allows a SELECT alone, as users may write one
-        driver.execute("BEGIN")
-        driver.set_authorizer(_authorize_reading)
+        _execute_unguarded(driver, "BEGIN")
+        try:
+            yield
+        finally:
+            _execute_unguarded(driver, "ROLLBACK")
 
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:
         return f"""json_extract(params, '$."{path}"')"""
@@ -229,6 +232,17 @@ def _authorize_reading(action: int, first: str | None, second: str | None, *more
         return sqlite3.SQLITE_DENY
     allowed = action in reading or (action == sqlite3.SQLITE_PRAGMA and first in _INTROSPECTION)
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def _guard(driver: sqlite3.Connection) -> None:
+    driver.set_authorizer(_authorize_reading)
+
+
+def _execute_unguarded(driver: sqlite3.Connection, statement: str) -> None:
+    """What the guard, which lets SELECTs pass alone, would refuse."""
+    driver.set_authorizer(None)
+    driver.execute(statement)
+    _guard(driver)
 
 
 def _driver(connection: Connection) -> sqlite3.Connection:
