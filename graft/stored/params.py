@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, final
 
 import polars as pl
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from graft.families import families
 from spaces.errors import GraftError
@@ -51,9 +51,9 @@ class Renewal:
         """None: the params are those that this version stores, or it cannot read the space any more."""
         from spaces import parse
 
-        if Version(self._row["version"]) >= _SINCE:
-            return None
-        with suppress(GraftError):
+        with suppress(InvalidVersion, GraftError):
+            if Version(self._row["version"]) >= _SINCE:
+                return None
             return parse(self._row["space"], f"the space of study {self._row['name']}", families())
 
 
