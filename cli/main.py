@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
+from typer.main import get_command
 
-from cli.commands import database, launch, plugins, queries, replay, reports, space, weights
+from cli.commands import administration, database, launch, plugins, queries, replay, reports, space, weights
 from graft.launching.memory_limits import describe_shortage
 from spaces.errors import GraftError
 from spaces.plugins.importing import explain
@@ -21,17 +23,49 @@ os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
 app = typer.Typer(
     name="search",
     help="Hyperparameter search and meta-learning for tiny transformers, thousands of trials packed on each device.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (launch, queries, replay, space, plugins, reports, weights, database):
+_METAVARS: dict[object, str] = {
+    int: "N", list[int]: "N...", float: "X", str: "", Path: "", list[str]: "", list[Path]: "",
+}  # fmt: skip
+"""The type of a value -> the word for it; empty: the name of the argument or option."""
+for module in (launch, queries, administration, replay, space, plugins, reports, weights, database):
     module.register(app)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from graft.families import version
+
+        typer.echo(f"graft {version()}")
+        raise typer.Exit
+
+
 @app.callback()
-def options(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version of Graft.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
     """Options that stand before the command."""
     _Gate.debug = debug
+
+
+def program() -> Any:
+    """The program's commands with their arguments and options, each value with a word that says what it is."""
+    whole = get_command(app)
+    waiting: list[Any] = [whole]
+    while waiting:
+        one = waiting.pop()
+        waiting += getattr(one, "commands", {}).values()
+        for parameter in (*one.params, one.get_help_option(one.context_class(one))):
+            kind = parameter.type_descriptor.annotation
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+            elif parameter.metavar is None and kind in _METAVARS:
+                parameter.metavar = _METAVARS[kind] or parameter.name.upper().strip("_")
+    return whole
 
 
 class _Gate:
@@ -43,7 +77,7 @@ class _Gate:
 def main() -> None:
     """Run the program; an error of ours, or in how it was called, is one line on stderr and exit status 2."""
     try:
-        status = app(sys.argv[1:] or ["--help"], prog_name="search", standalone_mode=False)
+        status = program()(sys.argv[1:] or ["--help"], prog_name="search", standalone_mode=False)
     except GraftError as error:
         if _Gate.debug:
             raise

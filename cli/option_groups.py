@@ -27,7 +27,9 @@ class OverrideOptions:
     trials: Annotated[int | None, typer.Option(help="Number of trials, in place of the space's.")] = None
     steps: Annotated[int | None, typer.Option(help="Optimizer steps of each trial, in place of the space's.")] = None
     seed: Annotated[int | None, typer.Option(help="Seed of the search, in place of the space's.")] = None
-    set_: Annotated[list[str] | None, typer.Option("--set", help="path=value, in place of the space's.")] = None
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="In place of the space's value; repeatable.")
+    ] = None
 
     def by_path(self) -> Mapping[str, str]:
         """Dotted path -> YAML value; an option with a name of its own wins over --set."""
@@ -37,15 +39,28 @@ class OverrideOptions:
             if not equals or not path.strip():
                 raise SpaceError(f"--set {assignment}: write path=value, for example --set training.batch=64")
             overrides[path.strip()] = value
-        named = {"search.trials": self.trials, "training.steps": self.steps, "search.seed": self.seed}
+        named = {"search.trials": self.trials, "search.seed": self.seed}
         return overrides | {path: str(value) for path, value in named.items() if value is not None}
+
+    def for_space(self, space: str) -> Mapping[str, str]:
+        """`by_path`, with what --steps means for this space."""
+        overrides = self.by_path()
+        if self.steps is None:
+            return overrides
+        from graft.launching.cutting import cut_steps
+
+        # What is set by its own path wins, as where a validation is to come at another step.
+        cut = cut_steps(space, self.steps, overrides)
+        return {path: value for path, value in overrides.items() if path != "training.steps"} | {
+            path: value for path, value in cut.items() if path == "training.steps" or path not in overrides
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Where a study runs, and where its checkpoints go."""
 
-    executor: Annotated[str, typer.Option(help="auto, inline (this process, one device) or ray.")] = "auto"
+    executor: Annotated[str, typer.Option(metavar="auto|inline|ray", help="inline: this process, one device.")] = "auto"
     workers: Annotated[
         int | None, typer.Option(min=1, help="Pack workers. Default: one per GPU, or per core without one.")
     ] = None
@@ -74,7 +89,9 @@ class RunOptions:
             help="Resume under another code, torch or kind of step, and with changed plug-in files as they are now.",
         ),
     ] = False
-    checkpoint_every: Annotated[float, typer.Option(min=1, help="Most seconds between checkpoints of a pack.")] = 600.0
+    checkpoint_every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="Most seconds between checkpoints of a pack.")
+    ] = 600.0
 
     def resolve_placement(self) -> Placement:
         """Where the study runs, decided and checked; raises StudyError as `Placement.resolve` does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -135,3 +135,11 @@ def say_changes(study: str, outside: Outside) -> None:
 
     if note := describe_changes(study, outside):
         typer.echo(f"note: {note}", err=True)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Say in a line each, on stderr, what a person may not have meant."""
+    from graft.files import one_line
+
+    for note in notes:
+        typer.echo(f"note: {one_line(note)}", err=True)

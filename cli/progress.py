@@ -1,4 +1,4 @@
-"""The progress bar of one trial that is trained again."""
+"""What is shown while a command works: the progress bar of one trial, or what is being done."""
 
 from __future__ import annotations
 
@@ -17,3 +17,14 @@ def training_bar(number: int, steps: int) -> Generator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"trial {number}", total=steps)
         yield lambda step: bar.update(task, completed=step)
+
+
+@contextmanager
+def waiting(text: str) -> Generator[Callable[[str], None]]:
+    """A line on a terminal while something takes seconds; gives the function that changes it."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(text) as status:
+        yield status.update

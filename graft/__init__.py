@@ -1,5 +1,13 @@
 """Graft as a library: what the commands do and a notebook can do too.
 
+    import graft
+    study = graft.launch("quick/set_complement", trials=20)       a space by its name, a file, a dictionary
+    study = graft.open("graft.db")["quick-set-complement"]        a study that is there
+    study.trials(); study.best; study.model(3)                    frames, a trial, its trained model
+
+The names below are loaded when they are first used, torch where something is trained or a space is read.
+
+    api          what a notebook or a script uses
     launching    a space that is read and checked, what it would take, what earlier studies teach it, and its run
     stored       studies, their status, their trials, as frames
     retraining   replays of stored trials, their weights
@@ -10,6 +18,58 @@ Importing it raises ImportError if a module of yours is found in place of one of
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from graft.shadowing import check_packages
 
+if TYPE_CHECKING:
+    from graft.api.database import Database
+    from graft.api.database import open_database as open  # noqa: A004 - of this module alone
+    from graft.api.launching import launch
+    from graft.api.plugins import Plugin
+    from graft.api.running import Run
+    from graft.api.space import Space
+    from graft.api.study import Study
+    from graft.api.trials import TrialRecord
+    from graft.report.compatibility.reading import MatrixRequest
+    from spaces.errors import GraftError
+
+__all__ = [
+    "Database",
+    "GraftError",
+    "MatrixRequest",
+    "Plugin",
+    "Run",
+    "Space",
+    "Study",
+    "TrialRecord",
+    "launch",
+    "open",
+]
+
+_HOME = {
+    "Database": ("graft.api.database", "Database"),
+    "GraftError": ("spaces.errors", "GraftError"),
+    "MatrixRequest": ("graft.report.compatibility.reading", "MatrixRequest"),
+    "Plugin": ("graft.api.plugins", "Plugin"),
+    "Run": ("graft.api.running", "Run"),
+    "Space": ("graft.api.space", "Space"),
+    "Study": ("graft.api.study", "Study"),
+    "TrialRecord": ("graft.api.trials", "TrialRecord"),
+    "launch": ("graft.api.launching", "launch"),
+    "open": ("graft.api.database", "open_database"),
+}
+
 check_packages()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'graft' has no attribute {name!r}")
+    module, found = _HOME[name]
+    return getattr(importlib.import_module(module), found)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOME))

@@ -17,6 +17,8 @@ from spaces.errors import GraftError
 SLICE = 20_000
 """Rows that are written at once."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_FORMULA = r"^[=+\-@\t\r]"
+_OF_RUST = re.compile(r" \(os error \d+\)$")
 
 
 class OutputError(GraftError):
@@ -32,7 +34,7 @@ def writing(name: object) -> Generator[None]:
         raise
     except (OSError, pl.exceptions.ComputeError) as error:  # the second: a full disk, as write_parquet says it
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise OutputError(f"{name} cannot be written: {reason}") from error
+        raise OutputError(f"{name} cannot be written: {_OF_RUST.sub('', str(reason))}") from error
 
 
 def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:
@@ -77,8 +79,14 @@ def one_line(text: str) -> str:
 
 
 def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:
+    """As csv; a text that a spreadsheet would take for a formula gets a ' before it, as the spreadsheets themselves do.
+
+    Source: OWASP, "CSV Injection".
+    """
+    text = cs.string()
+    harmless = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text).name.keep()
     for index, batch in enumerate(batches):
-        batch.write_csv(file, include_header=not index)
+        batch.with_columns(harmless).write_csv(file, include_header=not index)
 
 
 def _write_markdown(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:

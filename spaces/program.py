@@ -25,6 +25,8 @@ class Resolved:
     params: dict[str, Scalar]
     config: dict[str, Any]
     structure: str
+    values: dict[str, float]
+    """Of the blocks `group` and `trial`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ class Program:
             params=shared.params | scope.params | _collect_facts(own),
             config=config,
             structure=self._join_structures(shared, sections, pad),
+            values=scope.values,
         )
 
     def _share(self, values: tuple[tuple[str, float], ...]) -> _Shared:

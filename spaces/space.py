@@ -16,7 +16,7 @@ from spaces.records import Ancestor, Draws, StoredTrial, Trial
 from spaces.seeds import trial_seed
 from spaces.settings import Objective, Search
 
-_LAST = 1.0 - 2.0**-53
+LAST = 1.0 - 2.0**-53
 """The largest coordinate."""
 
 
@@ -84,7 +84,7 @@ class Space(ABC):
         Raises SpaceError for the first draws that break a rule.
         """
         uniform = random.Random(0).random
-        tried: list[CoordinateOf] = [lambda _: 0.0, lambda _: _LAST]
+        tried: list[CoordinateOf] = [lambda _: 0.0, lambda _: LAST]
         for number, coordinate_of in enumerate(tried + [lambda _: uniform()] * samples):
             self.sample(number, coordinate_of)
 

@@ -10,16 +10,20 @@ checking.py, copying.py  whether a database is whole; copies of it
 """
 
 from storage.claims.claimed_study import ClaimedStudy
+from storage.claims.editing import EditedStudy, SpaceChange
 from storage.databases import file_of, has_password
 from storage.frames import Reader, open_reader
-from storage.store import NewStudy, Store, bring_up, open_store, request_stop
+from storage.store import NewStudy, Store, bring_up, check_name, open_store, request_stop
 
 __all__ = [
     "ClaimedStudy",
+    "EditedStudy",
     "NewStudy",
     "Reader",
+    "SpaceChange",
     "Store",
     "bring_up",
+    "check_name",
     "file_of",
     "has_password",
     "open_reader",

@@ -68,6 +68,7 @@ _RULES = {
         SELECT number FROM fingerprints WHERE study_id NOT IN (SELECT id FROM studies)
         OR previous NOT BETWEEN 0 AND number - 1""",
     "a source belongs to a study": "SELECT module FROM sources WHERE study_id NOT IN (SELECT id FROM studies)",
+    "a change belongs to a study": "SELECT number FROM changes WHERE study_id NOT IN (SELECT id FROM studies)",
     "an architecture belongs to a trial of its study": """
         SELECT architectures.id FROM architectures LEFT JOIN trials ON trials.id = trial_id
         WHERE trials.id IS NULL OR trials.study_id <> architectures.study_id""",

@@ -28,6 +28,7 @@ from storage.databases.database import Database
 from storage.databases.sqlite import Sqlite
 from storage.schema import (
     architectures,
+    changes,
     checkpoints,
     fingerprints,
     metrics,
@@ -258,7 +259,7 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield metrics, batch
     for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    for table in (workers, sources, fingerprints):
+    for table in (workers, sources, fingerprints, changes):
         for rows in _select(connection, table, table.c.study_id == study_id):
             yield table, [_without(row, "study_id") for row in rows]
 

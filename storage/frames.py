@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
@@ -13,6 +14,7 @@ import polars as pl
 from sqlalchemy import Boolean, Connection, DateTime, Double, Integer, Table
 
 from spaces.errors import StorageError, StudyError
+from spaces.messages import no_such
 from spaces.plugins.bundles import Bundle
 from spaces.records import State
 from storage import migrations
@@ -20,7 +22,7 @@ from storage import sources as stored_sources
 from storage.claims import rows
 from storage.databases import find_database
 from storage.databases.database import Database, Rows
-from storage.schema import NUMBERS_PER_STUDY, fingerprints, sources, studies, trial_id, trials, workers
+from storage.schema import NUMBERS_PER_STUDY, changes, fingerprints, sources, studies, trial_id, trials, workers
 from storage.sources import StoredBundle
 
 Schema = Mapping[str, pl.DataType]
@@ -61,6 +63,8 @@ TRIALS: Schema = _schema(trials)
 WORKERS: Schema = _schema(workers)
 SOURCES: Schema = _schema(sources)
 """`plugins` is a JSON text."""
+CHANGES: Schema = _schema(changes)
+"""`differences` is a JSON text."""
 FINGERPRINTS: Schema = _schema(fingerprints)
 """`sources` is a JSON text."""
 METRICS: Schema = {
@@ -163,8 +167,9 @@ class Reader:
         """Trials of a study, by number; columns TRIALS or a choice of them (`config` is most of a trial's size).
 
         `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, where `params.<dotted path>`
-        stands for a sampled value: `objective < 0.1 AND params.optimizer.learning_rate > 1e-3`, `steps DESC`. NULL
-        sorts last. `top` keeps the first rows: without `sort`, those of the best objective.
+        stands for a sampled value, and the path alone for what a trial has there, drawn or not:
+        `objective < 0.1 AND optimizer.learning_rate > 1e-3`, `steps DESC`. NULL sorts last. `top` keeps the first rows:
+        without `sort`, those of the best objective.
         """
         return pl.concat(list(self.trial_batches(study, where, sort, top, columns)))
 
@@ -250,6 +255,11 @@ class Reader:
             f"SELECT {', '.join(FINGERPRINTS)} FROM fingerprints WHERE {mine} ORDER BY number", FINGERPRINTS
         )
 
+    def changes(self, study: str) -> pl.DataFrame:
+        """What was changed in a study's space since its launch, in order; columns CHANGES."""
+        mine = f"study_id = {self.study(study)['id']}"
+        return self._frame(f"SELECT {', '.join(CHANGES)} FROM changes WHERE {mine} ORDER BY number", CHANGES)
+
     def lane_steps(self, study: str) -> tuple[int, int]:
         """Optimizer steps of the study's lanes, and what they would have been with no lane free; of all launches."""
         counts = self.workers(study)
@@ -296,14 +306,30 @@ class Reader:
         return fetched
 
     def _expression(self, sql: str, study_id: int) -> str:
-        """The user's SQL with `params.<path>` spelled out; texts in quotes stay as they are."""
+        """The user's SQL with paths spelled out; texts in quotes stay as they are."""
 
         def spell(match: re.Match[str]) -> str:
-            path = match["path"]
-            return self.database.parameter(self._connection, study_id, path) if path else match[0]
+            if match["knob"] is None:
+                path = match["path"]
+                return self.database.parameter(self._connection, study_id, path) if path else match[0]
+            value = self.database.knob(self._connection, study_id, match["knob"])
+            if value is None:
+                unknown.append(match["knob"])
+            return value or match[0]
 
+        unknown: list[str] = []
         with self.database.readable_errors(), self._transaction():
-            return _PARAMETER.sub(spell, sql)
+            spelled = _PARAMETER.sub(spell, sql)
+        if unknown:
+            raise StudyError(no_such("value of the study's trials", unknown[0], self._known_paths(study_id)))
+        return spelled
+
+    def _known_paths(self, study_id: int) -> list[str]:
+        """What was drawn for the study's first trial, and what follows from that."""
+        found = self._frame(
+            f"SELECT params FROM trials WHERE study_id = {study_id} ORDER BY number LIMIT 1", {"params": pl.String()}
+        )
+        return sorted(json.loads(found.item())) if found.height else []
 
     @contextmanager
     def _select(self, sql: str) -> Generator[Rows]:
@@ -326,7 +352,11 @@ class Reader:
                 yield _to_frame(schema, _columns(chunk, len(schema)))
 
 
-_PARAMETER = re.compile(r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)")
+_SECTIONS = "task|model|optimizer|averaging|learning|training|transfer|architecture"
+_PARAMETER = re.compile(
+    r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)"
+    rf"|\b(?P<knob>(?:{_SECTIONS})(?:\.[A-Za-z_]\w*)+)"
+)
 
 
 def _size_of(value: Any) -> int:

@@ -8,6 +8,7 @@ checkpoints    where the state of a running trial is stored, the two newest of e
 workers        each worker: when it was last seen, until when its lease runs, and how full its lanes were
 sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
 fingerprints   what determined the numbers of a study's trials beside their configurations: code, torch, processor
+changes        what was changed in a study's space after it was launched, each with the space before it
 
 A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
@@ -32,12 +33,13 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0008"
+VERSION = "0009"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -80,6 +82,10 @@ studies = Table(
     Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
     Column("fence", BigInteger, nullable=False, server_default=text("0")),  # counts the controllers that it had
     Column("checkpoints", Text),  # where they go: a folder, a URL, or `none`
+    Column("checkpoint_folder", Text),  # the study's own below that; NULL: by its name and space
+    Column("note", Text, nullable=False, server_default=text("''")),
+    Column("tags", JSON, nullable=False, server_default=text("'[]'")),  # sorted words
+    Column("archived", Boolean(create_constraint=False), nullable=False, server_default=false()),
     CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
     CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
 )
@@ -208,6 +214,18 @@ fingerprints = Table(
     Column("step_kind", Text),
     Column("sources", JSON, nullable=False),  # plug-in -> SHA-256 of its files, 16 digits; those that trials have used
     Column("created_at", _Time, nullable=False),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("created_at", _Time, nullable=False),
+    Column("version", Text, nullable=False),  # of Graft
+    Column("trials", BigInteger, nullable=False),  # how many had been started
+    Column("differences", JSON, nullable=False),  # paths of the space, each with its value before and after
+    Column("space", Text, nullable=False),  # before the change
 )
 
 

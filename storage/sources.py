@@ -44,6 +44,12 @@ def write(connection: Connection, study_id: int, bundles: Sequence[Bundle], firs
         connection.execute(insert(sources), rows)
 
 
+def add(connection: Connection, study_id: int, bundles: Sequence[Bundle]) -> None:
+    """Write bundles beside those that the study has."""
+    highest = connection.scalar(select(func.max(sources.c.bundle)).where(sources.c.study_id == study_id))
+    write(connection, study_id, bundles, 0 if highest is None else highest + 1)
+
+
 def replace(connection: Connection, study_id: int, fresh: Mapping[int, Bundle]) -> None:
     """Write bundles that take the place of others, by the number of these; the old ones stay, for trials of theirs."""
     c = sources.c

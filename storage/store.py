@@ -19,8 +19,9 @@ from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle
 from spaces.settings import History, Objective
 from storage import migrations, sources
-from storage.claims import leases, rows
+from storage.claims import editing, leases, rows
 from storage.claims.claimed_study import ClaimedStudy
+from storage.claims.editing import EditedStudy
 from storage.claims.session import Session
 from storage.databases import find_database
 from storage.databases.database import Database
@@ -100,27 +101,31 @@ class Store:
 
         StudyError if the name is taken, or is no word that can stand in a command line, a file's name and a page.
         """
-        if not _NAME.fullmatch(study.name):
-            raise StudyError(f"{shorten(repr(study.name))} must be a word of letters, digits, '.', '_' and '-'")
-        row = {
-            **{name: value for name, value in vars(study).items() if name != "bundles"},
-            "objective": str(study.objective),
-            "direction": study.objective.direction,
-            "state": "stopped",
-            "stop_requested": False,
-        }
-        times = {"created_at": Now(), "updated_at": Now()}
-        statement = insert(studies).values(**row, **times).returning(studies.c.id)
-
-        def write(connection: Connection) -> int:
-            study_id = connection.execute(statement).scalar_one()
-            sources.write(connection, study_id, study.bundles)
-            return study_id
-
+        check_name(study.name)
         try:
-            return self._session.transact(write)
+            return self._session.transact(lambda connection: _insert(connection, study))
         except IntegrityError:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
+
+    def replace_study(self, study_id: int, study: NewStudy) -> int:
+        """Delete a study, and write another one in its place; its id. Raises StudyError if a process runs it."""
+        self.edit(study_id)
+
+        def write(connection: Connection) -> int:
+            editing.delete_study(connection, study_id)
+            return _insert(connection, study)
+
+        return self._session.transact(write)
+
+    def edit(self, study_id: int) -> EditedStudy:
+        """Claim a study to change it, and not to run it; raises StudyError if another process runs it."""
+        self._lock(study_id)
+        return EditedStudy(self._session, study_id)
+
+    def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
+        """Write some of a study's `note`, `tags` and `archived`; it may run meanwhile."""
+        this = update(studies).where(studies.c.id == study_id).values(**values)
+        self._session.transact(lambda connection: connection.execute(this))
 
     def replace_bundles(self, study_id: int, fresh: Mapping[int, Bundle]) -> None:
         """Put other versions in the place of a study's bundles, by the numbers of these, which stay for their trials.
@@ -140,17 +145,7 @@ class Store:
         `policy` says which reports are kept, `objective` which of them is the best, `version` is Graft's, for the
         fingerprints of trials. Raises StudyError if another process runs the study.
         """
-
-        def write(connection: Connection) -> int:
-            # The fence is counted up in the transaction that takes the lock: the process that held the study
-            # before finds another fence when its connection comes back, and its workers have lost their leases.
-            self._database.withdraw_stop(connection, study_id)
-            count = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
-            fence = connection.execute(count.returning(studies.c.fence)).scalar_one()
-            leases.orphan(connection, study_id, fence)
-            return fence
-
-        fence = self._session.lock(study_id, write)
+        fence = self._lock(study_id)
         return ClaimedStudy(
             self._database, self._session, study_id, fence=fence, policy=policy, objective=objective, version=version
         )
@@ -177,6 +172,41 @@ class Store:
 
         self._session.lock(study_id, write)
         return queued
+
+    def _lock(self, study_id: int) -> int:
+        """Become the only process that may write the study; its fence from now on."""
+
+        def write(connection: Connection) -> int:
+            # The fence is counted up in the transaction that takes the lock: the process that held the study
+            # before finds another fence when its connection comes back, and its workers have lost their leases.
+            self._database.withdraw_stop(connection, study_id)
+            count = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
+            fence = connection.execute(count.returning(studies.c.fence)).scalar_one()
+            leases.orphan(connection, study_id, fence)
+            return fence
+
+        return self._session.lock(study_id, write)
+
+
+def check_name(name: str) -> None:
+    """Raise StudyError unless it is a word that can stand in a command line, a file's name and a page."""
+    if not _NAME.fullmatch(name):
+        raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
+
+
+def _insert(connection: Connection, study: NewStudy) -> int:
+    """Write a new study in state `stopped`; its id."""
+    row = {
+        **{name: value for name, value in vars(study).items() if name != "bundles"},
+        "objective": str(study.objective),
+        "direction": study.objective.direction,
+        "state": "stopped",
+        "stop_requested": False,
+    }
+    times = {"created_at": Now(), "updated_at": Now()}
+    study_id = connection.execute(insert(studies).values(**row, **times).returning(studies.c.id)).scalar_one()
+    sources.write(connection, study_id, study.bundles)
+    return study_id
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:

@@ -39,7 +39,7 @@ class Server:
     folder: Path
 
     def url(self, database: str) -> str:
-        return f"postgresql://graft:unused-password@/{database}?host={self.folder}"
+        return f"postgresql://graft@/{database}?host={self.folder}"
 
     def execute(self, statement: str, database: str = "postgres") -> None:
         conninfo = f"host={self.folder} user=graft dbname={database}"

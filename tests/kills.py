@@ -65,7 +65,7 @@ class Result:
     @property
     def passed(self) -> bool:
         """Whether all was as it should be."""
-        return self.forward == len(self.tens) and self.same == self.studies and self.states.keys() == {"finished"}
+        return self.forward == len(self.tens) and self.same == self.studies and [*self.states] == ["finished"]
 
     def __str__(self) -> str:
         states = ", ".join(f"{count} {state}" for state, count in self.states.items())
@@ -100,7 +100,7 @@ def killed_after_claim(url: str, claims: int, seconds: float) -> Callable[[], bo
 def claims_of(url: str) -> int:
     """How often the study was claimed; 0 while there is none."""
     with suppress(GraftError), open_reader(url) as reader:
-        return reader.studies()["fence"].sum()
+        return int(reader.studies()["fence"].sum())
     return 0
 
 

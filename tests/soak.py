@@ -1,9 +1,10 @@
 """Proves that nothing finished is ever lost: a study of toy trials in a storm of faults, and an audit of what is left.
 
-    python -m tests.soak [--database sqlite|postgresql|both] [--trials 1000] [--faults 100] [--seconds 300] [--seed N]
+    python -m tests.soak [--database sqlite|postgresql|both] [--faults 150] [--trials 1500] [--seconds 400] [--seed N]
 
-Launcher, workers, database and network are killed, frozen and cut at random moments, until enough faults have fired;
-then the study must be over within two minutes. After it a study that is really trained, and killed as it trains, is
+Launcher, workers, database and network are killed, frozen and cut at random moments, files removed and clocks moved,
+while others read, until enough faults have fired; then the study must be over within two minutes. After it a study that
+is really trained is hit again and again as it trains (`--program`, faults), also on a Ray cluster (`--ray 0`: not), and
 replayed in part. Exit status 0: every promise was kept; 1: the findings, one a line; 2: too few faults fired to tell.
 """
 
@@ -14,7 +15,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +27,10 @@ from tests.faults.auditor import Finding, Verdict, audit, gather
 from tests.faults.farm import Farm
 from tests.faults.history import Event, events
 from tests.faults.launchers import Launchers
+from tests.faults.on_ray import torment_on_ray
+from tests.faults.program import Program
 from tests.faults.proxy import Proxy
+from tests.faults.readers import Readers
 from tests.faults.server import MortalServer, mortal_server
 from tests.faults.storm import Storm
 from tests.faults.toy import LEASE_SECONDS
@@ -57,6 +62,10 @@ class Plan:
     seed: int
     replays: int
     """Trials of the study that is really trained, to be replayed."""
+    program: int = 0
+    """Faults of these that happen to the study that is really trained."""
+    ray: int = 0
+    """Whether it is also trained on Ray, with its faults: 0 or 1."""
     steering: str = "honest"
     """Or a promise-breaker of tests.faults.steering, who must be found out."""
 
@@ -100,22 +109,50 @@ def soak(database: str, plan: Plan) -> Verdict:
                 chance=chance,
                 folder=folder,
                 freeze_seconds=2 * LEASE_SECONDS,
+                url=scene.url,
                 server=scene.server,
                 proxy=scene.proxy,
             )
-            settled = weathered(launchers, storm, plan, folder)
+            with Readers(scene.direct, random.Random(plan.seed)) as readers:
+                settled = weathered(launchers, storm, plan, folder)
         evidence = gather(scene.direct, folder)
         late = [] if settled else [Finding("stuck", f"not over {SETTLE_SECONDS:g} s after the last fault")]
         crashes = [Finding("crash", crash) for crash in launchers.crashes]
+        faults = [Finding("fault", wrong) for wrong in (*storm.wrong, *readers.wrong)]
         verdict = Verdict(
             database=scene.name,
             trials=len(evidence.trials),
             faults=storm.total,
             acknowledged=len(evidence.of("acknowledged")),
-            findings=[*crashes, *late, *audit(evidence)],
-            notes=launchers.notes(),
+            findings=[*crashes, *faults, *late, *audit(evidence)],
+            notes=[*launchers.notes(), f"read beside it: {told_counts(readers.read)}"],
         )
-        return replace(verdict, replays=replayed(scene.spare, chance, plan.replays)) if plan.replays else verdict
+        if plan.program:
+            verdict = torment(scene.spare, chance, plan, verdict)
+        elif plan.replays:
+            verdict = replace(verdict, replays=replayed(scene.spare, chance, plan.replays))
+        return verdict
+
+
+def torment(url: str, chance: random.Random, plan: Plan, verdict: Verdict) -> Verdict:
+    """The verdict with what becomes of a study that is really trained."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Program(url=url, folder=Path(folder), chance=chance)
+        program.hit(plan.program)
+        program.finish()
+        numbers = chance.sample(range(TRIALS), plan.replays)
+        replays = plan.replays, sum(reproduces(Path(folder), url, number) for number in numbers)
+    fired, wrong = program.fired, program.wrong
+    if plan.ray:
+        on_ray = torment_on_ray(verdict.database)
+        fired, wrong = fired + on_ray.fired, wrong + on_ray.wrong
+    findings = [*verdict.findings, *(Finding("fault", one) for one in wrong)]
+    return replace(verdict, faults=Counter(verdict.faults) + fired, findings=findings, replays=replays)
+
+
+def told_counts(counts: Mapping[str, int]) -> str:
+    """`query 3, export 1`."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 @contextmanager
@@ -136,9 +173,10 @@ def scene_of(database: str) -> Generator[Scene]:
 
 def weathered(launchers: Launchers, storm: Storm, plan: Plan, folder: Path) -> bool:
     """Strike until enough faults have fired, then leave the study in peace; whether it is over in time."""
-    begin, interval = time.monotonic(), STORM_SHARE * plan.seconds / plan.faults
+    wanted = max(1, plan.faults - plan.program)
+    begin, interval = time.monotonic(), STORM_SHARE * plan.seconds / wanted
     strike, tell = begin + interval, begin + PROGRESS_SECONDS
-    while not launchers.tend() and sum(storm.total.values()) < plan.faults:
+    while not launchers.tend() and sum(storm.total.values()) < wanted:
         storm.tick()
         if time.monotonic() >= strike and storm.strike():
             strike = time.monotonic() + storm.chance.uniform(0.5, 1.5) * interval
@@ -186,9 +224,11 @@ def main() -> None:
     """Say of each database what became of the study in it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", choices=(*DATABASES, "both"), default="both")
-    parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--faults", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--trials", type=int, default=1500)
+    parser.add_argument("--faults", type=int, default=150)
+    parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--program", type=int, default=30, help="how many of the faults hit the real program")
+    parser.add_argument("--ray", type=int, choices=(0, 1), default=1, help="whether it is also hit on Ray")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--replays", type=int, default=3)
     parser.add_argument("--steering", default="honest", help="honest, or who breaks a promise: tests.faults.steering")

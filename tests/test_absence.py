@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import workers.pool.courier
+import workers.pool.exchanger
 import workers.pool.heartbeat
 import workers.pool.worker
 from spaces.records import Directives, Offer, Report, TrialStart
 from tests.test_worker import FakeController
 from tests.trials import config, trial
-from workers.pool.courier import Courier
+from workers.pool.exchanger import Exchanger
 from workers.pool.heartbeat import SELF_STOP_SECONDS, Heartbeat
 from workers.pool.worker import Worker
 
@@ -101,10 +101,10 @@ def test_what_an_exchange_raises_is_raised_where_its_answer_is_taken():
     def broken(reports: Sequence[Report], offer: Offer) -> Directives:
         raise RuntimeError("disk on fire")
 
-    with Courier(broken) as courier:
-        courier.send([], Offer(worker="w", lanes=0))
+    with Exchanger(broken) as exchanger:
+        exchanger.send([], Offer(worker="w", lanes=0))
         with pytest.raises(RuntimeError, match="disk on fire"):
-            courier.answer(30)
+            exchanger.answer(30)
 
 
 class Absent(FakeController):
@@ -165,12 +165,12 @@ def test_a_full_journal_is_waited_for(monkeypatch: pytest.MonkeyPatch):
     worker = Worker(name="w", exchange=controller.exchange, width=2, idle=pytest.fail)
     threading.Timer(1.0, controller.back.set).start()
     assert worker.run()
-    assert workers.pool.courier.numbers_in(controller.journal) < 12 + 2 * numbers_of(controller.reports[0])
+    assert workers.pool.exchanger.numbers_in(controller.journal) < 12 + 2 * numbers_of(controller.reports[0])
     assert sorted(reported(controller)) == [(n, s) for n in range(2) for s in range(5, 405, 5)]
 
 
 def numbers_of(report: Report) -> int:
-    return workers.pool.courier.numbers_in([report])
+    return workers.pool.exchanger.numbers_in([report])
 
 
 @dataclass

@@ -149,6 +149,23 @@ def test_reports_are_written(search: Search, tmp_path: Path) -> None:
     assert cells == {(source, target) for source in sources for target in ("five", "seven", "memorize")}
 
 
+def test_plug_ins_of_one_name_are_told_apart(search: Search, tmp_path: Path) -> None:
+    """0.1.0 stored `softmax` for each of the three temperatures."""
+    rows = json.loads(search("trials", "layered", "--format", "json"))
+    configs = [json.loads(search("show", "layered", row["number"], "--format", "json"))["config"] for row in rows[:4]]
+    chosen = {
+        row["params.model.scorer"]: config["model"]["scorer"].get("temperature")
+        for row, config in zip(rows, configs, strict=False)
+    }
+    assert len(chosen) == len({*chosen.values()}) >= 3
+    assert {row["params.model.scorer"] for row in rows} == {*chosen} | {"ssa"}
+    search("export", "layered", "-o", "trials.csv")
+    search("report", "study", "layered", "-o", "layered.md")
+    for file in ("trials.csv", "layered.md"):
+        text = (tmp_path / file).read_text()
+        assert all(f"temperature: {temperature:g}" in text for temperature in chosen.values() if temperature), file
+
+
 @pytest.mark.long
 def test_a_stopped_study_goes_on_from_its_checkpoints(
     search: Search, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

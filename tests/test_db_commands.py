@@ -34,8 +34,8 @@ from tests.inside import called
 ROOT = Path(storage.__file__).parents[1]
 OLD = ("0001", "0002", "0003", "0004")
 NOW = "'2026-01-02 03:04:05.000000'"
-TABLES = ("studies", "architectures", "trials", "metrics", "checkpoints", "workers")
-JSON = {"params", "draws", "config", "knots", "past", "known"}
+TABLES = ("studies", "architectures", "trials", "metrics", "checkpoints", "workers", "changes")
+JSON = {"params", "draws", "config", "knots", "past", "known", "tags", "differences"}
 
 Search = Callable[..., tuple[str, str]]
 
@@ -87,7 +87,7 @@ def _value(name: str, value: Any, first: int) -> str:
         return str(value - first)
     if name in JSON:
         return json.dumps(json.loads(value) if isinstance(value, str) else value, sort_keys=True)
-    if name == "stop_requested":
+    if name in ("stop_requested", "archived"):
         return str(bool(value))
     if name.endswith(("_at", "_until")) and value is not None:
         return datetime.fromisoformat(str(value)).replace(tzinfo=UTC).isoformat()
@@ -110,6 +110,8 @@ def fill(url: str) -> None:
     raw(url, f"UPDATE studies SET steps = steps - 50 WHERE id = {own}")  # which that trial did not train itself
     raw(url, f"UPDATE trials SET error = 'π \U0001f600 100% ''quoted'' \\ ', fence = 4 WHERE id = {trial + 3}")
     raw(url, f"UPDATE metrics SET value = NULL WHERE trial_id = {trial} AND step = 50")
+    raw(url, f"UPDATE studies SET note = 'a note', tags = '[\"a\"]', archived = true WHERE id = {own}")
+    raw(url, f"INSERT INTO changes VALUES ({own}, 0, {NOW}, '0.2.0', 5, '[[\"search.trials\", 5, 9]]', 'study: demo')")
 
 
 # --- upgrade

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import typer
 import yaml
 
-from cli.main import app
+from cli.main import program
 from docs import generate
 from docs.generators import commands as commands_page
 from docs.offline import fetched
@@ -108,7 +107,7 @@ def searches(text: str) -> Iterator[list[str]]:
 
 def understood(arguments: list[str]) -> bool:
     """Whether the program has this command with these options; raises the program's own error if not."""
-    command: Any = typer.main.get_command(app)
+    command: Any = program()
     while hasattr(command, "commands"):
         name, *arguments = arguments
         command = command.commands[name]

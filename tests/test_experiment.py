@@ -20,6 +20,7 @@ from spaces.experiment import Confirmed, ExperimentSpace, Tried
 from spaces.records import Outcome, StoredTrial, Trial
 from tests.databases import raw
 from tests.launches import running, search, wait_until
+from workers.engine.pack import Pack
 
 SPACE = """
 study: tiny-experiment
@@ -258,6 +259,24 @@ def ended_trials(url: str) -> int:
         return raw(url, "SELECT count(*) FROM trials WHERE state = 'finished'")[0][0]
     except Exception:
         return 0
+
+
+def test_arms_that_differ_in_a_knob_train_in_one_pack_and_are_judged_on_equal_data() -> None:
+    space = experiment()
+    trials = {space.part_of(trial.number): trial for trial in ask_all(ExperimentStrategy(space, []), space)}
+    both = [trials[Tried(arm, 0, seed)] for arm in (0, 1) for seed in range(SEEDS)]
+    pack = Pack(both[0], width=len(both))
+    pack.fill(both)  # which refuses a trial of another structure
+    reports = [report for _ in range(2) for report in pack.train(6)]
+    assert [report.number for report in reports] == 2 * [trial.number for trial in both]
+    found: dict[tuple[str, str], set[float]] = {}
+    for report in reports:
+        for name, _, condition, value in report.metrics:
+            found.setdefault((name, condition), set()).add(value)
+    baselines = [values for (name, _), values in found.items() if name == "zero_mse"]
+    assert len(baselines) > 1
+    assert all(len(values) == 1 for values in baselines)
+    assert len(found["mse", ""]) == len(reports)
 
 
 @pytest.mark.long

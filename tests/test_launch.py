@@ -55,8 +55,9 @@ def test_a_launch_of_a_finished_study_says_so_and_changes_nothing(here: Run, tmp
 def test_a_taken_name_with_another_space_is_refused(here: Run, tmp_path: Path):
     here("launch", SPACE, "--trials", "2", "--workers", "1")
     before = contents(tmp_path / "graft.db")
-    [line] = here("launch", SPACE, "--trials", "3", status=2)
-    assert line.startswith("error: study 'tiny' exists with another space; give this one another name with --study")
+    [line] = here("launch", SPACE, "--trials", "2", "--seed", "3", status=2)
+    told = "study 'tiny' exists with another space (search.seed: nothing -> 3); give this one another name with --study"
+    assert line == f"error: {told}, or go on with the old one by `search resume tiny`"
     assert contents(tmp_path / "graft.db") == before
 
 
@@ -132,7 +133,7 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
         ([SPACE, "--storage", "mysql://host/database"], "mysql://... is not supported; use sqlite:///FILE or postgres"),
         ([SPACE, "--storage", "postgresql://me@127.0.0.1:1/graft"], "postgresql://me@127.0.0.1:1/graft: connection"),
         ([SPACE, "--ray-address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1: "),
-        ([], "Missing argument 'space'; see `search launch --help`"),
+        ([], "Missing argument 'SPACE'; see `search launch --help`"),
         ([SPACE, "--trials", "many"], "Invalid value for '--trials'"),
         ([SPACE, "--workers", "0"], "Invalid value for '--workers'"),
         ([SPACE, "--nosuch"], "No such option: --nosuch; see `search launch --help`"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from graft.launching.placement import Placement, read_environment
 from spaces.errors import StudyError
-from workers.pool.ray_access import check_access
+from workers.pool.ray_access import check_access, stay_on_loopback
 
 TOKEN = "c0ffee" * 8
 REMOTE = "192.0.2.7:6379"
@@ -57,6 +58,12 @@ def test_a_cluster_of_our_own_has_a_token_whether_one_is_set_or_not():
     check_access(None, {})
     check_access(None, {"RAY_AUTH_TOKEN": TOKEN})
     assert refusal(None, RAY_AUTH_MODE="disabled").endswith("unset it")
+
+
+def test_a_cluster_of_our_own_is_told_to_listen_on_this_machine_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", raising=False)
+    stay_on_loopback()
+    assert os.environ.pop("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == "0"
 
 
 def test_a_token_in_the_environment_or_in_a_file_of_ones_own_is_taken(home: Path):

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.databases import raw
 from tests.launches import ROOT, SPACE, check_complete, counts, ended, finished, metrics, running, search, wait_until
+from tests.ray_clusters import Nodes, open_nodes
 from workers.numerics.native import cache_folder
 
 pytestmark = pytest.mark.long  # Ray takes ten seconds to start
@@ -23,56 +23,12 @@ LONGER = ("--steps", "800", "--set", "training.validate_every=200")
 """Half a minute on one core: time enough for a node to come and a worker to begin on it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nodes:
-    """A cluster in a process of its own, which is told of nodes that come and go."""
-
-    process: subprocess.Popen[str]
-
-    def add(self, *, cpus: int, gpus: int = 0) -> str:
-        """One more node, the first the head; the cluster's address."""
-        return self._told(f"add {cpus} {gpus}")[0]
-
-    def kill(self, node: int) -> None:
-        """All processes of a node, as when its machine is taken away."""
-        self._told(f"kill {node}")
-
-    def hold(self) -> None:
-        """Take a core for somebody else's work."""
-        self._told("hold")
-
-    def logs(self, pattern: str) -> str:
-        """All that the cluster's processes have written about themselves."""
-        folder = self._told("where")[1]
-        return "".join(file.read_text(errors="replace") for file in Path(folder).glob(pattern))
-
-    def _told(self, command: str) -> list[str]:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(f"{command}\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().split()
-
-
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
-    with _nodes() as nodes:
+    with open_nodes() as nodes:
         yield nodes
-
-
-@contextmanager
-def _nodes() -> Iterator[Nodes]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.ray_nodes"],
-        cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield Nodes(process=process)
-    finally:
-        with suppress(BrokenPipeError):
-            process.communicate(timeout=60)
 
 
 def workers(url: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import signal
@@ -12,12 +13,14 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import Directives, Offer, Report
 from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
-from workers.pool.desk import Desk
+from tests.ray_clusters import descendants
+from workers.pool.controller_actor import ControllerActor
 
 pytestmark = pytest.mark.long  # Ray takes ten seconds to start
 
@@ -70,69 +73,69 @@ def controller() -> FakeController:
 
 
 def test_a_restarted_worker_takes_over_its_slot_and_a_ghost_is_sent_home(controller: FakeController):
-    desk = Desk(lambda: controller)
-    desk.attach(0, "first")
-    desk.attach(1, "other")
-    desk.attach(0, "second")
-    assert desk.exchange([], offer("first")) == Directives(done=True)
-    assert not desk.exchange([], offer("second")).done
+    actor = ControllerActor(lambda: controller)
+    actor.attach(0, "first")
+    actor.attach(1, "other")
+    actor.attach(0, "second")
+    assert actor.exchange([], offer("first")) == Directives(done=True)
+    assert not actor.exchange([], offer("second")).done
     assert controller.told == ["lost first", "exchange second"]
 
 
 def test_only_the_holder_of_a_slot_renews_its_lease(controller: FakeController):
-    desk = Desk(lambda: controller)
-    desk.attach(0, "first")
-    assert desk.renew("first")
-    desk.attach(0, "second")
-    assert not desk.renew("first")
-    assert desk.renew("second")
+    actor = ControllerActor(lambda: controller)
+    actor.attach(0, "first")
+    assert actor.renew("first")
+    actor.attach(0, "second")
+    assert not actor.renew("first")
+    assert actor.renew("second")
     assert controller.told == ["renew first", "lost first", "renew second"]
 
 
 def test_a_worker_whose_lease_ran_out_is_told_so_and_begins_anew_in_its_slot(controller: FakeController):
-    desk = Desk(lambda: controller)
-    desk.attach(0, "first")
+    actor = ControllerActor(lambda: controller)
+    actor.attach(0, "first")
     controller.answer = Directives(lease_lost=True)
-    assert desk.exchange([], offer("first")) == Directives(lease_lost=True)
+    assert actor.exchange([], offer("first")) == Directives(lease_lost=True)
     controller.answer = Directives()
-    desk.attach(0, "again")
-    assert desk.exchange([], offer("again")) == Directives()
+    actor.attach(0, "again")
+    assert actor.exchange([], offer("again")) == Directives()
 
 
 def test_what_a_sweep_finds_broken_ends_the_run(controller: FakeController):
-    desk = Desk(lambda: controller)
-    desk.attach(0, "a")
-    desk.sweep()
+    actor = ControllerActor(lambda: controller)
+    actor.attach(0, "a")
+    actor.sweep()
     controller.error = StorageError("the database is gone")
-    desk.sweep()
+    actor.sweep()
     controller.error = None
-    desk.sweep()
+    actor.sweep()
     assert controller.told == ["sweep"], "after an error nobody writes"
-    assert desk.exchange([], offer("a")).done
+    assert actor.exchange([], offer("a")).done
     with pytest.raises(StorageError, match="the database is gone"):
-        desk.progress()
+        actor.progress()
 
 
 def test_an_error_of_the_controller_sends_every_worker_home_and_reaches_the_driver(controller: FakeController):
-    desk = Desk(lambda: controller)
-    desk.attach(0, "a")
-    desk.attach(1, "b")
-    assert desk.progress() == 7
+    actor = ControllerActor(lambda: controller)
+    actor.attach(0, "a")
+    actor.attach(1, "b")
+    assert actor.progress() == 7
     controller.error = StorageError("no space left")
-    assert desk.exchange([], offer("a")).done
+    assert actor.exchange([], offer("a")).done
     controller.error = None
-    assert desk.exchange([], offer("b")).done
+    assert actor.exchange([], offer("b")).done
     assert controller.told == []
     with pytest.raises(StorageError, match="no space left"):
-        desk.progress()
+        actor.progress()
 
 
 def test_a_slot_in_which_workers_only_die_is_an_error_that_the_driver_is_told(controller: FakeController):
-    desk = Desk(lambda: controller)
-    desk.attach(0, "a")
-    desk.give_up("out of memory")
-    with pytest.raises(StudyError, match="every pack worker died 4 times, at last: out of memory"):
-        desk.progress()
+    actor = ControllerActor(lambda: controller)
+    actor.attach(0, "a")
+    actor.give_up("out of memory")
+    with pytest.raises(StudyError, match="every worker crashed 4 times, the last one with: out of memory"):
+        actor.progress()
 
 
 class Stuck(FakeController):
@@ -158,41 +161,19 @@ from workers.pool import ray_tune
 from workers.pool.ray_serving import swift
 
 ray.init(address="local", include_dashboard=False, num_cpus=1, log_to_driver=False)
-desk = ray_tune._desk(Stuck)
-ray.get(desk.attach.remote(0, "a"))
-waiting = desk.exchange.remote([], offer("a"))
-sweep = desk.sweep.remote()
-print(ray.get(swift(desk.renew)("a")), ray.get(swift(desk.progress)()))
+actor = ray_tune._start_actor(Stuck)
+ray.get(actor.attach.remote(0, "a"))
+waiting = actor.exchange.remote([], offer("a"))
+sweep = actor.sweep.remote()
+print(ray.get(swift(actor.renew)("a")), ray.get(swift(actor.progress)()))
 print(ray.wait([waiting, sweep], timeout=0)[0])
-ray.get(swift(desk.request_stop)())
+ray.get(swift(actor.request_stop)())
 print(ray.get(waiting).rounds)
 ray.shutdown()
 """
     environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex, "PYTHONPATH": str(ROOT)}
     found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, env=environment)
     assert found.stdout.splitlines() == ["True 7", "[]", "7.0"], found.stderr
-
-
-def descendants(root: int, title: str) -> list[int]:
-    """Processes below `root` whose command line starts with `title`."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-
-    def below(process: int) -> bool:
-        return process == root or (process in parents and below(parents[process]))
-
-    return sorted(pid for pid in parents if below(pid) and _command(pid).startswith(title))
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def test_a_study_on_ray_survives_a_killed_worker_with_the_same_numbers(tmp_path: Path):
@@ -206,12 +187,23 @@ def test_a_study_on_ray_survives_a_killed_worker_with_the_same_numbers(tmp_path:
     check_complete(url)
 
 
+def test_the_processes_of_a_launch_on_ray_listen_on_this_machine_alone(tmp_path: Path):
+    """A15 of the look at 0.1.0: a cluster of our own listened on all networks."""
+    with running(tmp_path, *RAY, "--workers", "2") as process:
+        wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)
+        ours = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        listening = [one for child in ours for one in child.net_connections("inet") if one.status == "LISTEN"]
+        assert len(listening) > 3
+        addresses = {ipaddress.ip_address(one.laddr.ip) for one in listening}
+        assert all((getattr(one, "ipv4_mapped", None) or one).is_loopback for one in addresses), addresses
+
+
 @pytest.mark.slow
 def test_a_killed_controller_ends_a_launch_in_one_line_and_the_study_resumes(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, *RAY, "--workers", "2") as process:
         wait_until(lambda: finished(url) > 3)
-        os.kill(*descendants(process.pid, "ray::Desk"), signal.SIGKILL)
+        os.kill(*descendants(process.pid, "ray::ControllerActor"), signal.SIGKILL)
         lines = ended(process, 2)
     assert lines[-1].startswith("error: the controller's process died (killed, or out of memory?)")
     search(tmp_path, "resume", "tiny")
@@ -239,8 +231,8 @@ def test_a_full_disk_ends_a_launch_on_ray_in_one_line(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, *RAY, "--workers", "2") as process:
         wait_until(lambda: finished(url) > 3)
-        [desk] = descendants(process.pid, "ray::Desk")
-        subprocess.run(["prlimit", "--pid", str(desk), "--fsize=100000"], check=True)
+        [actor] = descendants(process.pid, "ray::ControllerActor")
+        subprocess.run(["prlimit", "--pid", str(actor), "--fsize=100000"], check=True)
         lines = ended(process, 2)
     assert re.match("error: .*/graft.db: the disk refuses", lines[-1])
     search(tmp_path, "resume", "tiny")

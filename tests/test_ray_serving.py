@@ -18,9 +18,9 @@ from tests.launches import ROOT
 from tests.test_ray_pool import FakeController, offer
 from tests.trials import config, trial
 from workers.pool import ray_serving
-from workers.pool.desk import Desk
-from workers.pool.employment import Employment
+from workers.pool.controller_actor import ControllerActor
 from workers.pool.logs import log_exchange
+from workers.pool.worker_settings import WorkerSettings
 
 
 class Method:
@@ -54,8 +54,8 @@ class FakeWorker:
 
     made: list[FakeWorker]
 
-    def __init__(self, name: str, employment: Employment, exchange: Any, renew: Any) -> None:
-        assert employment.width == 4
+    def __init__(self, name: str, settings: WorkerSettings, exchange: Any, renew: Any) -> None:
+        assert settings.width == 4
         self.name, self.exchange, self.renew = name, exchange, renew
         self.made.append(self)
         self.renewed: bool | None = None
@@ -78,7 +78,7 @@ def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_name_in_its_slot(monke
     monkeypatch.setattr(ray_serving, "make_worker", FakeWorker)
     monkeypatch.setattr(ray_serving, "begin_log", lambda: None)
     monkeypatch.setattr(ray_serving, "prepare", lambda: None)
-    ray_serving.serve(Handle(Desk(lambda: controller)), 5, 4, None)
+    ray_serving.serve(Handle(ControllerActor(lambda: controller)), 5, 4, None)
     first, second = (worker.name for worker in FakeWorker.made)
     assert first != second
     assert first.startswith("ray-5-")

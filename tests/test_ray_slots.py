@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.pool.slots import MOST_DEATHS, Slots, fraction, room_on, share_of
+from workers.pool.slots import MOST_CRASHES, Slots, fraction, room_on, share_of
 
 pytestmark = pytest.mark.fast
 
@@ -56,7 +56,7 @@ def filled(slots: Slots) -> list[int]:
     """Slots that are handed out until there are no more, their workers at work."""
     taken = list(iter(slots.take, None))
     for slot in taken:
-        slots.began(slot)
+        slots.note_start(slot)
     return taken
 
 
@@ -90,7 +90,7 @@ def test_a_slot_whose_worker_died_is_handed_out_again_where_there_is_room():
 def test_a_slot_in_which_workers_only_die_is_given_up_and_the_others_go_on():
     slots = Grounds(2).slots(None)
     filled(slots)
-    for _ in range(MOST_DEATHS - 1):
+    for _ in range(MOST_CRASHES - 1):
         slots.note_crash(0)
         assert filled(slots) == [0]
     slots.note_crash(0)
@@ -104,7 +104,7 @@ def test_a_slot_in_which_workers_only_die_is_given_up_and_the_others_go_on():
 def test_deaths_count_from_the_last_report():
     slots = Grounds(1).slots(None)
     filled(slots)
-    for _ in range(3 * MOST_DEATHS):
+    for _ in range(3 * MOST_CRASHES):
         slots.note_report(0)
         slots.note_crash(0)
         assert filled(slots) == [0]
@@ -113,25 +113,25 @@ def test_deaths_count_from_the_last_report():
 def test_workers_that_go_down_with_their_machines_do_not_count():
     slots = Grounds(1).slots(None)
     filled(slots)
-    for _ in range(3 * MOST_DEATHS):
+    for _ in range(3 * MOST_CRASHES):
         slots.note_departure(0)
         assert filled(slots) == [0]
 
 
 def test_a_cluster_in_which_workers_only_die_is_given_up():
     slots = Grounds(2).slots(None)
-    for _ in range(MOST_DEATHS):
+    for _ in range(MOST_CRASHES):
         for slot in filled(slots):
             slots.note_crash(slot)
     assert slots.take() is None
     assert slots.exhausted
-    assert slots.over
+    assert slots.finished
 
 
 def test_a_cluster_without_nodes_is_waited_for():
     grounds = Grounds(1)
     slots = grounds.slots(None)
-    for _ in range(MOST_DEATHS):
+    for _ in range(MOST_CRASHES):
         filled(slots)
         slots.note_crash(0)
     grounds.room = 0
@@ -141,14 +141,14 @@ def test_a_cluster_without_nodes_is_waited_for():
 
 def test_a_study_is_over_when_its_last_worker_at_work_is_home_whoever_waits_for_a_place():
     slots = Grounds(3).slots(None)
-    slots.began(slots.take() or 0)
-    slots.began(slots.take() or 0)
+    slots.note_start(slots.take() or 0)
+    slots.note_start(slots.take() or 0)
     assert slots.take() == 2
     slots.note_end(0)
     assert slots.take() is None
-    assert not slots.over
+    assert not slots.finished
     slots.note_end(1)
-    assert slots.over
+    assert slots.finished
 
 
 def test_after_a_stop_no_worker_is_placed_and_none_is_waited_for():
@@ -156,7 +156,7 @@ def test_after_a_stop_no_worker_is_placed_and_none_is_waited_for():
     slots = grounds.slots(None)
     filled(slots)
     slots.closed = True
-    assert not slots.over
+    assert not slots.finished
     slots.note_departure(0)
     assert slots.take() is None
-    assert slots.over
+    assert slots.finished

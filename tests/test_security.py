@@ -253,7 +253,7 @@ def test_a_password_is_never_shown(
 
 def test_a_password_is_not_stored_and_not_told_to_the_server(postgres: Server, tmp_path: Path):
     with postgres.database() as address:
-        url = address.replace("unused-password", QUOTED)
+        url = address.replace("graft@", f"graft:{QUOTED}@")
         lines = launched(tmp_path, "launch", SPACE, "--trials", "2", "--workers", "1", "--storage", url)
         with open_store(url):
             [seen] = raw(address, "SELECT string_agg(application_name || query, ' ') FROM pg_stat_activity")

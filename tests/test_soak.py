@@ -14,8 +14,9 @@ from tests.faults.steering import STEERINGS
 from tests.launches import ROOT
 from tests.soak import BROKEN, PASSED, VOID, status
 
-SHORT = {"--trials": "150", "--faults": "8", "--seconds": "10", "--replays": "0"}
-SHORTEST = {"--trials": "40", "--faults": "2", "--seconds": "3", "--replays": "0", "--database": "sqlite"}
+TOYS = {"--replays": "0", "--program": "0", "--ray": "0"}
+SHORT = {"--trials": "150", "--faults": "8", "--seconds": "10", **TOYS}
+SHORTEST = {"--trials": "40", "--faults": "2", "--seconds": "3", "--database": "sqlite", **TOYS}
 FOUND = {"hasty": "doubled", "forgetful": "lost", "confused": "value", "repeating": "undue", "unfenced": "fence"}
 """Who breaks a promise -> a rule that the auditor finds broken."""
 
@@ -24,7 +25,7 @@ def soaked(options: Mapping[str, str]) -> tuple[int, list[str]]:
     """Exit status and lines of the program."""
     arguments = [word for option in options.items() for word in option]
     found = subprocess.run(
-        [sys.executable, "-m", "tests.soak", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=900
+        [sys.executable, "-m", "tests.soak", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=3600
     )
     return found.returncode, found.stdout.splitlines()
 
@@ -41,7 +42,7 @@ def test_in_a_storm_nothing_finished_is_lost(database: str) -> None:
 
 @pytest.mark.slow
 def test_a_long_storm_loses_nothing_and_its_trials_can_be_replayed() -> None:
-    code, lines = soaked({"--trials": "600", "--faults": "60", "--seconds": "150"})
+    code, lines = soaked({"--trials": "600", "--faults": "60", "--seconds": "150", "--program": "12"})
     assert code == PASSED, "\n".join(lines)
     assert sum(line.endswith("replayed 3 of 3: PASS") for line in lines) == len(DATABASES)
 
@@ -59,9 +60,7 @@ def test_a_broken_promise_is_found_in_a_storm(steering: str) -> None:
 
 @pytest.mark.slow
 def test_an_acknowledgement_before_the_commit_is_found_in_a_storm() -> None:
-    code, lines = soaked(
-        {**SHORT, "--database": "sqlite", "--replays": "0", "--steering": "hasty", "--faults": "15", "--seconds": "15"}
-    )
+    code, lines = soaked({**SHORT, "--database": "sqlite", "--steering": "hasty", "--faults": "15", "--seconds": "15"})
     assert code == BROKEN
     assert any(line.startswith(("doubled: ", "lost: ")) for line in lines), lines
 

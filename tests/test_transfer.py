@@ -219,14 +219,22 @@ def test_q_is_p_adjusted_over_the_cells_that_have_one() -> None:
 # -- intervals -------------------------------------------------------------------------------------------------------
 
 
-def test_a_bootstrap_interval_is_numpy_s() -> None:
+def test_a_bootstrap_interval_has_numpy_s_percentiles_further_out_by_student_s_quantile() -> None:
     matrix = compare(figure_5(), interval=Bootstrap())
     pairs = matrix.pairs.filter((pl.col("source") == "mano") & (pl.col("target") == "copy"))
     changes = pairs["change"].to_numpy()
+    level = scipy.stats.norm.cdf((6 / 5) ** 0.5 * scipy.stats.t.ppf(0.975, 5))
     drawn = np.random.default_rng(5).choice(changes, (200_000, len(changes))).mean(axis=1)
     found = cell(matrix, "mano", "copy")
-    assert (found["low"], found["high"]) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
+    assert (found["low"], found["high"]) == pytest.approx(np.quantile(drawn, [1 - level, level]), abs=0.02)
     assert found["low"] < found["mean"] < found["high"]
+
+
+def test_of_a_few_pairs_there_is_no_bootstrap_interval_and_no_verdict() -> None:
+    cells = compare(figure_5(seeds=5), interval=Bootstrap()).cells
+    assert cells["low"].count() == cells["high"].count() == 0
+    assert cells["q"].count() == cells.height
+    assert set(cells["verdict"]) == {UNDECIDED}
 
 
 def test_a_bootstrap_interval_depends_on_its_own_cell_and_the_seed_alone() -> None:
@@ -329,6 +337,32 @@ def test_generality_is_the_mean_of_a_row() -> None:
         assert found[source]["mean"] == pytest.approx(sum(row) / 8)
         assert found[source]["elsewhere"] == pytest.approx((sum(row) - own) / 7)
         assert found[source]["targets"] == 8
+
+
+def test_all_targets_together_are_the_interquartile_mean_and_mann_and_whitney_s_share() -> None:
+    random = np.random.default_rng(3)
+    rows: list[Row] = [
+        (source, target, seed, float(random.uniform(0.2, 0.4) + 0.1 * (source == "good")))
+        for source in ("baseline", "good", "even")
+        for target in "abcdef"
+        for seed in range(5)
+    ]
+    matrix = compare(frame(rows))
+    found = {row["source"]: row for row in generality(matrix).to_dicts()}
+    for source, row in found.items():
+        own = matrix.pairs.filter(pl.col("source") == source)
+        assert row["middle"] == pytest.approx(scipy.stats.trim_mean(own["change"].to_numpy(), 0.25))
+        shares = [
+            scipy.stats.mannwhitneyu(one["value"].to_numpy(), one["against"].to_numpy()).statistic / one.height**2
+            for _, one in own.group_by("target")
+        ]
+        assert row["improvement"] == pytest.approx(np.mean(shares))
+        assert row["middle_low"] < row["middle"] < row["middle_high"]
+    assert found["good"]["middle_low"] > 0
+    assert found["even"]["middle_low"] < 0 < found["even"]["middle_high"]
+    few = generality(compare(frame([row for row in rows if row[1] in "abcd"])))
+    assert few["middle"].count() == 2
+    assert few["middle_low"].count() == 0
 
 
 def test_similarity_is_the_correlation_of_rows() -> None:

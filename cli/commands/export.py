@@ -35,12 +35,10 @@ def export(
 ) -> None:
     """Write the trials of a study to FILE, params as columns, and its metrics to FILE's name with `.metrics` in it.
 
-    With N and --script one trial as a program that stands alone: it needs torch and numpy. The data of a corpus, of
-    games and of CLRS-Text comes beside it, as FILE.npz.
+    With N and --script, `search export set-complement 4 --script trial-4.py`, one trial as a program that stands alone:
+    it needs torch and numpy. The data of a corpus, of games and of CLRS-Text comes beside it, as FILE.npz.
 
     Example: search export set-complement -o trials.parquet
-
-    Example: search export set-complement 4 --script trial-4.py
     """
     if script is not None:
         if number is None or output is not None:

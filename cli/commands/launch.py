@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Plugins, Storage, database_name, storage_url
+from cli.options import Plugins, Storage, database_name, say_notes, storage_url
 from graft.launching.watcher import Watcher
 from spaces.errors import StudyError
 from spaces.messages import shorten
@@ -58,6 +58,9 @@ class StartOptions:
         str | None,
         typer.Option(metavar="auto|STUDY,...", help="Start from what all earlier studies found, or these."),
     ] = None
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Begin again a study of this name that has no result yet.")
+    ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False
 
 
@@ -76,15 +79,19 @@ def launch(
     """
     from graft.launching.claiming import enrol
     from graft.launching.estimate import estimate_study
+    from graft.launching.review import review
     from graft.launching.run import read_space
     from graft.plugins.collecting import plugins_of_space
     from spaces.plugins.active import using
 
     placement = run.resolve_placement()
-    with using(plugins_of_space(space, start.plugins or (), overrides.by_path())):
-        loaded = read_space(space, overrides.by_path())
+    by_path = overrides.by_path()
+    with using(plugins_of_space(space, start.plugins or (), by_path)):
+        loaded = read_space(space, overrides.for_space(space))
         name = study or loaded.name
+        notes = review(loaded, placement.device if placement.executor == "inline" else None)
         if start.dry_run:
+            say_notes(notes)
             show_estimate(estimate_study(loaded), placement)
             return
         url = storage_url(storage)
@@ -94,23 +101,34 @@ def launch(
             warm = start_from_earlier(url, name, loaded, start.warm_start)
             typer.echo(f"warm start: {warm.finding}", err=True)
             loaded = warm.space
-        word = "new" if enrol(url, name, loaded) else "goes on"
+        found = enrol(url, name, loaded, replace=start.replace)
+        if found.kind != "unchanged":
+            say_notes(notes)
+        word = str(found)
     _run(_request(url, name, placement, run), word)
 
 
 def resume(
-    study: Annotated[str, typer.Argument(help="Name of the study.")], *, storage: Storage = None, run: RunOptions
+    study: Annotated[str, typer.Argument(help="Name of the study.")],
+    *,
+    trials: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it goes on.")
+    ] = None,
+    storage: Storage = None,
+    run: RunOptions,
 ) -> None:
     """Go on with a study from the database alone.
 
-    Example: search resume set-complement
+    Example: search resume set-complement --trials 128
     """
+    from graft.launching.claiming import extend
     from storage import bring_up
 
     placement = run.resolve_placement()
     url = storage_url(storage)
     bring_up(url)
-    _run(_request(url, study, placement, run), "goes on")
+    word = "goes on" if trials is None else str(extend(url, study, trials))
+    _run(_request(url, study, placement, run), word)
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
@@ -167,10 +185,11 @@ def _request(url: str, study: str, placement: Placement, run: RunOptions) -> Run
 
 def _run(request: RunRequest, word: str) -> None:
     """Run a study on a terminal; says `word` on it first, and how it ended."""
-    from cli.live import Live, closing_line
+    from cli.live import Live
     from graft.launching.changes import settle_changes
     from graft.launching.claiming import find_study
     from graft.launching.interruption import Interruption
+    from graft.launching.progress_text import closing_line
     from graft.launching.run import run_study
 
     name = request.study
@@ -213,8 +232,9 @@ def _leave(name: str) -> None:
 
 def show_estimate(estimate: Estimate, placement: Placement) -> None:
     """Print what a launch would be; the lines that need no training come first, since the others take a while."""
-    from cli.live import duration
+    from cli.progress import waiting
     from graft.launching.estimate import plan_packs
+    from graft.launching.progress_text import duration
 
     space, search = estimate.space, estimate.space.search
     structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")
@@ -229,7 +249,8 @@ def show_estimate(estimate: Estimate, placement: Placement) -> None:
     }
     for label, text in lines.items():
         typer.echo(f"{label:<11} {text}")
-    plans = plan_packs(estimate, placement)
+    with waiting("timing packs") as say:
+        plans = plan_packs(estimate, placement, say)
     for reason in dict.fromkeys(plan.reason for plan in plans):
         typer.echo(f"width       {reason}")
     for step in dict.fromkeys(plan.step for plan in plans):

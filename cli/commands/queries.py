@@ -46,30 +46,41 @@ def register(app: typer.Typer) -> None:
         app.command("show" if command is show_trial else None)(command)
 
 
-def studies(storage: Storage = None, form: Format = "table") -> None:
+def studies(
+    every: Annotated[bool, typer.Option("--all", help="Those in the archive too.")] = False,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Only those that have this tag.")] = None,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
     """List the studies of a database, how far they are, and the best objective of each.
 
-    Example: search studies --storage graft.db
+    Example: search studies --tag paper
     """
     from graft.stored.studies import read_studies
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        frame = read_studies(reader)
-    show(frame, form)
+        frame = read_studies(reader, archived=every, tag=tag)
+    show(_drop_empty(frame, ("tags", "note", "archived")) if form == "table" else frame, form)
 
 
 def trials(
     study: Study,
-    where: Annotated[str | None, typer.Option(help="SQL condition; params.<path> is a sampled value.")] = None,
-    sort: Annotated[str | None, typer.Option(help="SQL order, for example 'steps DESC'. Default: number.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="A condition over columns and paths: optimizer.learning_rate > 1e-3."),
+    ] = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="An order: 'steps DESC', 'model.residual_dropout'. Default: number."),
+    ] = None,
     top: Annotated[int | None, typer.Option(min=1, help="Only the first N: of --sort, else of the objective.")] = None,
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
     """List the trials of a study with the params that differ; programs get every column.
 
-    Example: search trials set-complement --where "params.optimizer.learning_rate > 1e-3" --top 10
+    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --top 10
     """
     from graft.stored.trials import list_trials
     from storage.frames import open_reader
@@ -123,6 +134,11 @@ def query(
     if not frame.width:
         raise OptionError("the query has no answer; write one SELECT")
     show(frame, form)
+
+
+def _drop_empty(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """The frame without those of these columns that say nothing in any row."""
+    return frame.drop([name for name in columns if not any(frame[name])])
 
 
 def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:

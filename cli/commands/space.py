@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, Plugins
+from cli.options import Format, Plugins, say_notes
 from cli.tables import show, show_json, show_text
 from spaces.errors import GraftError
 
@@ -28,7 +28,7 @@ Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Space files
 def register(app: typer.Typer) -> None:
     """Add the command group `space` to the program."""
     group = typer.Typer(no_args_is_help=True)
-    for command in (check, sample, describe, list_spaces):
+    for command in (check, sample, describe, schema, list_spaces):
         group.command("list" if command is list_spaces else None)(command)
     app.add_typer(group, name="space", help="Check, sample and describe space files; list the packaged ones.")
 
@@ -39,13 +39,16 @@ def check(files: Files, plugins: Plugins = None) -> None:
     Example: search space check spaces/catalogue/*.yaml
     """
     from graft.files import one_line
+    from graft.launching.review import review
 
     faults = 0
     for file in files:
         try:
             with _loaded(file, plugins) as space:
                 space.check()
+                notes = review(space)
                 show_text(f"{file}: good; {summarise(space)}")
+                say_notes(notes)
         except GraftError as error:
             faults += 1
             typer.echo(f"error: {one_line(str(error))}", err=True)
@@ -92,6 +95,26 @@ def describe(file: File, plugins: Plugins = None, form: Format = "table") -> Non
         show_text(f"{summary}\n")
     has_conditions = frame["condition"].count() > 0
     show(frame if has_conditions or form != "table" else frame.drop("condition"), form)
+
+
+def schema(
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="A space whose plug-ins are described, too.")
+    ] = None,
+    plugins: Plugins = None,
+) -> None:
+    """Print the JSON Schema of spaces and of every plug-in, by which editors complete and check a space file.
+
+    Example: search space schema my-space.yaml
+    """
+    from graft.plugins.collecting import plugins_asked_for, plugins_of_space
+    from graft.schema import space_schema
+    from spaces.plugins.active import using
+
+    asked = plugins or ()
+    with using(plugins_of_space(file, asked) if file else plugins_asked_for(asked)):
+        found = space_schema()
+    show_json(found)
 
 
 def list_spaces(form: Format = "table") -> None:

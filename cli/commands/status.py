@@ -80,7 +80,7 @@ def _describe(now: Status) -> str:
 
 def _facts(now: Status) -> list[tuple[str, str]]:
     """What a person wants to know, label and text; what is not known is left out."""
-    from cli.live import duration
+    from graft.launching.progress_text import duration
 
     progress = now.progress
     counts = [f"{count:,} {state}" for state, count in sorted(progress.counts.items())]
@@ -93,6 +93,9 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     facts = [
         ("study", now.study),
         ("state", state),
+        *([("note", now.note)] if now.note else []),
+        *([("tags", ", ".join(now.tags))] if now.tags else []),
+        *(("changed", change) for change in now.changes),
         ("trials", f"{progress.ended:,} of {progress.planned:,} ended: {', '.join(counts)}"),
         ("steps", f"{progress.steps:,}"),
     ]

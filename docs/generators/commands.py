@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer.main
-
-from cli.main import app
+from cli.main import program
 from docs.generators.tables import code, prose, table
 
 
@@ -26,7 +24,7 @@ def page() -> str:
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Name and command of every command, those of groups as `report study`."""
-    waiting: list[tuple[str, Any]] = [("", typer.main.get_command(app))]
+    waiting: list[tuple[str, Any]] = [("", program())]
     while waiting:
         prefix, group = waiting.pop(0)
         for name, command in group.commands.items():

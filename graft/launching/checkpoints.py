@@ -45,5 +45,15 @@ class Checkpoints:
         url: str = self.absolute_url() or study["checkpoints"] or default
         if url == NOWHERE:
             return None
-        mark = hashlib.sha256(f"{study['created_at']} {study['space_hash']}".encode()).hexdigest()[:8]
-        return Saving(url, f"{study['name']}-{mark}", self.seconds)
+        return Saving(url, folder_of(study), self.seconds)
+
+
+def folder_of(study: Mapping[str, Any]) -> str:
+    """The folder of a study's checkpoints below their URL, by the study's row.
+
+    Where the name or the space were changed, the row says what it was before: files are looked for there.
+    """
+    if study["checkpoint_folder"]:
+        return study["checkpoint_folder"]
+    mark = hashlib.sha256(f"{study['created_at']} {study['space_hash']}".encode()).hexdigest()[:8]
+    return f"{study['name']}-{mark}"

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from graft.families import families, version
+from graft.launching.administration import remove_checkpoints
+from graft.launching.space_changes import plan_change
 from graft.plugins.stored import plugins_of_study
+from graft.stored.differences import Difference, compare_spaces, describe_differences
+from spaces import parse
 from spaces.errors import StudyError
 from spaces.plugins import active
+from spaces.plugins.active import using
+from spaces.records import State
 from storage import NewStudy, open_reader, open_store
+from storage.frames import Reader
 from workers.numerics.version import NUMERICS
 
 if TYPE_CHECKING:
@@ -18,38 +26,85 @@ if TYPE_CHECKING:
     from spaces.space import Space
     from workers.pool import Saving
 
+_RESULTS: tuple[State, ...] = ("finished", "pruned", "diverged")
+"""States in which a trial has told something."""
 _log = logging.getLogger("graft.launching")
 
 
-def enrol(url: str, name: str, space: Space) -> bool:
-    """Write the study into the database, with the plug-ins from outside that are in use; True if it is new.
+@dataclass(frozen=True, kw_only=True)
+class Enrolment:
+    """What a launch finds, or makes of, the study of its name."""
 
-    Raises StudyError if the name is taken by a study of another space, or a running controller holds the database.
+    kind: Literal["new", "unchanged", "changed", "replaced"]
+    differences: Sequence[Difference] = ()
+    """Between the space that the study had and the one that it has now."""
+
+    def __str__(self) -> str:
+        """`goes on, changed: search.trials: 64 -> 128`"""
+        words = {"new": "new", "unchanged": "goes on", "changed": "goes on", "replaced": "replaced by a new one"}
+        what = f" with another space ({describe_differences(self.differences)})" if self.differences else ""
+        return words[self.kind] + what
+
+
+def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolment:
+    """Write the study into the database, with the plug-ins from outside that are in use.
+
+    A study of this name that exists gets the space if its trials stay what they are (`graft.launching.space_changes`);
+    `replace` deletes one that has no result yet. Raises StudyError if neither is possible, one line with what differs,
+    or if a running controller holds the study.
     """
+    new = NewStudy(
+        name,
+        space=space.text,
+        space_hash=space.hash,
+        objective=space.search.objective,
+        seed=space.search.seed,
+        trials=space.search.trials,
+        version=version(),
+        bundles=active.current().asked_for,
+        numerics=NUMERICS,
+    )
     with open_store(url) as store, open_reader(url) as reader:
         rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
-        if name not in rows:
-            search = space.search
-            store.create_study(
-                NewStudy(
-                    name,
-                    space=space.text,
-                    space_hash=space.hash,
-                    objective=search.objective,
-                    seed=search.seed,
-                    trials=search.trials,
-                    version=version(),
-                    bundles=active.current().asked_for,
-                    numerics=NUMERICS,
-                )
+        row = rows.get(name)
+        if row is None:
+            store.create_study(new)
+            return Enrolment(kind="new")
+        if not replace and row["space_hash"] == space.hash:
+            return Enrolment(kind="unchanged")
+        results = _count_results(reader, name)
+        if replace and results:
+            raise StudyError(
+                f"--replace: study {name!r} has {results:,} trials with a result, which would be lost; delete it by "
+                f"`search delete {name}`, or give this one another name with --study"
             )
-            return True
-    if rows[name]["space_hash"] != space.hash:
-        raise StudyError(
-            f"study {name!r} exists with another space; give this one another name with --study, "
-            f"or go on with the old one by `search resume {name}`"
-        )
-    return False
+        if replace:
+            store.replace_study(row["id"], new)
+            remove_checkpoints(url, row)
+            return Enrolment(kind="replaced", differences=compare_spaces(row["space"], space.text))
+        try:
+            change = plan_change(reader, row, space)
+        except StudyError as error:
+            hint = "" if results else "; it has no result yet: --replace begins it again"
+            raise StudyError(
+                f"{error}; give this one another name with --study, or go on with the old one by "
+                f"`search resume {name}`{hint}"
+            ) from None
+        store.edit(row["id"]).change_space(change)
+        return Enrolment(kind="changed", differences=[Difference(*one) for one in change.differences])
+
+
+def extend(url: str, name: str, trials: int) -> Enrolment:
+    """Plan another number of trials for a study, from the database alone; raises StudyError as `enrol` does."""
+    row = find_study(url, name)
+    with using(plugins_of_study(url, name)):
+        space = parse(row["space"], f"the space of study {name}", families(), {"search.trials": str(trials)})
+        return enrol(url, name, space)
+
+
+def _count_results(reader: Reader, name: str) -> int:
+    counts = reader.counts(name)
+    return sum(counts.get(state, 0) for state in _RESULTS)
 
 
 def find_study(url: str, name: str) -> Mapping[str, Any]:
@@ -72,7 +127,6 @@ def open_controller(
     as `CrashRecord.read` has it. Raises StudyError if there is no such study, or another process runs it.
     """
     from search.steering.controller import Controller
-    from spaces import parse
     from workers.engine.checkpoints import Archive
 
     row = find_study(url, name)

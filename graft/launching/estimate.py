@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 SAMPLED_GROUPS = 20
 SAMPLED_TRIALS = 20
 """Trials that are looked at in each sampled group."""
+SECONDS = 10.0
+"""After which an estimate begins to time no further pack."""
 TIMED = 4
 """Structures that are trained for a moment, to measure the rate."""
 
@@ -54,7 +57,7 @@ class Estimate:
 
 def estimate_study(space: Space) -> Estimate:
     """The size of a study of this space; nothing is trained."""
-    from workers.engine.timing import metrics_a_validation
+    from workers.engine.timing import reported_metrics
 
     search = space.search
     groups = math.ceil(search.trials / search.group)
@@ -69,7 +72,7 @@ def estimate_study(space: Space) -> Estimate:
         structures=[len(Counter(trial.structure for trial in group)) for group in sample],
         steps=steps,
         validate_every=every,
-        rows=predict_rows(search.history, math.ceil(max(steps) / every), metrics_a_validation(first)),
+        rows=predict_rows(search.history, math.ceil(max(steps) / every), len(reported_metrics(first))),
     )
 
 
@@ -99,11 +102,14 @@ class PackPlan:
     """Model-steps per second of the whole device."""
 
 
-def plan_packs(estimate: Estimate, placement: Placement) -> list[PackPlan]:
+def plan_packs(
+    estimate: Estimate, placement: Placement, show: Callable[[str], None] = lambda _: None, seconds: float = SECONDS
+) -> list[PackPlan]:
     """Train a few sampled packs for about a second each, to see how a launch would train them and how fast.
 
-    Where the study is long enough to pay for it, pack widths are tried for one of them, for a few seconds more. Raises
-    StudyError where no pack fits into memory, or none of the width that `placement` asks for.
+    Where the study is long enough to pay for it, pack widths are tried for one of them. After `seconds` no further pack
+    is begun; `show` is called with what is being timed. Raises StudyError where no pack fits into memory, or none of
+    the width that `placement` asks for.
     """
     from workers.engine.devices import default_width
     from workers.engine.memory import Shortage, attempt
@@ -115,6 +121,8 @@ def plan_packs(estimate: Estimate, placement: Placement) -> list[PackPlan]:
         workers=placement.workers,
         width=placement.width and min(placement.width, estimate.space.search.trials),  # as a launch has it
         model_steps=estimate.model_steps,
+        show=show,
+        ends_at=time.monotonic() + seconds,
     )
     usual = default_width(device)
     # A launch halves the width of a pack that does not fit, so the estimate does too.
@@ -145,28 +153,46 @@ class _Timing:
     width: int | None
     model_steps: float
     """Of the whole study."""
+    show: Callable[[str], None]
+    ends_at: float
+    """By the monotonic clock: then no further pack is begun."""
 
     def plans(self, usual: int) -> list[PackPlan]:
         """What a launch would do with packs of these trials, if `usual` is the width that it starts with."""
         from workers.engine.devices import default_width
         from workers.engine.process import prepare
-        from workers.engine.widths import FoundWidths
+        from workers.engine.widths import PAID, FoundWidths
 
         prepare()
         if self.width:
-            return [self._plan(trial, self.width, "as asked for with --pack") for trial in self.trials]
+            return self._plan_each(self.width, "as asked for with --pack")
         origin = "the default" if usual == default_width(self.device) else "what fits into memory"
         reason = f"{origin}; others are tried as soon as 2 % of the time trained pays for it"
-        plans = [self._plan(trial, usual, reason) for trial in self.trials]
+        plans = self._plan_each(usual, reason)
+        left = self.ends_at - time.monotonic()
+        if left <= 0:
+            return plans
+        self.show("timing packs of other widths")
         finder = FoundWidths(device=self.device)
-        finder.add_training_time(self.model_steps / max(plan.rate for plan in plans))
+        # What a launch would spend on widths, but no more than is left here.
+        finder.add_training_time(min(self.model_steps / max(plan.rate for plan in plans), left / PAID))
         finder.explore(self.trials[0])
         # All widths are found before any is timed; `found` may try one, and `rates` then knows it.
-        found = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials]
+        found = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials[: len(plans)]]
         return [
-            self._plan(trial, width, _explain_width(rates)) if width else plan
+            self._plan(trial, width, _explain_width(rates)) if width and time.monotonic() < self.ends_at else plan
             for (trial, width, rates), plan in zip(found, plans, strict=True)
         ]
+
+    def _plan_each(self, width: int, reason: str) -> list[PackPlan]:
+        """Plans for packs of the trials, as many as there is time for; at least one."""
+        plans: list[PackPlan] = []
+        for number, trial in enumerate(self.trials, 1):
+            if plans and time.monotonic() >= self.ends_at:
+                break
+            self.show(f"timing pack {number} of {len(self.trials)}")
+            plans.append(self._plan(trial, width, reason))
+        return plans
 
     def _plan(self, trial: Trial, width: int, reason: str) -> PackPlan:
         from workers.engine.devices import default_workers

@@ -10,7 +10,7 @@ from graft.families import FAMILIES, packaged_names
 from spaces.errors import PluginError, SpaceError
 from spaces.plugins.bundles import Bundle, Outside, check_distinct
 from spaces.plugins.indexing import Indexer
-from spaces.reading.plugins_section import Entry, read_entries
+from spaces.reading.plugins_section import Entry, read_entries, read_entries_of
 
 GROUP = "graft.plugins"
 """The entry points by which an installed package offers its plug-ins; each names a module or a package."""
@@ -23,6 +23,11 @@ def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[
     plug-in, or has a name that is taken.
     """
     return _collect([*read_entries(origin, overrides), *_entries(asked)])
+
+
+def plugins_of_text(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> Outside:
+    """What the text of a space asks for, relative to `origin` if that is a file; otherwise as `plugins_of_space`."""
+    return _collect(read_entries_of(text, origin, overrides))
 
 
 def plugins_asked_for(asked: Sequence[str] = ()) -> Outside:

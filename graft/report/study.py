@@ -16,6 +16,7 @@ from graft.report.document import Block, Document, Heading, Paragraph, Table
 from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.stored.fingerprints import read_conditions
+from graft.stored.params import Renewal
 from search.analysis.study.scores import Claim
 from search.analysis.study.trials import count_states
 from spaces import plugins
@@ -54,7 +55,7 @@ def read(reader: Reader, study: str) -> StudyData:
         study=row,
         load_trials=lambda: _read_trials(reader, row),
         load_metrics=lambda: reader.metric_batches(study),
-        load_params=lambda: reader.trial_batches(study, columns=("number", "params")),
+        load_params=lambda: map(Renewal(reader, study), reader.trial_batches(study, columns=("number", "params"))),
         load_lane_steps=lambda: reader.lane_steps(study),
         load_conditions=lambda: read_conditions(reader, study),
         claims=claims(),
@@ -64,12 +65,13 @@ def read(reader: Reader, study: str) -> StudyData:
 def _read_trials(reader: Reader, study: Mapping[str, Any]) -> pl.DataFrame:
     """The study's trials, with the JSON of those of which a report shows it: StudyData.trials says which."""
     name = study["name"]
+    renew = Renewal(reader, name)
     firsts = reader.trials(name, where=_FIRSTS.format(id=study["id"]), columns=("number", "params", "config"))
     best = reader.trials(name, top=_BEST, columns=("number", "params"))
     if best["params"].str.json_path_match(f'$["{ARM}"]').count():  # an experiment
         best = reader.trials(name, columns=("number", "params"))
     shown = firsts.join(best, on="number", how="full", coalesce=True)
-    shown = shown.select("number", pl.coalesce("params", "params_right").alias("params"), "config")
+    shown = renew(shown.select("number", pl.coalesce("params", "params_right").alias("params"), "config"))
     words = cs.string().cast(pl.Categorical)
     trials = pl.concat([batch.with_columns(words) for batch in reader.trial_batches(name, columns=_COLUMNS)])
     return trials.rechunk().join(shown, on="number", how="left", maintain_order="left")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from graft.devices import check_device
 from graft.retraining.restored import RestoredTrial, restore_trials
 from spaces.errors import StudyError
 from spaces.plugins.active import using
 from storage.frames import open_reader
+
+if TYPE_CHECKING:
+    from workers.engine.trained_model import TrainedModel
 
 WeightsFormat = Literal["safetensors", "gpt2"]
 
@@ -64,6 +67,29 @@ def write_weights(
         else:
             write_safetensors(output, learned)
     return sum(array.size for array in learned.values())
+
+
+def train_model(
+    url: str, study: str, number: int, *, variant: str, step: int | None, device: str | None
+) -> TrainedModel:
+    """A trial trained again up to a step (None: as far as it was trained), as a torch module with its weights.
+
+    Raises StudyError as `restore_trained` and `check_weights` do, and for a step that it was not trained to.
+    """
+    from workers.engine.exporting import check_variant
+    from workers.engine.replay import weights
+    from workers.engine.trained_model import trained_model
+
+    restored = restore_trained(url, study, number, device)
+    steps = restored.steps if step is None else step
+    if not 0 < steps <= restored.steps:
+        raise StudyError(f"step: {step} must be 1 to {restored.steps:,}, as far as trial {number} was trained")
+    with using(restored.outside):
+        check_variant(restored.trial.config, variant)
+        learned = weights(
+            restored.trial, variant=variant, steps=steps, device=restored.device(device), watch=lambda _: None
+        )
+        return trained_model(restored.trial, learned)
 
 
 def refit_scorer(

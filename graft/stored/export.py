@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from graft.files import write_batches, writing
+from graft.stored.params import Renewal
 from graft.stored.trials import PARAMS_PREFIX, align_batches, unpack_params
 from storage.frames import TRIALS, Reader
 
@@ -24,8 +25,9 @@ def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]
     """
     with reader.moment():
         schema = _schema_of(reader, study)
+        trials = map(unpack_params, map(Renewal(reader, study), reader.trial_batches(study)))
         batches = {
-            output: _conform(map(unpack_params, reader.trial_batches(study)), schema),
+            output: _conform(trials, schema),
             metrics_file(output): reader.metric_batches(study),
         }
         return _write_files(batches, output.suffix.removeprefix("."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import get_args
 
 import polars as pl
 
+from graft.stored.differences import Difference
 from graft.stored.studies import read_best, read_state
 from spaces.records import Progress, State
 from storage.frames import Reader
@@ -35,6 +37,10 @@ class Status:
     """Of the running trials, since each was started."""
     workers: tuple[str, ...]
     """The running workers: name, host, device, and where the log is."""
+    note: str
+    tags: tuple[str, ...]
+    changes: tuple[str, ...]
+    """What was changed in its space since the launch, a line each."""
 
     @property
     def eta_seconds(self) -> float | None:
@@ -98,7 +104,17 @@ def read_status(reader: Reader, name: str) -> Status:
         trials_per_minute=_ending_rate(reader, row["id"], running, now) if is_running else None,
         steps_per_second=_training_rate(running, now) if is_running else None,
         workers=tuple(_describe_workers(reader, name, now)),
+        note=row["note"],
+        tags=tuple(json.loads(row["tags"])),
+        changes=tuple(_describe_changes(reader, name)),
     )
+
+
+def _describe_changes(reader: Reader, name: str) -> Iterator[str]:
+    columns = "created_at", "trials", "differences"
+    for at, trials, differences in reader.changes(name).select(columns).iter_rows():
+        told = ", ".join(str(Difference(*one)) for one in json.loads(differences))
+        yield f"{told} ({at:%Y-%m-%d %H:%M} UTC, after {trials:,} trials)"
 
 
 def _describe_workers(reader: Reader, name: str, now: datetime) -> Iterator[str]:

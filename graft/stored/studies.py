@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,17 +25,27 @@ _COLUMNS = {
     "best": pl.Float64(),
     "best_number": pl.Int64(),
     "created_at": pl.Datetime("us", "UTC"),
+    "tags": pl.String(),
+    "note": pl.String(),
+    "archived": pl.Boolean(),
 }
 
 
-def read_studies(reader: Reader) -> pl.DataFrame:
-    """One row per study: how far it is, and its best objective."""
+def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
+    """One row per study: how far it is, and its best objective; `tags` separated by spaces.
+
+    `archived`: those in the archive too; `tag`: only those that have it.
+    """
     rows: list[dict[str, Any]] = []
     for row in reader.studies().iter_rows(named=True):
         name: str = row["name"]
+        tags: list[str] = json.loads(row["tags"])
+        if (row["archived"] and not archived) or (tag is not None and tag not in tags):
+            continue
         best, number = read_best(reader, row)
         ended = sum(count for state, count in reader.counts(name).items() if state in TERMINAL)
         found = {"state": read_state(reader, row), "ended": ended, "best": best, "best_number": number}
+        found["tags"] = " ".join(tags)
         rows.append({key: found.get(key, row.get(key)) for key in _COLUMNS})
     return pl.DataFrame(rows, schema=_COLUMNS)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from graft.stored.params import Renewal
 from spaces.errors import StudyError
 from storage.frames import TRIALS, Reader
 
@@ -55,7 +56,8 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
 
     They are read and unpacked some at a time: as JSON, the params are most of them.
     """
-    return align_batches(map(unpack_params, reader.trial_batches(study, where, sort, top, LISTED)))
+    trials = map(Renewal(reader, study), reader.trial_batches(study, where, sort, top, LISTED))
+    return align_batches(map(unpack_params, trials))
 
 
 def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:

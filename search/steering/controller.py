@@ -66,7 +66,7 @@ class Controller:
         self._ledger = Ledger(space, strategy, monitors, study)
         self._saving: set[str] = set()
         """Workers that were asked to write a checkpoint before they are dismissed."""
-        self._next_copy = max(self._planned, study.queries.next_number())
+        self._next_copy = max(self._planned, study.queries.next_number())  # trials by hand come after the planned ones
         # Holes are numbers that the sampler was asked for and whose trials were never started.
         holes = [range(hole.start, min(hole.stop, self._planned)) for hole in study.queries.holes()]
         self._queue = TrialQueue(strategy, [*holes, range(study.queries.next_number(), self._planned)])
@@ -106,8 +106,9 @@ class Controller:
             Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=None, state="queued")
             for trial, _ in queued
         ]
-        # Copies of a population are left out: no sampler drew them.
-        history = [outcome for outcome in (*ended, *opened) if outcome.number < space.search.trials]
+        # Copies of a population are left out: no sampler drew them. Without copies, later numbers are trials by hand.
+        copies = any(monitor.makes_copies for monitor in monitors)
+        history = [outcome for outcome in (*ended, *opened) if not copies or outcome.number < space.search.trials]
         strategy = begin(space, history)
         groups = {outcome.number: outcome.group for outcome in ended}
         for monitor in monitors:
@@ -185,7 +186,7 @@ class Controller:
         ledger = self._ledger
         best, number = ledger.best if ledger.best and self._space.has_one_objective else (None, None)
         return Progress(
-            planned=self._next_copy if ledger.makes_copies else self._planned,
+            planned=self._next_copy,
             counts={**ledger.ended, "running": len(ledger.running), "queued": self._queue.queued},
             objective=str(self._space.search.objective),
             best=best,

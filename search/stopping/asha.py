@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, final
 
-from search.measures import Measure, direction, metric
 from search.stopping import Monitor, Stopping
+from search.watched_metric import Measure, direction, metric
 from spaces.plugins.fields import knob, size
 from spaces.records import Report
 from spaces.settings import Objective

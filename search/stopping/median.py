@@ -9,8 +9,8 @@ from math import inf
 from statistics import median
 from typing import Any, final
 
-from search.measures import Measure, direction, metric
 from search.stopping import Monitor, Stopping
+from search.watched_metric import Measure, direction, metric
 from spaces.plugins.fields import size
 from spaces.records import Report
 from spaces.settings import Objective

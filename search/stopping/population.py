@@ -8,9 +8,9 @@ from math import ceil
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
-from search.measures import Measure, direction, metric
 from search.stopping import Copy, Monitor, Stopping
 from search.stopping._exploration import Exploration
+from search.watched_metric import Measure, direction, metric
 from spaces.plugins import Examples
 from spaces.plugins.fields import knob, size
 from spaces.records import Report, Trial

@@ -66,6 +66,12 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
     return _Reader(root, families).read_space(text)
 
 
+def content_of(text: str, origin: str) -> Any:
+    """What a space's text says, as plain values: what its hash is made of. Raises SpaceError for what is no YAML."""
+    root = read(compose(text, origin))
+    return _to_plain(inline_spaces(root) if is_transfer(root) else root)
+
+
 def _read_drawn_space(families: Families, tree: yaml.Node) -> DrawnSpace:
     return _Reader(read(tree), families).read_space(to_yaml(tree))
 

@@ -31,7 +31,12 @@ def read_entries(origin: str, overrides: Mapping[str, str] | None = None) -> lis
 
     Raises SpaceError as `load` does, if it does not come as far as this section.
     """
-    tree = compose(catalogue.read_text(origin), origin)
+    return read_entries_of(catalogue.read_text(origin), origin, overrides)
+
+
+def read_entries_of(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> list[Entry]:
+    """The same for a space's text."""
+    tree = compose(text, origin)
     root = read(override(tree, overrides) if overrides else tree)
     return list(_entries(inline_spaces(root) if is_transfer(root) else root))
 

@@ -9,7 +9,22 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Text, bindparam, case, delete, exists, func, literal_column, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Text,
+    bindparam,
+    case,
+    cast,
+    delete,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from spaces.records import (
     TERMINAL,
@@ -158,6 +173,19 @@ def _trial_row(study_id: int, trial: Trial, worker: str) -> dict[str, Any]:
     }
 
 
+def queued_row(study_id: int, trial: Trial) -> dict[str, Any]:
+    """The row of a trial that waits and was never started."""
+    row = _trial_row(study_id, trial, "")
+    return {**row, "state": "queued", "worker": None, "fence": 0}
+
+
+def planned(study_id: int, number: int | ColumnElement[int]) -> ColumnElement[int]:
+    """`number` trials, or as many more as the highest number of the study's trials needs."""
+    highest = select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id)
+    there, wanted = highest.scalar_subquery(), cast(number, BigInteger)
+    return case((there > wanted, there), else_=wanted)
+
+
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
     """Number -> fence and state of those that exist; their rows stay locked until the transaction ends."""
     found: dict[int, tuple[int, State]] = {}
@@ -281,15 +309,16 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
         this = update(studies).where(studies.c.id == study_id)
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
         connection.execute(delete(metrics).where(metrics.c.trial_id.in_(part)))
-        connection.execute(update(trials).where(c.id.in_(part)).values(_NEVER_RUN))
+        connection.execute(update(trials).where(c.id.in_(part)).values(NEVER_RUN))
 
 
-_NEVER_RUN = {
+NEVER_RUN = {
     "state": "queued",
     "objective": None,
     "error": None,
     "worker": None,
     "step_kind": None,
+    "fingerprint": None,
     "started_at": None,
     "finished_at": None,
     "steps": 0,

@@ -115,6 +115,13 @@ class Database(ABC):
         """SQL for a trial's parameter, `optimizer.learning_rate`: a number, a truth value or a text, as it is drawn."""
 
     @abstractmethod
+    def knob(self, connection: Connection, study_id: int, path: str) -> str | None:
+        """SQL for what a trial's configuration has at a path: what was drawn there, else what the space says.
+
+        Of a plug-in its name. None: no trial of the study has such a path.
+        """
+
+    @abstractmethod
     def explain(self, error: BaseException) -> str | None:
         """An error of the driver in one line, or None if it is not the driver's."""
 

@@ -72,6 +72,9 @@ _TYPES: dict[int, pl.DataType] = {
 """Type numbers of PostgreSQL's catalogue; every other type is shown as text."""
 
 
+_CASTS = {"number": "::double precision", "boolean": "::boolean"}
+
+
 class Postgres(Database):
     """A server."""
 
@@ -181,8 +184,15 @@ class Postgres(Database):
         value = f"(params ->> '{path}')"
         kinds = f"SELECT DISTINCT json_typeof(params -> '{path}') FROM trials WHERE study_id = {study_id}"
         found = {kind for (kind,) in connection.exec_driver_sql(kinds)} - {None, "null"}
-        cast = {"number": "::double precision", "boolean": "::boolean"}
-        return value + (cast.get(found.pop(), "") if len(found) == 1 else "")
+        return value + (_CASTS.get(found.pop(), "") if len(found) == 1 else "")
+
+    def knob(self, connection: Connection, study_id: int, path: str) -> str | None:
+        steps = path.replace(".", ",")
+        value = f"coalesce(params -> '{path}', config #> '{{{steps},name}}', config #> '{{{steps}}}')"
+        kinds = f"SELECT DISTINCT json_typeof({value}) FROM trials WHERE study_id = {study_id}"
+        found = {kind for (kind,) in connection.exec_driver_sql(kinds)} - {None, "null"}
+        cast = _CASTS.get(found.copy().pop(), "") if len(found) == 1 else ""
+        return f"({value} #>> '{{}}'){cast}" if found else None
 
     def explain(self, error: BaseException) -> str | None:
         import psycopg

@@ -197,6 +197,13 @@ class Sqlite(Database):
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:
         return f"""json_extract(params, '$."{path}"')"""
 
+    def knob(self, connection: Connection, study_id: int, path: str) -> str | None:
+        steps = "".join(f'."{step}"' for step in path.split("."))
+        in_config = (f"""json_extract(config, '${where}')""" for where in (f'{steps}."name"', steps))
+        value = f"coalesce({', '.join([self.parameter(connection, study_id, path), *in_config])})"
+        known = f"SELECT 1 FROM trials WHERE study_id = {study_id} AND {value} IS NOT NULL LIMIT 1"
+        return value if connection.exec_driver_sql(known).first() else None
+
     def explain(self, error: BaseException) -> str | None:
         if isinstance(error, OSError):
             return f"cannot write {error.filename or 'here'}: {error.strerror or error}"

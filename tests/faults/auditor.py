@@ -36,6 +36,7 @@ Rule = Literal[
     "fence",
     "file",
     "crash",
+    "fault",
 ]
 NOBODY = -1
 DEATHS = 5
@@ -49,7 +50,7 @@ _METRICS = "SELECT trial_id, step, name, variant, condition, value FROM metrics"
 
 
 class Finding(NamedTuple):
-    """One broken promise; a crash is found by who watches the launchers."""
+    """One broken promise; a crash is found by who watches the launchers, a fault without its effect by who made it."""
 
     rule: Rule
     what: str

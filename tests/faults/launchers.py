@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import multiprocessing.process
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -75,6 +78,25 @@ class Launchers:
             found = launcher.children() if launcher else []
             return [worker for worker in found if worker.status() != psutil.STATUS_ZOMBIE]
         return []
+
+    def wait_for_failure(self, seconds: float) -> bool:
+        """Whether the launcher that runs now gives up in so many seconds."""
+        self._process.join(seconds)
+        return self._process.exitcode == FAILED
+
+    def refuses(self, url: str, words: str, seconds: float) -> bool | None:
+        """Whether a second launcher, by this URL, gives up with these words; None if the first ended meanwhile."""
+        if not self._process.is_alive():
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            second = self._context.Process(target=launch, args=(replace(self._farm, url=url, folder=Path(folder)),))
+            second.start()
+            second.join(seconds)
+            second.kill()
+            second.join()
+            log = Path(folder, LOG)
+            refused = second.exitcode == FAILED and words in (log.read_text() if log.exists() else "")
+        return refused if self._process.is_alive() else None
 
     def notes(self) -> list[str]:
         """How the launchers ended, and what those that gave up had to say, each line once."""

@@ -8,9 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from graft.launching.claiming import open_controller
 from spaces.records import Directives, Offer, Progress, Report
+
+_JUMP_SQLITE = "UPDATE workers SET lease_until = strftime('%Y-%m-%d %H:%M:%f000', lease_until, '{} seconds')"
+_JUMP_POSTGRESQL = "UPDATE workers SET lease_until = lease_until + interval '{} seconds'"
 
 
 class Steering:
@@ -38,6 +42,15 @@ class Steering:
         """Workers that fell silent lose their trials."""
         with self._turn:
             self._study.sweep()
+
+    def jump(self, seconds: float) -> None:
+        """Let the database's clock jump: what that does to leases, moving the leases does."""
+        with self._turn:
+            study: Any = self._study._study  # pyright: ignore[reportPrivateUsage] - the connection that writes
+            columns = {"sqlite": _JUMP_SQLITE, "postgresql": _JUMP_POSTGRESQL}
+            study.session.transact(
+                lambda connection: connection.exec_driver_sql(columns[connection.dialect.name].format(-seconds))
+            )
 
     def progress(self) -> Progress:
         """Where the study stands."""

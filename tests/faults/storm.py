@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 import psutil
+import psycopg
 
-from tests.faults.farm import FATES
+from tests.faults.farm import CLOCK, FATES
+from tests.faults.history import events
 from tests.faults.proxy import Proxy
 from tests.faults.server import MortalServer
 
@@ -21,6 +24,10 @@ Strike = Callable[[], bool]
 """Does its harm, and counts it when it has happened; False if there was nothing to harm."""
 AWAY_SECONDS = (0.1, 1.5)
 """How long a server or the network is away."""
+
+PATIENCE = 20.0
+"""Seconds that a launcher has to notice that its file is gone, or that it is the second one."""
+_TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'toy'"
 
 
 class Target(Protocol):
@@ -34,6 +41,14 @@ class Target(Protocol):
         """Its workers, frozen ones included."""
         ...
 
+    def wait_for_failure(self, seconds: float) -> bool:
+        """Whether the launcher gives up in so many seconds."""
+        ...
+
+    def refuses(self, url: str, words: str, seconds: float) -> bool | None:
+        """Whether a second launcher gives up with these words; None if the first did not run all the time."""
+        ...
+
 
 @dataclass(kw_only=True)
 class Storm:
@@ -45,10 +60,14 @@ class Storm:
     """Of the histories."""
     freeze_seconds: float
     """How long a worker is frozen: two leases."""
+    url: str = ""
+    """Of the database, for what happens to its file."""
     server: MortalServer | None = None
     """None: the database is a file."""
     proxy: Proxy | None = None
     fired: Counter[str] = field(default_factory=Counter[str])
+    wrong: list[str] = field(default_factory=list[str])
+    """What did not come out of a fault that should have."""
     _ends: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
     """When, and what then puts an end to a fault that lasts."""
     _fate: Path | None = None
@@ -66,9 +85,11 @@ class Storm:
 
     def strike(self) -> bool:
         """One fault; False if its kind has no victim yet, and is to be tried again."""
-        kinds: list[Strike] = [self._launcher, self._worker, self._frozen, self._exchange]
+        kinds: list[Strike] = [self._launcher, self._worker, self._frozen, self._exchange, self._clock, self._second]
         if self.server and self.proxy:
-            kinds += [self._database, self._network]
+            kinds += [self._database, self._network, self._session]
+        elif self.url:
+            kinds += [self._file, self._full]
         chosen = self._chosen or self.chance.choice(kinds)
         struck = False
         with suppress(psutil.NoSuchProcess):
@@ -125,6 +146,82 @@ class Storm:
         self._fate = self.folder / self.chance.choice(FATES)
         self._fate.touch()
         return True
+
+    def _clock(self) -> bool:
+        """The database's clock jumps by hours, back or forth; when the launcher has done it, its file is gone."""
+        clock = self.folder / CLOCK
+        if clock.exists() or not self.target.launcher():
+            return False
+        clock.write_text(str(self.chance.choice([-90_000, -7_200, 7_200, 90_000])))
+        self.fired["clock"] += 1
+        return True
+
+    def _second(self) -> bool:
+        """A second launch of the study, for a file by another name of it, is refused while the first one runs."""
+        if self._away or not self.target.launcher():
+            return False
+        path, url = Path(self.url.removeprefix("sqlite:///")), self.url
+        alias = path.with_name("alias.db")
+        if self.url.startswith("sqlite") and self.chance.random() < 0.5:
+            alias.symlink_to(path)
+            url = f"sqlite:///{alias}"
+        elif self.url.startswith("sqlite"):
+            Path(f"{path}.lock").unlink(missing_ok=True)
+        refused = self.target.refuses(url, "stop it first", PATIENCE)
+        alias.unlink(missing_ok=True)
+        if refused is False:
+            self.wrong.append(f"a second launch by {url} was not refused")
+        self.fired["second launch"] += refused is not None
+        return refused is not None
+
+    def _file(self) -> bool:
+        """The file is deleted or replaced; the launcher gives up, and what it saved is put back."""
+        launcher, path = self.target.launcher(), Path(self.url.removeprefix("sqlite:///"))
+        opened = {event.process for event in events(self.folder) if event.kind == "opened"}
+        if launcher is None or launcher.pid not in opened:  # who has not claimed the study holds nothing of it
+            return False
+        kept = path.with_name("kept")
+        os.link(path, kept)  # should the launcher end of itself just now, nobody saves what it had
+        harm = self.chance.choice(["deleted", "replaced"])
+        if harm == "replaced":
+            other = path.with_name("other.db")
+            other.write_bytes(b"")
+            os.replace(other, path)
+        else:
+            path.unlink()
+        gave_up = self.target.wait_for_failure(PATIENCE)
+        saved = path.with_name(f"{path.name}.rescue")
+        if saved.exists():
+            os.replace(saved, path)
+            kept.unlink()
+        else:
+            os.replace(kept, path)
+            if gave_up:
+                self.wrong.append("the launcher gave up and left no rescue file")
+        self.fired[f"file {harm}"] += gave_up
+        return gave_up
+
+    def _full(self) -> bool:
+        """The launcher may not write beyond what its log has now, or a little more: a commit finds the disk full."""
+        launcher = self.target.launcher()
+        log = Path(f"{self.url.removeprefix('sqlite:///')}-wal")
+        if not launcher or not log.exists():
+            return False
+        _, ceiling = launcher.rlimit(psutil.RLIMIT_FSIZE)
+        launcher.rlimit(psutil.RLIMIT_FSIZE, (log.stat().st_size + self.chance.randrange(20_000), ceiling))
+        self.fired["disk full"] += 1
+        return True
+
+    def _session(self) -> bool:
+        """The server ends the launcher's session, and only that."""
+        assert self.server
+        if self._away:
+            return False
+        with suppress(psycopg.Error):
+            self.server.server.execute(_TERMINATE)
+            self.fired["session ended"] += 1
+            return True
+        return False
 
     def _database(self) -> bool:
         assert self.server

@@ -22,7 +22,7 @@ from spaces.records import Checkpoint, Directives, Metric, Offer, Report, Trial
 from tests.faults.history import Event, History, Kind
 from tests.faults.toy import BEAT_SECONDS, SELF_STOP_SECONDS, Training, fate_of
 from workers.pool import heartbeat as heartbeat
-from workers.pool.courier import Courier
+from workers.pool.exchanger import Exchanger
 from workers.pool.heartbeat import Heartbeat
 
 CALM = "calm"
@@ -63,10 +63,10 @@ class ToyWorker:
     def run(self) -> None:
         """Exchange and train until the controller is done with this worker, or its lease has run out."""
         reports: list[Report] = []
-        with Courier(self.exchange) as courier, Heartbeat(self.renew) as heartbeat:
+        with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
             while heartbeat.alive():
-                courier.send(reports, self._offer())
-                directives, journal = self._await_answer(courier, heartbeat)
+                exchanger.send(reports, self._offer())
+                directives, journal = self._await_answer(exchanger, heartbeat)
                 if directives is None or directives.lease_lost:
                     break
                 self._note(reports, directives)
@@ -79,13 +79,13 @@ class ToyWorker:
                     reports = self._train()
         self.history.add(Event(kind="lost"))
 
-    def _await_answer(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
+    def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """The answer, and what the lanes say until it comes; None if the lease ran out meanwhile."""
         journal: list[Report] = []
-        directives = courier.answer(EXCHANGE_SECONDS)
+        directives = exchanger.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():
             journal += self._train()
-            directives = courier.answer(0.0 if self.lanes else EXCHANGE_SECONDS)
+            directives = exchanger.answer(0.0 if self.lanes else EXCHANGE_SECONDS)
         return directives, journal
 
     def _save(self, *, asked: bool) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -92,6 +92,13 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
                     with suppress(OSError, ValueError):  # no such folder in this container; `max`: no limit
                         limit, usage = (int((folder / name).read_text()) for name in _CGROUP_FILES[controller])
                         yield max(0, limit - usage)
+
+
+def least_bytes(config: Mapping[str, Any]) -> int:
+    """What a trial of this configuration needs at the least: its parameters and their gradient; allocates nothing."""
+    recipe = Recipe.of(config)
+    shapes = [one.shape for one in recipe.learning.parameters(recipe.model.parameters(recipe.task)).values()]
+    return 2 * recipe.dtype.itemsize * sum(map(math.prod, shapes))
 
 
 def lane_bytes(recipe: Recipe) -> int:

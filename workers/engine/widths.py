@@ -26,9 +26,9 @@ import torch
 
 from spaces.records import Trial
 from workers.engine.devices import default_workers, device_name
-from workers.engine.measurements import RateFile, Rates
 from workers.engine.memory import Shortage, attempt, free_bytes, lane_bytes
 from workers.engine.pack import NARROWEST
+from workers.engine.rate_file import RateFile, Rates
 from workers.engine.step import step_of
 from workers.engine.timing import best_rate
 from workers.numerics.native import cache_folder

@@ -15,7 +15,7 @@ from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.devices import default_workers
 from workers.engine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.employment import Employment, make_worker
+from workers.pool.worker_settings import WorkerSettings, make_worker
 
 SIGNALS_EVERY = 0.2
 """Seconds: a signal that comes just before the main thread falls asleep is not noticed before it wakes."""
@@ -37,9 +37,11 @@ def run(
     stop.
     """
     prepare()
-    desk = _Desk(controller)
+    shared = _SharedController(controller)
     slots = range(workers or default_workers(device))
-    threads = [threading.Thread(target=desk.employ, args=(slot, device, width, saving), daemon=True) for slot in slots]
+    threads = [
+        threading.Thread(target=shared.employ, args=(slot, device, width, saving), daemon=True) for slot in slots
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -47,11 +49,11 @@ def run(
             thread.join(SIGNALS_EVERY)
             if watch and watch(controller.progress()):
                 controller.request_stop()
-    if desk.failure:
-        raise desk.failure
+    if shared.failure:
+        raise shared.failure
 
 
-class _Desk:
+class _SharedController:
     """Lets several workers speak to one controller, one at a time."""
 
     def __init__(self, controller: Steering) -> None:
@@ -77,8 +79,8 @@ class _Desk:
                 # A name is never used again, so that a late call of an old worker is recognised.
                 name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"
                 renew = functools.partial(self._controller.renew, name)
-                employment = Employment(device=device, width=width, saving=saving)
-                done = make_worker(name, employment, self.exchange, renew).run()
+                settings = WorkerSettings(device=device, width=width, saving=saving)
+                done = make_worker(name, settings, self.exchange, renew).run()
         except BaseException as error:
             with self._turn:
                 self.failure = self.failure or error

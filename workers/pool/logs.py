@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spaces.records import Directives, Offer, Report
-from workers.pool.courier import Exchange
+from workers.pool.exchanger import Exchange
 
 _LOG = logging.getLogger("graft.pool")
 SHOWN = 8

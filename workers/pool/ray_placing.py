@@ -47,10 +47,10 @@ class Nodes:
 class Placing(Searcher):
     """What Tune asks for trials: a worker in each slot, as long as the study needs any."""
 
-    def __init__(self, slots: Slots, nodes: Nodes, desk: Any) -> None:
+    def __init__(self, slots: Slots, nodes: Nodes, controller: Any) -> None:
         super().__init__()
         self.slots = slots
-        self._nodes, self._desk = nodes, desk
+        self._nodes, self._controller = nodes, controller
         self._slot_of: dict[str, int] = {}
         """By Tune's name of the trial."""
         self._node_of: dict[str, str] = {}
@@ -65,7 +65,7 @@ class Placing(Searcher):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         slot = self._slot_of[trial_id]
         self._node_of[trial_id] = result["node"]
-        self.slots.began(slot)
+        self.slots.note_start(slot)
         if result["reports"]:
             self.slots.note_report(slot)
 
@@ -75,10 +75,10 @@ class Placing(Searcher):
             self.slots.note_end(slot)
             return
         if node is None or node in self._nodes.now():
-            self._desk.detach.remote(slot)
+            self._controller.detach.remote(slot)
             self.slots.note_crash(slot)
         else:
-            self._desk.leave.remote(slot)
+            self._controller.leave.remote(slot)
             self.slots.note_departure(slot)
 
     def save(self, checkpoint_path: str) -> None:
@@ -86,8 +86,8 @@ class Placing(Searcher):
 
 
 @final
-class Over(Stopper):
-    """Ends the experiment when only workers are left that still wait for a place."""
+class EndOfStudy(Stopper):
+    """Ends the experiment when the only workers left are not placed on a machine yet."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -96,4 +96,4 @@ class Over(Stopper):
         return False
 
     def stop_all(self) -> bool:
-        return self._slots.over
+        return self._slots.finished

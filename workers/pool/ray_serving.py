@@ -18,8 +18,8 @@ from spaces.records import Directives, Offer, Report
 from workers.engine.devices import default_device, device_name
 from workers.engine.process import prepare
 from workers.pool import Saving
-from workers.pool.employment import Employment, make_worker
 from workers.pool.logs import begin_log, log_exchange, log_file
+from workers.pool.worker_settings import WorkerSettings, make_worker
 
 _LOG = logging.getLogger("graft.pool")
 SWIFT = "swift"
@@ -31,7 +31,7 @@ def swift(method: Any) -> Any:
     return method.options(concurrency_group=SWIFT).remote
 
 
-def serve(desk: Any, slot: int, width: int | None, saving: Saving | None, outside: Outside = Outside()) -> None:
+def serve(controller: Any, slot: int, width: int | None, saving: Saving | None, outside: Outside = Outside()) -> None:
     """What runs inside a Tune trial: a pack worker on the device that Tune placed it on.
 
     One whose lease ran out goes on as a new worker in the same slot: what it held is others' by then. `outside`: the
@@ -45,19 +45,19 @@ def serve(desk: Any, slot: int, width: int | None, saving: Saving | None, outsid
     done = False
     while not done:
         name = f"ray-{slot}-{uuid.uuid4().hex[:8]}"  # never used again: a late word of it can be told
-        ray.get(desk.attach.remote(slot, name))
-        done = _work(desk, name, node, width, saving)
-        _LOG.info("%s %s", name, "is sent home" if done else "lost its lease; what it held is trained again")
+        ray.get(controller.attach.remote(slot, name))
+        done = _work(controller, name, node, width, saving)
+        _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")
 
 
-def _work(desk: Any, name: str, node: str, width: int | None, saving: Saving | None) -> bool:
+def _work(controller: Any, name: str, node: str, width: int | None, saving: Saving | None) -> bool:
     """Be one worker to its end; False when that was its lease's."""
     device, made = default_device(), 0
     _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), Path(__file__).parents[2])
 
     def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
         nonlocal made
-        answer: Directives = ray.get(desk.exchange.remote(list(reports), offer))
+        answer: Directives = ray.get(controller.exchange.remote(list(reports), offer))
         if reports:
             made += len(reports)
             # From whichever thread exchanges: Tune's session belongs to the process, and takes one report at a time.
@@ -66,9 +66,9 @@ def _work(desk: Any, name: str, node: str, width: int | None, saving: Saving | N
 
     def renew() -> bool:
         try:
-            return ray.get(swift(desk.renew)(name))
+            return ray.get(swift(controller.renew)(name))
         except RayActorError:
             return False  # the controller is dead, and the next call of it says so where it is heard
 
-    employment = Employment(device=device, width=width, saving=saving, log=log_file())
-    return make_worker(name, employment, log_exchange(exchange), renew).run()
+    settings = WorkerSettings(device=device, width=width, saving=saving, log=log_file())
+    return make_worker(name, settings, log_exchange(exchange), renew).run()

@@ -45,9 +45,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from spaces.errors import GraftError, StudyError
 from spaces.plugins.bundles import Outside
 from workers.pool import Saving, Steering
-from workers.pool.desk import Desk
+from workers.pool.controller_actor import ControllerActor
 from workers.pool.ray_access import check_access
-from workers.pool.ray_placing import Nodes, Over, Placing
+from workers.pool.ray_placing import EndOfStudy, Nodes, Placing
 from workers.pool.ray_serving import SWIFT, serve, swift
 from workers.pool.slots import Share, Slots, room_on, share_of
 
@@ -88,11 +88,16 @@ def run(
     """
     _start(cluster)
     try:
-        desk = _desk(make_controller)
+        controller = _start_actor(make_controller)
         try:
-            ray.get(swift(desk.progress)())  # the controller's own errors, before any worker is placed
-            _train(desk, cluster, functools.partial(serve, desk, width=width, saving=saving, outside=outside), watch)
-            watch(ray.get(swift(desk.progress)()))
+            ray.get(swift(controller.progress)())  # the controller's own errors, before any worker is placed
+            _train(
+                controller,
+                cluster,
+                functools.partial(serve, controller, width=width, saving=saving, outside=outside),
+                watch,
+            )
+            watch(ray.get(swift(controller.progress)()))
         except RayTaskError as error:
             raise _ours(error) from None
         except RuntimeEnvSetupError as error:
@@ -102,7 +107,7 @@ def run(
         except RayError as error:
             raise StudyError(f"the Ray cluster does not go on: {_last_line(error)}; the study can be resumed") from None
         finally:
-            _close(desk)
+            _close(controller)
     finally:
         ray.shutdown()
 
@@ -166,15 +171,15 @@ def _hush() -> Generator[None]:
         os.close(before)
 
 
-def _desk(make_controller: Callable[[], Steering]) -> Any:
+def _start_actor(make_controller: Callable[[], Steering]) -> Any:
     """The controller's actor, on this node: it has the database."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     remote: Any = ray.remote
-    actor = remote(concurrency_groups={SWIFT: 1}, num_cpus=0, scheduling_strategy=here)(Desk)
+    actor = remote(concurrency_groups={SWIFT: 1}, num_cpus=0, scheduling_strategy=here)(ControllerActor)
     return actor.remote(make_controller)
 
 
-def _train(desk: Any, cluster: Cluster, work: Callable[[int], None], watch: Callable[[Any], bool]) -> None:
+def _train(controller: Any, cluster: Cluster, work: Callable[[int], None], watch: Callable[[Any], bool]) -> None:
     """Fit the Tuner in a thread, so that this one can watch and be interrupted."""
     failure: list[BaseException] = []
     nodes = Nodes()
@@ -186,31 +191,31 @@ def _train(desk: Any, cluster: Cluster, work: Callable[[int], None], watch: Call
 
     def fit(folder: str) -> None:
         try:
-            errors = _tuner(Placing(slots, nodes, desk), pack_worker, share, folder).fit().errors
+            errors = _tuner(Placing(slots, nodes, controller), pack_worker, share, folder).fit().errors
             if slots.exhausted:
-                ray.get(desk.give_up.remote(_last_line(errors[-1])))
+                ray.get(controller.give_up.remote(_last_line(errors[-1])))
         except BaseException as error:
             failure.append(error)
 
     with tempfile.TemporaryDirectory(prefix="graft-tune-", ignore_cleanup_errors=True) as folder:
         thread = threading.Thread(target=fit, args=(folder,), daemon=True)
         thread.start()
-        _attend(desk, slots, watch, thread)
+        _attend(controller, slots, watch, thread)
     if failure:
         raise failure[0]
 
 
-def _attend(desk: Any, slots: Slots, watch: Callable[[Any], bool], thread: threading.Thread) -> None:
+def _attend(controller: Any, slots: Slots, watch: Callable[[Any], bool], thread: threading.Thread) -> None:
     """Watch, ask for a stop, and have leases looked after while the thread lives."""
-    sweep, swept = desk.sweep.remote(), time.monotonic()
+    sweep, swept = controller.sweep.remote(), time.monotonic()
     while thread.is_alive():
         thread.join(POLL_SECONDS)
-        if watch(ray.get(swift(desk.progress)())):
-            ray.get(swift(desk.request_stop)())
+        if watch(ray.get(swift(controller.progress)())):
+            ray.get(swift(controller.request_stop)())
             slots.closed = True
         due = time.monotonic() > swept + SWEEP_SECONDS
         if due and ray.wait([sweep], timeout=0)[0]:
-            sweep, swept = desk.sweep.remote(), time.monotonic()
+            sweep, swept = controller.sweep.remote(), time.monotonic()
 
 
 def _tuner(placing: Placing, pack_worker: Callable[[dict[str, int]], None], share: Share, folder: str) -> tune.Tuner:
@@ -222,14 +227,14 @@ def _tuner(placing: Placing, pack_worker: Callable[[dict[str, int]], None], shar
             storage_path=folder,
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=0),  # a worker that died is followed by a new one of ours
-            stop=Over(placing.slots),
+            stop=EndOfStudy(placing.slots),
         ),
     )
 
 
-def _close(desk: Any) -> None:
+def _close(controller: Any) -> None:
     try:
-        ray.get(desk.close.remote(), timeout=30)
+        ray.get(controller.close.remote(), timeout=30)
     except (RayError, GetTimeoutError):
         return  # the process is gone, and the database's lock with it
 

@@ -11,8 +11,8 @@ from typing import final
 Share = Mapping[str, float]
 """What one worker reserves: Ray's name of one resource -> at most one of it."""
 
-MOST_DEATHS = 4
-"""A slot whose workers died so often, one after the other with nothing reported in between, is given up."""
+MOST_CRASHES = 4
+"""After so many worker crashes in a row, with nothing reported in between, a slot is abandoned."""
 
 
 def share_of(resources: Mapping[str, float], workers: int | None) -> Share:
@@ -40,10 +40,10 @@ def room_on(nodes: Iterable[Mapping[str, float]], share: Share) -> int:
 @final
 @dataclass(kw_only=True)
 class Slots:
-    """Hands out slots: numbers from 0, each held by one worker at a time, and again by another when that has died.
+    """Assigns slots, numbered from 0. A slot has one worker at a time, and another one after a crash.
 
-    A slot is given up when `MOST_DEATHS` workers in a row died in it before they reported anything. Workers that went
-    down with their machine do not count: machines may come and go as often as they like.
+    A slot is abandoned when `MOST_CRASHES` workers in a row crashed in it before they reported anything. Workers that
+    stopped with their machine do not count: machines may join and leave at any time.
     """
 
     most: int | None
@@ -51,51 +51,51 @@ class Slots:
     room: Callable[[], int]
     """Workers that fit on the nodes that are there now."""
     closed: bool = False
-    """No worker is needed any more, besides those that are on their way home."""
+    """No new worker is needed; the present ones are ending."""
     exhausted: bool = field(init=False, default=False)
-    """Closed because every slot that there is room for is given up."""
+    """Closed because every slot that there is room for was abandoned."""
     _held: dict[int, bool] = field(init=False, default_factory=dict[int, bool])
-    """Slot -> whether its worker has begun, rather than waits for a place."""
-    _deaths: Counter[int] = field(init=False, default_factory=Counter[int])
-    """Slot -> deaths since something was reported from it."""
+    """Slot -> whether its worker runs; False while it waits to be placed on a machine."""
+    _crashes: Counter[int] = field(init=False, default_factory=Counter[int])
+    """Slot -> crashes since the last report from it."""
 
     def take(self) -> int | None:
-        """A slot for one more worker; None while there is no room, or once none is needed."""
+        """A slot for a new worker; None while there is no room, or if no worker is needed."""
         if self.closed:
             return None
         room = self.room()
         wanted = room if self.most is None else min(self.most, room)
-        given_up = {slot for slot, deaths in self._deaths.items() if deaths >= MOST_DEATHS}
-        if len(self._held) + len(given_up) < wanted:
-            slot = next(slot for slot in range(wanted) if slot not in self._held and slot not in given_up)
+        abandoned = {slot for slot, crashes in self._crashes.items() if crashes >= MOST_CRASHES}
+        if len(self._held) + len(abandoned) < wanted:
+            slot = next(slot for slot in range(wanted) if slot not in self._held and slot not in abandoned)
             self._held[slot] = False
             return slot
-        self.closed = self.exhausted = bool(given_up and wanted and not self._held)
+        self.closed = self.exhausted = bool(abandoned and wanted and not self._held)
         return None
 
-    def began(self, slot: int) -> None:
-        """Its worker is at work."""
+    def note_start(self, slot: int) -> None:
+        """Its worker was placed on a machine and runs."""
         self._held[slot] = True
 
     def note_report(self, slot: int) -> None:
-        """Its worker got something done."""
-        del self._deaths[slot]
+        """Its worker made progress."""
+        del self._crashes[slot]
 
     def note_crash(self, slot: int) -> None:
-        """Its worker died, and its machine lives."""
-        self._deaths[slot] += 1
+        """Its worker crashed; its machine did not."""
+        self._crashes[slot] += 1
         del self._held[slot]
 
     def note_departure(self, slot: int) -> None:
-        """Its worker went down with its machine."""
+        """Its worker stopped with its machine."""
         del self._held[slot]
 
     def note_end(self, slot: int) -> None:
-        """Its worker was sent home, as every other will be."""
+        """Its worker was told that the study has ended, as every other will be."""
         self.closed = True
         del self._held[slot]
 
     @property
-    def over(self) -> bool:
-        """Nobody works, and nobody is needed: who still waits for a place need not come."""
+    def finished(self) -> bool:
+        """Whether no worker runs and no new one is needed; workers that are not placed yet can be cancelled."""
         return self.closed and not any(self._held.values())

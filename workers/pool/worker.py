@@ -23,7 +23,7 @@ from workers.engine.checkpoints import Archive
 from workers.engine.memory import Shortage, attempt
 from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
 from workers.pool.checkpoint_timer import CheckpointTimer
-from workers.pool.courier import JOURNAL, Courier, Exchange, numbers_in
+from workers.pool.exchanger import JOURNAL, Exchange, Exchanger, numbers_in
 from workers.pool.heartbeat import Heartbeat
 
 EXCHANGE_SECONDS = 2.0
@@ -94,12 +94,12 @@ class Worker:
     def run(self) -> bool:
         """Exchange and train until done; False if the lease ran out, and everything that it held is dropped."""
         reports: list[Report] = []
-        with Courier(self.exchange) as courier, Heartbeat(self.renew) as heartbeat:
+        with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
             while heartbeat.alive():
                 offer = self._offer()
                 sent = time.monotonic()
-                courier.send(reports, offer)
-                directives, reports = self._await_answer(courier, heartbeat)
+                exchanger.send(reports, offer)
+                directives, reports = self._await_answer(exchanger, heartbeat)
                 if offer.saved:  # lanes wait while the controller writes, but not longer than this
                     self._timer.add_cost(min(time.monotonic() - sent, EXCHANGE_SECONDS))
                 if directives is None or directives.lease_lost:
@@ -116,17 +116,17 @@ class Worker:
         self.pack = None
         return False
 
-    def _await_answer(self, courier: Courier, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
+    def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
         """The controller's answer, and what the lanes report until it comes; None if the lease ran out meanwhile."""
         journal, kept = list[Report](), 0
-        directives = courier.answer(EXCHANGE_SECONDS)
+        directives = exchanger.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():
             # Lanes train on while the controller is away, until what they would have to report outgrows the journal.
             trains = kept < JOURNAL and bool(self.pack and self.pack.running)
             fresh = self._train() if trains else []
             journal += fresh
             kept += numbers_in(fresh)
-            directives = courier.answer(0.0 if trains else EXCHANGE_SECONDS)
+            directives = exchanger.answer(0.0 if trains else EXCHANGE_SECONDS)
         return directives, journal
 
     def _offer(self) -> Offer:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from search.measures import Measure, direction, metric
 from search.stopping import Monitor, Stopping
+from search.watched_metric import Measure, direction, metric
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
 from spaces.records import Report

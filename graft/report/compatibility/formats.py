@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from graft.files import OutputError, writing
+from graft.files import write as write_frame
 from graft.report import markdown
 from graft.report.compatibility import heatmap, latex, page
 from graft.report.compatibility.cells import Cell
@@ -66,11 +67,16 @@ def _latex_row(cells: Sequence[str]) -> str:
     return rf"{' & '.join(map(latex.escape, cells))} \\"
 
 
+def _write_cells(transfer: Transfer, path: Path) -> None:
+    with path.open("wb") as file:
+        write_frame(transfer.matrix.cells, "csv", file)
+
+
 _WRITERS: Mapping[str, Callable[[Transfer, Learned | None, Path], object]] = {
     ".html": page.write,
     ".md": _markdown,
     ".tex": _latex,
-    ".csv": lambda transfer, _, path: transfer.matrix.cells.write_csv(path),
+    ".csv": lambda transfer, _, path: _write_cells(transfer, path),
     ".parquet": lambda transfer, _, path: transfer.matrix.cells.write_parquet(path),
     ".png": lambda transfer, _, path: heatmap.write(transfer, path),
     ".svg": lambda transfer, _, path: heatmap.write(transfer, path),

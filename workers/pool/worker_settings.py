@@ -10,12 +10,12 @@ from workers.engine.checkpoints import Archive
 from workers.engine.devices import default_width
 from workers.engine.widths import FoundWidths
 from workers.pool import Saving
-from workers.pool.courier import Exchange
+from workers.pool.exchanger import Exchange
 from workers.pool.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)
-class Employment:
+class WorkerSettings:
     """What a pool decides of a worker."""
 
     device: str
@@ -27,9 +27,9 @@ class Employment:
     """The file of its log."""
 
 
-def make_worker(name: str, employment: Employment, exchange: Exchange, renew: Callable[[], bool]) -> Worker:
+def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: Callable[[], bool]) -> Worker:
     """A worker that reports by `exchange` and renews its lease by `renew`."""
-    device, width, saving = employment.device, employment.width, employment.saving
+    device, width, saving = settings.device, settings.width, settings.saving
     return Worker(
         name=name,
         exchange=exchange,
@@ -39,5 +39,5 @@ def make_worker(name: str, employment: Employment, exchange: Exchange, renew: Ca
         renew=renew,
         archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
-        log=employment.log,
+        log=settings.log,
     )

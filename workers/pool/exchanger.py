@@ -21,7 +21,7 @@ JOURNAL = 100_000
 
 
 @final
-class Courier:
+class Exchanger:
     """One exchange at a time, made by a thread of its own. A context manager."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -29,7 +29,7 @@ class Courier:
         self._sent: queue.SimpleQueue[tuple[Sequence[Report], Offer] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Directives | BaseException] = queue.SimpleQueue()
 
-    def __enter__(self) -> Courier:
+    def __enter__(self) -> Exchanger:
         threading.Thread(target=self._carry, daemon=True).start()
         return self
 

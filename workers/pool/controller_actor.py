@@ -8,11 +8,11 @@ from typing import final
 from spaces.errors import GraftError, StudyError
 from spaces.records import Directives, Offer, Progress, Report
 from workers.pool import Steering
-from workers.pool.slots import MOST_DEATHS
+from workers.pool.slots import MOST_CRASHES
 
 
 @final
-class Desk:
+class ControllerActor:
     """Lets the workers of a cluster speak to one controller.
 
     The methods named in `SWIFT` are called from a thread of their own, so that they are answered while the database
@@ -58,9 +58,9 @@ class Desk:
             self._guard(self._controller.sweep)
 
     def give_up(self, reason: str) -> None:
-        """No slot is left in which workers live: that is an error."""
+        """Every slot was abandoned, which is an error."""
         self._error = self._error or StudyError(
-            f"every pack worker died {MOST_DEATHS} times, at last: {reason}; it can be resumed"
+            f"every worker crashed {MOST_CRASHES} times, the last one with: {reason}; it can be resumed"
         )
 
     def request_stop(self) -> None:

@@ -1,0 +1,1 @@
+"""Notebooks that are run as they stand, and the program that runs them."""

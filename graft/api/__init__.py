@@ -1,0 +1,12 @@
+"""`import graft`: spaces, studies and plug-ins for a notebook or a script.
+
+    space.py      a space from a file, a text or a dictionary, changed by `set`
+    plugins.py    plug-ins from source text, or from a notebook's cell
+    running.py    a study is trained, with its progress shown, until it is finished or interrupted
+    study.py      a stored study: its frames, its trials, their replays and weights
+    trials.py     one trial
+    database.py   the studies of a database
+    display.py    how these look in a notebook
+
+What is done stands in the other folders of `graft`, where the commands have it from, too.
+"""

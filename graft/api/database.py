@@ -1,0 +1,104 @@
+"""The studies of a database, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import final
+
+import polars as pl
+
+from graft.api.display import frame_table
+from graft.api.study import Study
+from graft.launching import administration
+from graft.stored.studies import read_studies
+from spaces.errors import StorageError
+from storage import bring_up
+from storage.frames import open_reader
+
+DEFAULT = "graft.db"
+"""The file that the commands take, too, where no other database is named."""
+
+
+def database_url(database: str | Path) -> str:
+    """The URL of a database: a URL as it is, else that of a SQLite file."""
+    text = str(database)
+    if not text:
+        raise StorageError(
+            "the database has no name; use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE"
+        )
+    if "://" in text and not text.startswith("sqlite:///"):
+        return text
+    return f"sqlite:///{Path(text.removeprefix('sqlite:///')).absolute()}"
+
+
+def open_database(database: str | Path = DEFAULT) -> Database:
+    """The studies of a database: a SQLite file, or a URL as `--storage` takes it.
+
+    A database of an older Graft is brought up to this one's schema. Raises StorageError if there is none.
+    """
+    url = database_url(database)
+    bring_up(url)
+    open_reader(url).close()
+    return Database(url)
+
+
+@final
+class Database(Mapping[str, Study]):
+    """The studies of a database by name, oldest first; each is read when it is asked."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __getitem__(self, name: str) -> Study:
+        """A study; raises StudyError with the names that there are if there is none."""
+        with open_reader(self.url) as reader:
+            reader.study(name)
+        return Study(self.url, name)
+
+    def __iter__(self) -> Iterator[str]:
+        with open_reader(self.url) as reader:
+            return iter(reader.studies()["name"].to_list())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
+
+    def studies(self, *, archived: bool = True, tag: str | None = None) -> pl.DataFrame:
+        """One row per study: state, trials, objective, best, tags, note; those in the archive too, unless left out."""
+        with open_reader(self.url) as reader:
+            return read_studies(reader, archived=archived, tag=tag)
+
+    def query(self, sql: str) -> pl.DataFrame:
+        """The answer to one SELECT; nothing can be changed through it."""
+        with open_reader(self.url) as reader:
+            return reader.query(sql)
+
+    def rename(self, study: str, name: str) -> Study:
+        """Give a study another name; not while it runs."""
+        administration.rename_study(self.url, study, name)
+        return Study(self.url, name)
+
+    def note(self, study: str, text: str) -> None:
+        """Replace a study's note."""
+        administration.write_note(self.url, study, text)
+
+    def tag(self, study: str, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        """Add and remove tags of a study; those that it has now."""
+        return administration.tag_study(self.url, study, add, remove)
+
+    def archive(self, study: str, *, archived: bool = True) -> None:
+        """Put a study into the archive, or take it out."""
+        administration.archive_study(self.url, study, archived=archived)
+
+    def delete(self, study: str) -> None:
+        """Delete a study with its trials, metrics and checkpoints, without asking; not while it runs."""
+        administration.delete_study(self.url, study)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} studies>"
+
+    def _repr_html_(self) -> str:
+        return frame_table(self.studies(archived=False))

@@ -1,0 +1,49 @@
+"""A space becomes a study, which is trained."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graft.api.database import DEFAULT, database_url
+from graft.api.running import Run, train
+from graft.api.space import Space
+from graft.api.study import Study
+from graft.launching.claiming import enrol
+from graft.launching.review import review
+from graft.launching.run import CHECKED_DRAWS
+
+
+def launch(
+    space: Space | str | Path | Mapping[str, Any],
+    *,
+    trials: int | None = None,
+    study: str | None = None,
+    database: str | Path = DEFAULT,
+    run: Run | None = None,
+    replace: bool = False,
+) -> Study:
+    """Train a space's study until it is finished; launching it again goes on where it was.
+
+    `space`: what `Space` takes; `trials`, `study`: in place of the space's own number and name; `database`: a SQLite
+    file or a URL; `run`: where it runs, and whether its progress is shown; `replace`: begin a study of this name again
+    that has no result yet. Raises GraftError, one line, for what cannot be launched; KeyboardInterrupt after an
+    interrupt, when the study has stopped with everything kept.
+    """
+    run, url = run or Run(), database_url(database)
+    space = space if isinstance(space, Space) else Space(space)
+    if trials is not None:
+        space = space.set("search.trials", trials)
+    placement = run.placement()
+    with space.load() as loaded:
+        loaded.check(CHECKED_DRAWS)
+        name = study or loaded.name
+        for note in review(loaded, placement.device if placement.executor == "inline" else None):
+            warnings.warn(f"{name}: {note}", stacklevel=2)
+        enrol(url, name, loaded, replace=replace)
+    found = Study(url, name)
+    if found.status().state != "finished":
+        train(url, name, run, placement)
+    return found

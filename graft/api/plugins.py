@@ -1,0 +1,152 @@
+"""Plug-ins that are no files: source text, or a class of a notebook's cell."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FunctionType
+
+from graft.plugins.collecting import plugins_asked_for
+from spaces.errors import PluginError
+from spaces.plugins.bundles import Outside
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_OTHERWISE = "let it stand at the top of its cell, or hand over text, graft.Plugin(name, text), or a file"
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """The source text of a plug-in's file, which is stored with every study that runs it.
+
+    Files of one call may import one another by their names.
+    """
+
+    name: str
+    """The plug-in's name, as a file's would be."""
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise PluginError(f"plug-in {self.name!r}: the name is a word of letters, digits and _")
+
+    @property
+    def has_class(self) -> bool:
+        """Whether it may define a plug-in; a text without a class is there for others to import."""
+        return re.search(r"^class\s", self.text, flags=re.MULTILINE) is not None
+
+    @classmethod
+    def of(cls, member: type, name: str | None = None) -> Plugin:
+        """A plug-in from a class that a notebook's cell, or a script, defines; `WarmSoftmax` is called `warm_softmax`.
+
+        Its text is what the class needs of its cell: imports, constants, functions and other classes of the same cell.
+        Raises PluginError if the source cannot be found.
+        """
+        name = name or _CAPITAL.sub("_", member.__name__).lower()
+        return cls(name, _read_cell(member))
+
+
+def collect_plugins(plugins: Sequence[str | Path | Plugin | type]) -> Outside:
+    """The plug-ins of files, modules, texts and classes, and those of installed packages; none is imported.
+
+    Raises SpaceError or PluginError, one line, as `--plugins` does.
+    """
+    texts = [Plugin.of(one) if isinstance(one, type) else one for one in plugins if isinstance(one, type | Plugin)]
+    asked = [str(one) for one in plugins if isinstance(one, str | Path)]
+    names = [one.name for one in texts]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise PluginError(f"plug-in {min(twice)!r} is given twice")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="graft-"))).resolve()
+        for one in texts:
+            path = folder / f"{one.name}.py"
+            path.write_text(one.text, encoding="utf-8")
+            if len(texts) == 1 or one.has_class:
+                asked.append(str(path))
+        outside = plugins_asked_for(asked)
+    return _without_folder(outside, folder)
+
+
+def _without_folder(outside: Outside, folder: Path) -> Outside:
+    """The same, with `<source of NAME>` in place of files that are gone."""
+    bundles = [
+        replace(
+            bundle,
+            sources=tuple(replace(source, path=_called(source.path, folder)) for source in bundle.sources),
+            members=tuple(replace(member, origin=_called(member.origin, folder)) for member in bundle.members),
+        )
+        for bundle in outside.bundles
+    ]
+    return Outside(bundles=tuple(bundles), faults=outside.faults)
+
+
+def _called(path: str, folder: Path) -> str:
+    return f"<source of {Path(path).stem}>" if Path(path).parent == folder else path
+
+
+def _read_cell(member: type) -> str:
+    """What a class needs of the source that defines it, at the lines where it stands there."""
+    text = _read_source(member)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise PluginError(f"{member.__name__}: its cell cannot be read: {error.msg} in line {error.lineno}") from None
+    provided = [(node, set(_provides(node))) for node in tree.body]
+    if not any(isinstance(node, ast.ClassDef) and node.name == member.__name__ for node, _ in provided):
+        raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}")
+    needed, kept = {member.__name__}, set[int]()
+    grows = True
+    while grows:
+        grows = False
+        for index, (node, names) in enumerate(provided):
+            if index not in kept and (names & needed or _is_future(node)):
+                kept.add(index)
+                needed |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+                grows = True
+    lines = text.splitlines()
+    wanted = {line for index in kept for line in _lines_of(provided[index][0])}
+    return "\n".join(text if number in wanted else "" for number, text in enumerate(lines, 1)) + "\n"
+
+
+def _read_source(member: type) -> str:
+    """The whole source of the cell, or the file, in which a class is defined."""
+    functions = [one for one in vars(member).values() if isinstance(one, FunctionType)]
+    functions += [one.fget for one in vars(member).values() if isinstance(one, property) and one.fget]
+    for function in functions:
+        name = function.__code__.co_filename
+        # What @dataclass writes has the file name <string>.
+        if name != "<string>" and (lines := linecache.getlines(name)):
+            return "".join(lines)
+    try:
+        return inspect.getsource(inspect.getmodule(member) or member)
+    except (OSError, TypeError):
+        raise PluginError(f"{member.__name__}: its source is not known; {_OTHERWISE}") from None
+
+
+def _provides(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement defines; of a statement that does something else, none."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _lines_of(node: ast.stmt) -> range:
+    """The lines of a statement, its decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    first = min([node.lineno, *(one.lineno for one in decorators)])
+    return range(first, (node.end_lineno or node.lineno) + 1)

@@ -1,0 +1,204 @@
+"""A study is trained from a notebook or a script: with its progress shown, and stopped cleanly by an interrupt.
+
+Training runs in threads, or on a cluster, while this thread waits: no signal handler is taken, and a KeyboardInterrupt
+that reaches the waiting thread asks the study to stop, waits until it has, and is raised again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal, final
+
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.placement import Placement
+from graft.launching.progress_text import ProgressText, bar, closing_line
+from graft.launching.run import RunRequest, run_study
+from spaces.errors import StudyError
+from spaces.records import Progress
+
+_LOOK_SECONDS = 0.2
+_LINE_SECONDS = 15.0
+_NOTEBOOK_SECONDS = 0.5
+
+Show = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Where and how a study runs; the same as the options of `search launch`."""
+
+    executor: Literal["auto", "inline", "ray"] = "auto"
+    workers: int | None = None
+    """None: one per GPU, or one per core where there is none."""
+    device: str | None = None
+    """cpu, cuda or cuda:N; inline only."""
+    pack: int | None = None
+    """Most lanes of a pack. None: found while it trains."""
+    ray_address: str | None = None
+    ray_env: str | None = None
+    """A YAML or JSON file with what the nodes of a cluster are to have."""
+    checkpoints: str | None = None
+    """A folder, a URL, or `none`. None: beside a SQLite file."""
+    checkpoint_every: float = 600.0
+    """Seconds."""
+    accept_changes: bool = False
+    """Whether a study goes on under another code, torch or kind of step, and with changed plug-in files as they are."""
+    progress: bool | Show = True
+    """Whether progress is shown; or a function that is called with it, a few times a second."""
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "pack"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise StudyError(f"{name}: {value!r} must be a whole number, at least 1")
+        if not self.checkpoint_every >= 1:
+            raise StudyError(f"checkpoint_every: {self.checkpoint_every!r} must be at least 1 second")
+
+    def placement(self) -> Placement:
+        """Where the study runs, decided and checked; raises StudyError as `Placement.resolve` does."""
+        return Placement(
+            executor=self.executor,
+            workers=self.workers,
+            ray_address=self.ray_address,
+            device=self.device,
+            width=self.pack,
+            ray_env=self.ray_env,
+        ).resolve()
+
+
+def train(database: str, study: str, run: Run, placement: Placement) -> Progress:
+    """Run a stored study until it is finished or stopped; its progress then.
+
+    Raises KeyboardInterrupt after an interrupt, when the study has stopped with everything kept; a second interrupt
+    does not wait for that. Raises what `run_study` does.
+    """
+    request = RunRequest(
+        database=database,
+        study=study,
+        placement=placement,
+        checkpoints=Checkpoints(url=run.checkpoints, seconds=run.checkpoint_every),
+        accept_changes=run.accept_changes,
+    )
+    job = _Job(request)
+    shown = _Shown(study, run.progress)
+    started = time.monotonic()
+    try:
+        job.start()
+        while job.is_running:
+            job.wait(_LOOK_SECONDS)
+            shown.show(job.progress)
+    except KeyboardInterrupt:
+        job.stop()
+        shown.say("stopping: what is finished is kept (interrupt once more to leave at once)")
+        job.wait(None)
+        shown.say(f"{study} is stopped with everything kept; resume() goes on with it")
+        raise
+    progress = job.result()
+    shown.say(closing_line(study, progress, time.monotonic() - started))
+    return progress
+
+
+@final
+class _Job:
+    """A study that runs in a thread of its own."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._request = request
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"graft {request.study}")
+        self._stop = threading.Event()
+        self._result: Progress | None = None
+        self._error: BaseException | None = None
+        self.progress: Progress | None = None
+        """The newest; None before the first."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the study to stop."""
+        self._stop.set()
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait until the thread has ended, at most so long."""
+        self._thread.join(seconds)
+
+    def result(self) -> Progress:
+        """The progress at the end; raises what ended the run."""
+        if self._error:
+            raise self._error
+        assert self._result, "the thread has ended"
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            self._result = run_study(self._request, self._note, self._stop.is_set)
+        except BaseException as error:
+            self._error = error
+
+    def _note(self, progress: Progress) -> None:
+        self.progress = progress
+
+
+@final
+class _Shown:
+    """What a person sees of a run: a line that changes in a notebook, lines now and then elsewhere."""
+
+    def __init__(self, study: str, wanted: bool | Show) -> None:
+        self._study = study
+        self._wanted = wanted
+        self._text = ProgressText()
+        self._at = 0.0
+        self._handle: Any = _make_handle() if wanted is True else None
+
+    def show(self, progress: Progress | None) -> None:
+        """Show the newest progress, if it is time."""
+        if progress is None or self._wanted is False:
+            return
+        if callable(self._wanted):
+            self._wanted(progress)
+            return
+        now = time.monotonic()
+        if now < self._at + (_NOTEBOOK_SECONDS if self._handle else _LINE_SECONDS):
+            return
+        self._at = now
+        text = self._text.describe(progress)
+        if self._handle:
+            self._display(f"{bar(progress.ended, progress.planned, 30)} {text}")
+        else:
+            self.say(f"{self._study}: {text}")
+
+    def say(self, text: str) -> None:
+        """A line that stays; in a notebook in place of the progress."""
+        if self._wanted is not True:
+            return
+        if self._handle:
+            self._display(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _display(self, text: str) -> None:
+        self._handle.update(_ipython().HTML(f"<pre>{escape(text)}</pre>"))
+
+
+def _make_handle() -> Any:
+    """Where a notebook shows what changes; None outside of one, where IPython may not even be installed."""
+    shell = sys.modules.get("IPython")
+    if shell is None or shell.get_ipython() is None or not hasattr(shell.get_ipython(), "kernel"):
+        return None
+    return _ipython().display(_ipython().HTML("<pre>starting</pre>"), display_id=True)
+
+
+def _ipython() -> Any:
+    return importlib.import_module("IPython.display")

@@ -1,0 +1,143 @@
+"""A space for a notebook: from a file, a text or a dictionary, changed value by value, looked at, and launched."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+import yaml
+
+from graft.api.plugins import Plugin, collect_plugins
+from graft.plugins.collecting import plugins_of_text
+from spaces.errors import SpaceError
+from spaces.plugins.active import using
+from spaces.plugins.bundles import check_distinct
+from spaces.reading import catalogue
+
+if TYPE_CHECKING:
+    import spaces
+
+_TEXT = "the space"
+"""What errors call a space that is no file."""
+
+
+@dataclass(frozen=True, init=False)
+class Space:
+    """A space as it is written; it is read, and its plug-ins are loaded, when it is used.
+
+        graft.Space("quick/set_complement")                       a packaged space, or a file
+        graft.Space({"study": "mine", "task": {...}, ...})        a dictionary, as YAML would give it
+        graft.Space(text)                                         YAML text, of more than one line
+
+    A space does not change: `set` gives another one.
+    """
+
+    origin: str
+    """The file, or what errors call it."""
+    text: str
+    """YAML, without what `set` changed."""
+    changes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Dotted path -> YAML value."""
+    plugins: tuple[str | Path | Plugin | type, ...] = ()
+
+    def __init__(
+        self, source: str | Path | Mapping[str, Any], plugins: Sequence[str | Path | Plugin | type] = ()
+    ) -> None:
+        """`plugins`: beside those that the space asks for, files, modules, `graft.Plugin` or classes of a cell.
+
+        Raises SpaceError if there is no such file and no packaged space of this name.
+        """
+        if isinstance(source, Mapping):
+            origin, text = _TEXT, _to_yaml(source, flow=False)
+        elif isinstance(source, str) and "\n" in source:
+            origin, text = _TEXT, source
+        else:
+            origin, text = str(source), catalogue.read_text(str(source))
+        for name, value in (("origin", origin), ("text", text), ("changes", {}), ("plugins", tuple(plugins))):
+            object.__setattr__(self, name, value)
+
+    def set(self, path: str, value: Any) -> Self:
+        """The same space with another value at a dotted path, as `--set` gives it.
+
+        A text is read as YAML is: `"uniform(0, 1)"` draws, `"softmax"` names a plug-in; a dictionary or a list stands
+        for what YAML makes of it.
+        """
+        text = value if isinstance(value, str) else _to_yaml(value, flow=True)
+        kept = {other: value for other, value in self.changes.items() if not f"{other}.".startswith(f"{path}.")}
+        return self._copy(changes=kept | {path: text})
+
+    def using(self, *plugins: str | Path | Plugin | type) -> Self:
+        """The same space with more plug-ins."""
+        return self._copy(plugins=(*self.plugins, *plugins))
+
+    def _copy(self, **values: Any) -> Self:
+        other = object.__new__(type(self))
+        for name in ("origin", "text", "changes", "plugins"):
+            object.__setattr__(other, name, values.get(name, getattr(self, name)))
+        return other
+
+    @contextmanager
+    def load(self) -> Generator[spaces.Space]:
+        """The space as it is read, while its plug-ins are in use; raises SpaceError, one line, if it is none."""
+        from graft.families import families
+        from spaces import parse
+
+        own, more = plugins_of_text(self.text, self.origin, self.changes), collect_plugins(self.plugins)
+        members = [member for outside in (own, more) for bundle in outside.bundles for member in bundle.members]
+        check_distinct(list(dict.fromkeys(members)), {})
+        with using(own | more):
+            yield parse(self.text, self.origin, families(), self.changes)
+
+    def check(self, samples: int = 200) -> None:
+        """Read the space and try draws of it; raises SpaceError for the first that break a rule.
+
+        What is likely not meant, such as a warm-up beyond the end of training, is a warning.
+        """
+        from graft.launching.review import review
+
+        with self.load() as space:
+            space.check(samples)
+            for note in review(space):
+                warnings.warn(f"{space.name}: {note}", stacklevel=2)
+
+    def describe(self) -> pl.DataFrame:
+        """One row per value: path, value, whether it is drawn for a group or a trial, range, condition."""
+        from graft.launching.preview import describe_space
+
+        with self.load() as space:
+            return describe_space(space)
+
+    def sample(self, count: int = 5) -> pl.DataFrame:
+        """Trials as a launch would start them, spread evenly over the study: number, group, seed and params."""
+        from graft.launching.preview import sample_trials
+
+        with self.load() as space:
+            trials = sample_trials(space, count)
+        rows = [{"number": trial.number, "group": trial.group, "seed": trial.seed, **trial.params} for trial in trials]
+        return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+    @property
+    def yaml(self) -> str:
+        """The whole space as YAML, with what `set` changed."""
+        from spaces.grammar.nodes import compose
+        from spaces.grammar.overrides import override, to_yaml
+
+        return to_yaml(override(compose(self.text, self.origin), self.changes)) if self.changes else self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.yaml)}</pre>"
+
+
+def _to_yaml(value: Any, *, flow: bool) -> str:
+    try:
+        text = yaml.safe_dump(value, default_flow_style=flow, sort_keys=False, width=10_000, allow_unicode=True)
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise SpaceError(f"a space is made of texts, numbers, truth values, lists and dictionaries: {reason}") from None
+    return text.removesuffix("\n...\n").rstrip("\n") if flow else text

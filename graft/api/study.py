@@ -1,0 +1,226 @@
+"""A stored study: its frames, its trials, what becomes of them, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from graft.api.display import Figures, table
+from graft.api.trials import TrialRecord
+from graft.plugins.stored import read_outside
+from graft.stored.status import Status, read_status
+from graft.stored.studies import read_best
+from graft.stored.trials import list_trials
+from spaces.errors import StudyError
+from spaces.plugins.active import using
+from storage.frames import Reader, open_reader
+
+if TYPE_CHECKING:
+    from graft.api.running import Run
+    from graft.report.compatibility.content import Transfer
+    from graft.report.compatibility.reading import MatrixRequest
+    from graft.retraining.comparison import Comparison
+    from workers.engine.trained_model import TrainedModel
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study of a database, by its name. It keeps no connection: each call reads what is there then."""
+
+    database: str
+    """The URL."""
+    name: str
+
+    # ------------------------------------------------------------------------------------------------- what it has
+
+    def status(self) -> Status:
+        """Where it stands: trials by state, the best one, rate, note, tags and changes."""
+        with self._reader() as reader:
+            return read_status(reader, self.name)
+
+    def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
+        """One row per trial, with a column `params.PATH` for each value that was drawn.
+
+        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value; `top`: the first rows,
+        without `sort` those of the best objective.
+        """
+        with self._reader() as reader:
+            return list_trials(reader, self.name, where, sort, top)
+
+    def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
+        """number, step, name, variant, condition and value of all validations that are kept, or of these metrics."""
+        with self._reader() as reader:
+            return reader.metrics(self.name, names)
+
+    def architectures(self) -> pl.DataFrame:
+        """The non-linearities that trials learned: number, task, component, low, high, knots, objective."""
+        with self._reader() as reader:
+            return reader.architectures(self.name)
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The trial of the best objective, the first of several; None before one has ended, or of different ones."""
+        with self._reader() as reader:
+            _, number = read_best(reader, reader.study(self.name))
+            return None if number is None else TrialRecord.read(reader, self.name, number)
+
+    def show(self, number: int) -> TrialRecord:
+        """One trial; raises StudyError if there is none of this number."""
+        with self._reader() as reader:
+            return TrialRecord.read(reader, self.name, number)
+
+    # ---------------------------------------------------------------------------------------- trials trained again
+
+    def replay(self, number: int, *, until: int | None = None, device: str | None = None) -> Comparison:
+        """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`."""
+        from graft.retraining.replay import read_replays
+
+        with self._reader() as reader:
+            [replay] = read_replays(reader, self.name, [number], until)
+        return replay.run(device, _ignore)
+
+    def model(
+        self, number: int, *, variant: str | None = None, step: int | None = None, device: str | None = None
+    ) -> TrainedModel:
+        """The trained model of a trial, which is trained again for it: a torch module that answers for a batch.
+
+        `variant`: raw, ema, bema, or of a grid as `search weights` has it; None: the objective's. `step`: as the model
+        was then; None: as far as it was trained. The module's `batch()` is what the trial was validated on, its
+        `metrics()` are those of validation, its `state_dict()` has the names of `save_weights`.
+        """
+        from graft.retraining.weights import train_model
+
+        with self._reader() as reader:
+            variant = variant or str(reader.study(self.name)["objective"]).split("/")[1]
+        return train_model(self.database, self.name, number, variant=variant, step=step, device=device)
+
+    def save_weights(
+        self,
+        number: int,
+        path: str | Path,
+        *,
+        variant: str = "raw",
+        form: Literal["safetensors", "gpt2"] = "safetensors",
+        device: str | None = None,
+    ) -> int:
+        """Train a trial again and write its weights to a safetensors file, or a GPT-2 folder; how many parameters.
+
+        Raises OutputError if there is such a file.
+        """
+        from graft.files import OutputError
+        from graft.retraining.weights import check_weights, restore_trained, write_weights
+
+        path = Path(path)
+        if path.exists():
+            raise OutputError(f"{path} exists; name another file")
+        restored = restore_trained(self.database, self.name, number, device)
+        check_weights(restored, variant, form)
+        return write_weights(restored, path, variant=variant, form=form, device=device, watch=_ignore)
+
+    # ----------------------------------------------------------------------------------------------------- reports
+
+    def compatibility(self, request: MatrixRequest | None = None) -> Transfer:
+        """The compatibility matrix of a transfer: `.matrix.cells` is a frame, one row per source and target.
+
+        `request`: any two paths of a trial as rows and columns, as `search report transfer` takes them.
+        """
+        from graft.report.compatibility.reading import MatrixRequest, read_transfer
+
+        with self._reader() as reader:
+            return read_transfer(reader, self.name, request or MatrixRequest())[0]
+
+    def figure(self, kind: str) -> Figures:
+        """Figures of the study's report, by the name of their section: "dropout"; of a transfer "compatibility".
+
+        Raises StudyError with the choices for a figure that the study does not have.
+        """
+        from graft.report.figures import draw_figures, draw_matrix
+        from graft.report.study import read
+
+        if kind == "compatibility":
+            return Figures([draw_matrix(self.compatibility())])
+        with self._using_plugins() as reader:
+            return Figures(draw_figures(read(reader, self.name), kind))
+
+    def report(self, path: str | Path) -> None:
+        """Write the study's report to an .html or an .md file, over one that is there."""
+        from graft.report.study import read, render
+
+        with self._using_plugins() as reader:
+            render(read(reader, self.name), Path(path))
+
+    # --------------------------------------------------------------------------------------------------- going on
+
+    def resume(self, trials: int | None = None, run: Run | None = None) -> Study:
+        """Train what is left; `trials`: plan this many in all first. Raises KeyboardInterrupt when it has stopped."""
+        from graft.api.running import Run, train
+        from graft.launching.claiming import extend
+
+        run = run or Run()
+        placement = run.placement()
+        if trials is not None:
+            extend(self.database, self.name, trials)
+        if self.status().state != "finished":
+            train(self.database, self.name, run, placement)
+        return self
+
+    def extend(self, more: int, run: Run | None = None) -> Study:
+        """Plan so many more trials, and train them."""
+        if more < 1:
+            raise StudyError(f"extend: {more!r} must be at least 1")
+        return self.resume(self.status().progress.planned + more, run)
+
+    def enqueue(self, *settings: Mapping[str, Any]) -> list[int]:
+        """Add a trial of your choice for each of the settings, path -> value; their numbers. `resume` trains them.
+
+        What a setting leaves open, the study's sampler draws.
+        """
+        from graft.launching.enqueueing import enqueue
+
+        return enqueue(self.database, self.name, settings)
+
+    def stop(self) -> None:
+        """Ask the study to stop, in whatever process it runs; everything is kept."""
+        from storage import request_stop
+
+        request_stop(self.database, self.name)
+
+    # ---------------------------------------------------------------------------------------------------- its look
+
+    def __repr__(self) -> str:
+        status = self.status()
+        return f"<study {self.name}: {status.state}, {status.progress.ended:,} of {status.progress.planned:,} trials>"
+
+    def _repr_html_(self) -> str:
+        status = self.status()
+        progress = status.progress
+        rows: list[tuple[str, object]] = [
+            ("state", status.state),
+            ("trials", f"{progress.ended:,} of {progress.planned:,}"),
+            *((state, count) for state, count in sorted(progress.counts.items())),
+            ("objective", f"{status.direction} {progress.objective}"),
+        ]
+        if progress.best is not None:
+            rows.append(("best", f"{progress.best:.6g} (trial {progress.best_number})"))
+        rows += [("note", status.note)] if status.note else []
+        rows += [("tags", ", ".join(status.tags))] if status.tags else []
+        return f"<b>study {escape(self.name)}</b>{table(rows)}"
+
+    def _reader(self) -> Reader:
+        return open_reader(self.database)
+
+    @contextmanager
+    def _using_plugins(self) -> Generator[Reader]:
+        """A reader, while the plug-ins that the study was launched with are in use."""
+        with self._reader() as reader, using(read_outside(reader, self.name)):
+            yield reader
+
+
+def _ignore(step: int) -> None:
+    """Called with the steps that a training reaches."""

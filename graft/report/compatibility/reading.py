@@ -1,0 +1,64 @@
+"""The compatibility matrix of a stored study, read and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from graft.report.compatibility.content import Paths, Transfer
+from graft.report.nonlinearities.learned import Learned
+from graft.stored.params import Renewal
+from graft.stored.studies import read_target_objectives
+from search.analysis.statistics.intervals import Bootstrap, Student
+from search.analysis.transfer.affinity import by_similarity
+from search.analysis.transfer.compatibility_matrix import compare
+from search.analysis.transfer.stage_two import READ, results, target_of
+from spaces.settings import Direction
+from storage.frames import Reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixRequest:
+    """What the rows and columns of a matrix are, and how they are compared."""
+
+    source: str = "architecture.source"
+    """Rows: the path at which a trial says what it was made for."""
+    target: str | None = None
+    """Columns: the path of what it was trained on. None: `transfer.target`, else `task.name`."""
+    pair: str = "pair"
+    """The path of the integer that says which trials are compared."""
+    baseline: str = "baseline"
+    """The row that all others are compared with."""
+    interval: Literal["student", "bootstrap"] = "student"
+    order: Literal["similarity", "name"] = "similarity"
+
+
+def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[Transfer, Learned | None]:
+    """A study's matrix, and the non-linearities that its trials learned, if there are any.
+
+    Raises StudyError if there is no such study, TransferError if its trials make no matrix.
+    """
+    row, trials = reader.study(study), Renewal(reader, study)(reader.trials(study, columns=READ))
+    architectures = reader.architectures(study)
+    column = request.target or target_of(trials)
+    wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
+    directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
+    found = results(trials, directions or row["direction"], source=request.source, target=column, seed=request.pair)
+    matrix = compare(found, request.baseline, Bootstrap() if request.interval == "bootstrap" else Student())
+    transfer = Transfer(
+        study=study,
+        objective=row["objective"] if len(set(wanted.values())) < 2 else "the target's objective",
+        direction=_common(directions.values()) or row["direction"],
+        paths=Paths(source=request.source, target=column, pair=request.pair),
+        matrix=by_similarity(matrix) if request.order == "similarity" else matrix,
+        results=found,
+        left_out=trials.height - found.height,
+    )
+    return transfer, None if architectures.is_empty() else Learned.of(row, architectures, directions)
+
+
+def _common(directions: Iterable[Direction]) -> Direction | None:
+    """The one direction of all targets, if it is one."""
+    found = set(directions)
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,53 @@
+"""In what two spaces differ, whatever their comments, layout and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from spaces.messages import shorten
+from spaces.plugins import canonical_json
+from spaces.reading import content_of
+
+_NAMED = 3
+"""Differences that a line names."""
+
+
+class Difference(NamedTuple):
+    """A place in which two spaces differ; None: there is nothing."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        """`search.trials: 64 -> 128`"""
+        return f"{self.path}: {_show(self.before)} -> {_show(self.after)}"
+
+
+def compare_spaces(before: str, after: str) -> list[Difference]:
+    """The places in which the texts of two spaces differ."""
+    return list(_compare("", content_of(before, "the space"), content_of(after, "the space")))
+
+
+def describe_differences(differences: Sequence[Difference]) -> str:
+    """The first few in a line."""
+    shown = ", ".join(map(str, differences[:_NAMED]))
+    more = len(differences) - _NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _compare(path: str, before: Any, after: Any) -> Iterator[Difference]:
+    if before == after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys([*before, *after]):
+            yield from _compare(f"{path}.{key}" if path else str(key), before.get(key), after.get(key))
+    else:
+        yield Difference(path, before, after)
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return shorten(value if isinstance(value, str) else canonical_json(value))

@@ -1,0 +1,69 @@
+"""The params of trials that an older Graft stored, as this one would have them.
+
+Graft 0.1 wrote a choice among plug-ins by their names, so that softmax at three temperatures was one `softmax`. What
+was chosen is in the stored draws, and the space says what they mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, final
+
+import polars as pl
+from packaging.version import Version
+
+from graft.families import families
+from spaces.errors import GraftError
+from spaces.space import Space
+from storage.frames import Reader
+
+_SINCE = Version("0.2.0.dev0")
+"""From this version on, params tell plug-ins of one name apart."""
+
+
+@final
+class Renewal:
+    """What makes the params of a study's trials as they would be now, some trials at a time."""
+
+    def __init__(self, reader: Reader, study: str) -> None:
+        """Raises StudyError if there is no such study."""
+        self._reader, self._row = reader, reader.study(study)
+
+    def __call__(self, trials: pl.DataFrame) -> pl.DataFrame:
+        """The trials, with number and params among their columns, each choice by the name that it has now.
+
+        Trials of a study that is new enough, or that chose among nothing but numbers, are left as they are.
+        """
+        space = self._space if any(_chosen(text) for text in trials["params"]) else None
+        if not space:
+            return trials
+        rows = trials.select("number", "params").rows()
+        where = f"number BETWEEN {trials['number'].min()} AND {trials['number'].max()}"
+        draws = dict(self._reader.trials(self._row["name"], where=where, columns=("number", "draws")).rows())
+        renewed = [_renew(space, number, json.loads(draws[number]), json.loads(params)) for number, params in rows]
+        return trials.with_columns(params=pl.Series(renewed, dtype=pl.String))
+
+    @cached_property
+    def _space(self) -> Space | None:
+        """None: the params are those that this version stores, or it cannot read the space any more."""
+        from spaces import parse
+
+        if Version(self._row["version"]) >= _SINCE:
+            return None
+        with suppress(GraftError):
+            return parse(self._row["space"], f"the space of study {self._row['name']}", families())
+
+
+def _chosen(params: str) -> bool:
+    return any(isinstance(value, str) for value in json.loads(params).values())
+
+
+def _renew(space: Space, number: int, draws: Mapping[str, float], params: Mapping[str, Any]) -> str:
+    found: Mapping[str, Any] = {}
+    with suppress(GraftError):  # a trial that this version makes no more is shown as it was stored
+        found = space.resolve(number, draws).params
+    known = {path: found.get(path, value) if isinstance(value, str) else value for path, value in params.items()}
+    return json.dumps(known)

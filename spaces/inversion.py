@@ -1,0 +1,187 @@
+"""From values to coordinates: the trial of a space that has certain values at certain paths."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
+
+from spaces.errors import SpaceError
+from spaces.grammar.formulas import CoordinateOf, Draw, Level
+from spaces.messages import no_such, shorten
+from spaces.program import Resolved
+from spaces.records import Trial
+from spaces.space import LAST, DrawnSpace
+
+TOLERANCE = 1e-12
+"""Relative difference between a number that is asked for and the one that a coordinate can give."""
+_GRID = 64
+"""Coordinates at which a formula is tried before the ones between them."""
+_HALVINGS = 64
+_MOST_OPTIONS = 1000
+
+
+def find_trial(space: DrawnSpace, number: int, coordinate_of: CoordinateOf, wanted: Mapping[str, Any]) -> Trial:
+    """Trial `number` with the wanted values; what they do not decide has the coordinates of `coordinate_of`.
+
+    `wanted`: dotted path of what is drawn, or `group.NAME` and `trial.NAME` for named values -> a number, a truth
+    value, a text, or a plug-in as a space writes it. Raises SpaceError, one line, for a path at which nothing is drawn
+    and for a value that no coordinate gives.
+    """
+    search = _Search(space, coordinate_of)
+    order = {draw.name: index for index, draw in enumerate((*space.group_draws, *space.trial_draws))}
+    for path in wanted:
+        if path not in order:
+            raise SpaceError(_describe_unknown(space, path))
+    # What a choice takes, and what bounds are made of, comes before what depends on it: as in the space's own order.
+    for path in sorted(wanted, key=lambda path: order[path]):
+        search.fix(path, wanted[path], [other for other in wanted if other.startswith(f"{path}.")])
+    trial = space.sample(number, search.coordinate)
+    for path, value in wanted.items():
+        if not _is_match(search.read(search.run({}), path), value):
+            raise SpaceError(f"{path}: {_show(value)} does not go with the other values")
+    return trial
+
+
+def _describe_unknown(space: DrawnSpace, path: str) -> str:
+    drawn = sorted({draw.name for draw in (*space.group_draws, *space.trial_draws) if "#" not in draw.name})
+    for row in space.rows:
+        if row.path == path:
+            is_fixed = row.level is Level.CONSTANT
+            why = " in every trial" if is_fixed else ", which is not drawn there; set what it is made of"
+            return f"{path}: it is {shorten(row.text)}{why}"
+    return f"{path}: {no_such('value that is drawn', path, drawn)}"
+
+
+@final
+class _Search:
+    """Coordinates that are found one after another."""
+
+    def __init__(self, space: DrawnSpace, coordinate_of: CoordinateOf) -> None:
+        self._space = space
+        self._others = coordinate_of
+        self._fixed: dict[str, float] = {}
+        self._texts = {row.path: row.text for row in space.rows}
+
+    def coordinate(self, draw: Draw) -> float:
+        """The coordinate of a draw as it is now."""
+        return self._fixed[draw.name] if draw.name in self._fixed else self._others(draw)
+
+    def run(self, tried: Mapping[str, float]) -> Resolved:
+        """What these coordinates give, beside those that are fixed."""
+        return self._space.program.run(lambda draw: tried[draw.name] if draw.name in tried else self.coordinate(draw))
+
+    def read(self, resolved: Resolved, path: str) -> Any:
+        """The value at a path: a plug-in as its configuration, None where there is nothing."""
+        block, _, name = path.partition(".")
+        if block in ("group", "trial"):
+            return resolved.values.get(name)
+        value: Any = resolved.config
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def fix(self, path: str, value: Any, inner: Sequence[str]) -> None:
+        """Fix the coordinates of the draws that stand at a path; SpaceError if none give the value.
+
+        `inner`: paths below it at which something has to be drawn, too.
+        """
+        seen: list[float] = []
+        if not self._own(path, self.run({})):
+            conditions = [draw.condition for draw in self._draws() if draw.name == path]
+            raise SpaceError(f"{path}: it is drawn only where {conditions[0]}; set that, too")
+        for options in self._options(path, {}):
+            resolved = self.run(options)
+            ranges = [name for name in self._own(path, resolved) if name not in options]
+            if len(ranges) > 1:
+                raise SpaceError(
+                    f"{path}: {self._texts.get(path, path)} has {len(ranges)} draws, so that a value does not tell them"
+                )
+            if not all(self._own(other, resolved) for other in inner):
+                continue
+            if not ranges and _is_match(self.read(resolved, path), value):
+                self._fixed |= options
+                return
+            if ranges and isinstance(value, int | float) and not isinstance(value, bool):
+                found = self._solve(path, {**options, ranges[0]: 0.0}, float(value), seen)
+                if found is not None:
+                    self._fixed |= {**options, ranges[0]: found}
+                    return
+        reached = f", which goes from {min(seen):g} to {max(seen):g}" if seen else ""
+        raise SpaceError(f"{path}: {_show(value)} is not given by {shorten(self._texts.get(path, path))}{reached}")
+
+    def _own(self, path: str, resolved: Resolved) -> list[str]:
+        """The draws at a path that are active, in order."""
+        return [name for name in resolved.draws if name.partition("#")[0] == path]
+
+    def _options(self, path: str, taken: Mapping[str, float]) -> Iterator[dict[str, float]]:
+        """Every combination of options of the choices at a path; which choices there are depends on the others."""
+        choices = {draw.name: draw.choices for draw in self._draws() if draw.choices}
+        here = [name for name in self._own(path, self.run(taken)) if name in choices and name not in taken]
+        if not here:
+            yield dict(taken)
+            return
+        count = choices[here[0]]
+        assert count
+        for index in itertools.islice(range(count), _MOST_OPTIONS):
+            yield from self._options(path, {**taken, here[0]: (index + 0.5) / count})
+
+    def _draws(self) -> tuple[Draw, ...]:
+        return (*self._space.group_draws, *self._space.trial_draws)
+
+    def _solve(self, path: str, tried: Mapping[str, float], value: float, seen: list[float]) -> float | None:
+        """The coordinate of the last draw of `tried` that gives the value; `seen` gets the values on the way."""
+        *_, name = tried
+
+        def compute(u: float) -> float:
+            try:
+                found = self.read(self.run({**tried, name: u}), path)
+            except SpaceError:  # a rule that these draws break
+                return math.nan
+            return float(found) if isinstance(found, int | float) else math.nan
+
+        grid = [min(index / _GRID, LAST) for index in range(_GRID + 1)]
+        values = [compute(u) for u in grid]
+        seen += [one for one in values if math.isfinite(one)]
+        for (low, first), (high, second) in itertools.pairwise(zip(grid, values, strict=True)):
+            for u, reached in ((low, first), (high, second)):
+                if _is_match(reached, value):
+                    return u
+            if min(first, second) < value < max(first, second):
+                found = _bisect(compute, low, high, value, rising=first < second)
+                if found is not None:
+                    return found
+        return None
+
+
+def _bisect(compute: Any, low: float, high: float, value: float, *, rising: bool) -> float | None:
+    """The coordinate between two others at which a monotone function has the value; None if it jumps over it."""
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        reached = compute(middle)
+        if _is_match(reached, value):
+            return middle
+        low, high = (middle, high) if (reached < value) == rising else (low, middle)
+    return None
+
+
+def _is_match(found: Any, wanted: Any) -> bool:
+    """Whether a value of a configuration is what was asked for; of a plug-in the fields that are named."""
+    if isinstance(found, Mapping):
+        if isinstance(wanted, str):
+            return found.get("name") == wanted
+        if not isinstance(wanted, Mapping):
+            return False
+        if "name" not in wanted and len(wanted) == 1:
+            [(name, fields)] = wanted.items()
+            wanted = {"name": name, **(fields or {})}
+        return all(_is_match(found.get(key), value) for key, value in wanted.items())
+    numbers = isinstance(found, int | float) and isinstance(wanted, int | float)
+    if numbers and not isinstance(found, bool) and not isinstance(wanted, bool):
+        return math.isclose(found, wanted, rel_tol=TOLERANCE, abs_tol=0.0)
+    return type(found) is type(wanted) and found == wanted
+
+
+def _show(value: Any) -> str:
+    return shorten(value if isinstance(value, str) else repr(value))

@@ -1,0 +1,171 @@
+"""A study that is changed while it does not run: trials by hand, its space, its name; or that is deleted.
+
+Each method is one transaction. The study is claimed as a controller would claim it, so that no controller runs while it
+is changed, and one that was away finds another fence when it comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from spaces.errors import StudyError
+from spaces.plugins.bundles import Bundle
+from spaces.records import TERMINAL, Trial
+from spaces.settings import Objective
+from storage import sources
+from storage.claims import rows
+from storage.claims.queries import StudyQueries
+from storage.claims.session import Session, transaction
+from storage.schema import (
+    Now,
+    architectures,
+    changes,
+    checkpoints,
+    fingerprints,
+    metrics,
+    studies,
+    trial_id,
+    trials,
+    workers,
+)
+from storage.schema import sources as sources_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceChange:
+    """Another space for a study."""
+
+    space: str
+    """Its YAML text."""
+    space_hash: str
+    objective: Objective
+    trials: int
+    """The planned number, without trials by hand and copies."""
+    version: str
+    """Of Graft."""
+    differences: Sequence[tuple[str, Any, Any]]
+    """Paths, each with its value before and after; JSON values."""
+    checkpoint_folder: str
+    """Where the study's checkpoints have been so far, which does not move."""
+    bundles: Sequence[Bundle]
+    """Plug-ins from outside that the study does not have yet."""
+    objectives: Mapping[int, float | None]
+    """Number of a finished or pruned trial -> its objective now; those that are left out keep theirs."""
+    restarts: bool
+    """Whether trials that have not ended start again from step 0."""
+
+
+@final
+class EditedStudy:
+    """One study, claimed to be changed."""
+
+    def __init__(self, session: Session, study_id: int) -> None:
+        self.id = study_id
+        self.session = session
+        self.queries = StudyQueries(session, study_id)
+
+    def rename(self, name: str) -> None:
+        """Give the study another name; raises StudyError if it is taken."""
+        this = update(studies).where(studies.c.id == self.id).values(name=name, updated_at=Now())
+        try:
+            self.session.transact(lambda connection: connection.execute(this))
+        except IntegrityError:
+            raise StudyError(f"study {name!r} exists already; choose another name") from None
+
+    @transaction
+    def keep_checkpoint_folder(self, connection: Connection, folder: str) -> None:
+        """Note where the study's checkpoints are, if that is not noted; its name no longer says so."""
+        this = update(studies).where(studies.c.id == self.id, studies.c.checkpoint_folder.is_(None))
+        connection.execute(this.values(checkpoint_folder=folder))
+
+    @transaction
+    def delete(self, connection: Connection) -> None:
+        """Delete the study and all of its rows."""
+        delete_study(connection, self.id)
+
+    @transaction
+    def enqueue(self, connection: Connection, added: Sequence[Trial]) -> None:
+        """Write new trials as queued, and plan as many more; raises StudyError for a number that is taken."""
+        numbers = [trial.number for trial in added]
+        these = select(trials.c.number, trials.c.draws).where(trials.c.study_id == self.id)
+        there = {number: draws for number, draws in connection.execute(these.where(trials.c.number.in_(numbers)))}  # noqa: C416
+        new: list[dict[str, Any]] = []
+        for trial in added:
+            if trial.number not in there:
+                new.append(rows.queued_row(self.id, trial))
+            elif there[trial.number] != trial.draws:  # equal ones were written by this call, whose answer was lost
+                raise StudyError(f"trial {trial.number} was added by another process meanwhile; enqueue again")
+        if new:
+            connection.execute(insert(trials).values(created_at=Now()), new)
+        this = update(studies).where(studies.c.id == self.id)
+        connection.execute(this.values(trials=rows.planned(self.id, studies.c.trials), state="stopped"))
+
+    @transaction
+    def change_space(self, connection: Connection, change: SpaceChange) -> None:
+        """Replace the study's space, and record what was different."""
+        row = connection.execute(select(studies.c.space).where(studies.c.id == self.id)).one()
+        if row.space == change.space:  # made before, by a call whose answer was lost
+            return
+        started = select(func.count()).select_from(trials).where(trials.c.study_id == self.id).scalar_subquery()
+        number = select(func.count()).select_from(changes).where(changes.c.study_id == self.id).scalar_subquery()
+        connection.execute(
+            insert(changes).values(
+                study_id=self.id,
+                number=number,
+                created_at=Now(),
+                version=change.version,
+                trials=started,
+                differences=[list(one) for one in change.differences],
+                space=row.space,
+            )
+        )
+        connection.execute(
+            update(studies)
+            .where(studies.c.id == self.id)
+            .values(
+                space=change.space,
+                space_hash=change.space_hash,
+                objective=str(change.objective),
+                direction=change.objective.direction,
+                trials=rows.planned(self.id, change.trials),
+                checkpoint_folder=func.coalesce(studies.c.checkpoint_folder, change.checkpoint_folder),
+                state="stopped",
+                updated_at=Now(),
+            )
+        )
+        sources.add(connection, self.id, change.bundles)
+        self._write_objectives(connection, change.objectives)
+        if change.restarts:
+            self._restart(connection)
+
+    def _write_objectives(self, connection: Connection, objectives: Mapping[int, float | None]) -> None:
+        given = [
+            {"trial": trial_id(self.id, number), "value": rows.finite(value)} for number, value in objectives.items()
+        ]
+        if given:
+            this = update(trials).where(trials.c.id == bindparam("trial"))
+            connection.execute(this.values(objective=bindparam("value")), given)
+
+    def _restart(self, connection: Connection) -> None:
+        """Queue the trials that have not ended, without what they were trained so far."""
+        open_ones = (trials.c.study_id == self.id, trials.c.state.not_in(TERMINAL))
+        ids = select(trials.c.id).where(*open_ones)
+        connection.execute(delete(checkpoints).where(checkpoints.c.trial_id.in_(ids)))
+        connection.execute(delete(metrics).where(metrics.c.trial_id.in_(ids)))
+        connection.execute(update(trials).where(*open_ones).values(rows.NEVER_RUN))
+
+
+def delete_study(connection: Connection, study_id: int) -> None:
+    """Delete a study and all of its rows, in the caller's transaction."""
+    first, last = trial_id(study_id, 0), trial_id(study_id + 1, 0) - 1
+    for table in (metrics, checkpoints):
+        connection.execute(delete(table).where(table.c.trial_id.between(first, last)))
+    # Trials refer to architectures, and architectures to the study.
+    for table in (trials, architectures, workers, sources_table, fingerprints, changes):
+        connection.execute(delete(table).where(table.c.study_id == study_id))
+    connection.execute(delete(studies).where(studies.c.id == study_id))
