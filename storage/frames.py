@@ -30,9 +30,9 @@ Schema = Mapping[str, pl.DataType]
 _TIME = pl.Datetime("us", "UTC")
 _CHUNK = 100_000
 """Most rows of a query's answer fetched at once: tuples of Python objects take twenty times the room of a frame."""
-BATCH = 20_000
+BATCH = 5_000
 """Rows that are read, and turned into columns, at once."""
-BATCH_OF_TRIALS = 4_000
+BATCH_OF_TRIALS = 1_000
 """The same of trials, whose JSON is some thousand bytes each."""
 LARGEST_ANSWER = 1 << 30
 """Bytes of a query's answer while it is fetched."""
