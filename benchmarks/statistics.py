@@ -137,9 +137,9 @@ def made_study(effect: float, seeds: int, seed: int, conditions: Iterable[str] =
     return StudyData(
         study={"name": "made", "objective": "loss/raw", "direction": "minimize"},
         load_trials=lambda: pl.DataFrame(trials, schema=["number", "state", "objective", "params"], orient="row"),
-        load_metrics=lambda: pl.DataFrame(
-            metrics, schema=["number", "step", "name", "variant", "condition", "value"], orient="row"
-        ),
+        load_metrics=lambda: [
+            pl.DataFrame(metrics, schema=["number", "step", "name", "variant", "condition", "value"], orient="row")
+        ],
         load_lane_steps=lambda: (0, 0),
     )
 

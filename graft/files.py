@@ -18,6 +18,7 @@ SLICE = 20_000
 """Rows that are written at once."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _FORMULA = r"^[=+\-@\t\r]"
+_OF_RUST = re.compile(r" \(os error \d+\)$")
 
 
 class OutputError(GraftError):
@@ -33,7 +34,7 @@ def writing(name: object) -> Generator[None]:
         raise
     except (OSError, pl.exceptions.ComputeError) as error:  # the second: a full disk, as write_parquet says it
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise OutputError(f"{name} cannot be written: {reason}") from error
+        raise OutputError(f"{name} cannot be written: {_OF_RUST.sub('', str(reason))}") from error
 
 
 def write(frame: pl.DataFrame, form: str, file: IO[bytes]) -> None:

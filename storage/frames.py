@@ -221,6 +221,7 @@ class Reader:
     def moment(self) -> Generator[None]:
         """What is read inside is as of one moment, however long it takes and whatever is written meanwhile."""
         with self.database.readable_errors(), self._connection.begin():
+            self.database.begin_moment(self._connection)
             yield
 
     def workers(self, study: str) -> pl.DataFrame:

@@ -18,7 +18,6 @@ from spaces.records import Trial
 from tests.trials import trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
 from workers.engine.replay import retrain
-from workers.numerics.version import NUMERICS
 
 OF_TORCH = "torch torchgen functorch numpy typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock"
 """What a bare environment with torch and numpy can import beside Python's own modules."""
@@ -98,9 +97,8 @@ def train(one: Trial) -> RestoredTrial:
         metrics=rows,
         steps=last.step,
         trained_on=None,
-        made_by="",
+        conditions=[],
         outside=current(),
-        numerics=NUMERICS,
     )
 
 

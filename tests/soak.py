@@ -127,11 +127,11 @@ def soak(database: str, plan: Plan) -> Verdict:
             findings=[*crashes, *faults, *late, *audit(evidence)],
             notes=[*launchers.notes(), f"read beside it: {told_counts(readers.read)}"],
         )
-    if plan.program:
-        verdict = torment(scene.spare, chance, plan, verdict)
-    elif plan.replays:
-        verdict = replace(verdict, replays=replayed(scene.spare, chance, plan.replays))
-    return verdict
+        if plan.program:
+            verdict = torment(scene.spare, chance, plan, verdict)
+        elif plan.replays:
+            verdict = replace(verdict, replays=replayed(scene.spare, chance, plan.replays))
+        return verdict
 
 
 def torment(url: str, chance: random.Random, plan: Plan, verdict: Verdict) -> Verdict:

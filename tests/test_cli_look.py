@@ -279,7 +279,7 @@ def test_export_that_fails_leaves_nothing_behind(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("graft.stored.export.write", refuse)
+    monkeypatch.setattr("graft.stored.export.write_batches", refuse)
     refused = search("export", "demo", "-o", "out.csv", status=2)
     assert refused.error == "error: out.csv cannot be written: No space left on device\n"
     assert os.listdir(tmp_path) == []

@@ -135,6 +135,7 @@ def test_parameters_that_the_last_step_broke_are_found_by_the_validation() -> No
     def breaking(*arguments: Any) -> Any:
         return (after := step(*arguments))._replace(parameters=torch.full_like(after.parameters, math.inf))
 
+    breaking.kind = step.kind  # pyright: ignore[reportFunctionMemberAccess]
     pack._step = breaking  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     (report,) = pack.train(100)
     assert (report.state, report.step, report.error) == (
@@ -252,6 +253,7 @@ def test_a_pack_computes_without_subnormal_numbers_and_leaves_the_thread_as_it_w
         seen.append(bool(torch.tensor(1e-45) * 1 == 0) and math.ulp(0.0) == 0.0)
         return step(*arguments)
 
+    watching.kind = step.kind  # pyright: ignore[reportFunctionMemberAccess]
     pack._step = watching  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     thread = threading.Thread(target=pack.train, args=(2,))
     thread.start()

@@ -10,7 +10,7 @@ import pytest
 
 from spaces.errors import StorageError, StudyError
 from spaces.records import Metric, Report, TrialResult
-from storage import Reader, open_reader
+from storage import Reader, frames, open_reader
 from storage.frames import METRICS, STUDIES, TRIALS
 from tests.databases import claimed, make_report, make_trial, raw
 
@@ -222,3 +222,45 @@ def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str
             LOOKS[look](reader)
         work.append(len(counted))
     assert work[1] <= 2 * work[0] + 2
+
+
+def test_what_is_read_in_a_moment_is_as_of_its_beginning(url: str):
+    with claimed(url) as study:
+        study.start([make_trial(0)], "w")
+        with open_reader(url) as reader:
+            with reader.moment():
+                assert numbers(reader.trials("study")) == [0]
+                study.start([make_trial(1)], "w")
+                study.record([make_report(0, 10)])
+                assert numbers(reader.trials("study")) == [0]
+                assert reader.metrics("study").is_empty()
+            assert numbers(reader.trials("study")) == [0, 1]
+            assert reader.metrics("study").height == 2
+
+
+def test_metrics_come_in_batches_of_whole_trials_in_one_order(url: str, monkeypatch: pytest.MonkeyPatch):
+    with claimed(url) as study:
+        study.start([make_trial(number) for number in range(7)], "w")
+        for step in (30, 10, 20):
+            study.record([make_report(number, step) for number in (3, 0, 6, 1)])
+    with open_reader(url) as reader:
+        whole = reader.metrics("study")
+        assert whole.equals(whole.sort("number", "step", "name", "variant", "condition"))
+        assert whole.height == 4 * 3 * 2
+        for rows in (1, 5, 6, 7, 100):
+            monkeypatch.setattr(frames, "BATCH", rows)
+            batches = list(reader.metric_batches("study"))
+            assert pl.concat(batches).equals(whole)
+            found = [batch["number"].unique().to_list() for batch in batches if batch.height]
+            assert sorted(number for some in found for number in some) == [0, 1, 3, 6]
+        assert reader.metrics("study", ["tvd"])["name"].unique().to_list() == ["tvd"]
+        assert reader.metrics("study", ["none"]).is_empty()
+
+
+def test_trials_come_in_batches_too(url: str, monkeypatch: pytest.MonkeyPatch):
+    with claimed(url) as study:
+        study.start([make_trial(number) for number in range(7)], "w")
+    monkeypatch.setattr(frames, "BATCH_OF_TRIALS", 3)
+    with open_reader(url) as reader:
+        assert [batch.height for batch in reader.trial_batches("study")] == [0, 3, 3, 1]
+        assert numbers(reader.trials("study", sort="number DESC")) == [6, 5, 4, 3, 2, 1, 0]

@@ -284,6 +284,7 @@ def failing(act: Callable[..., Any], at: set[int]) -> Callable[..., Any]:
             raise FULL
         return act(*arguments)
 
+    instead.kind = getattr(act, "kind", "")  # pyright: ignore[reportFunctionMemberAccess]
     return instead
 
 
@@ -544,13 +545,18 @@ def test_the_database_requeues_some_of_a_workers_trials(url: str):
 @pytest.mark.slow
 def test_a_launch_that_runs_out_of_memory_all_the_time_gives_the_numbers_of_an_undisturbed_one(tmp_path: Path):
     patch = """
-import torch, workers.engine.pack
-advance = workers.engine.pack.Pack._advance
-def full(self):
-    state = advance(self)
-    if self.width > 3 and int(state.step.max()) % 9 == 8: raise torch.OutOfMemoryError("full")
-    return state
-workers.engine.pack.Pack._advance = full
+import torch, workers.engine.pack as pack
+find = pack.step_of
+class Full:
+    def __init__(self, *arguments):
+        self.step = find(*arguments)
+    def __getattr__(self, name):
+        return getattr(self.step, name)
+    def __call__(self, knobs, seeds, state, batch):
+        made = self.step(knobs, seeds, state, batch)
+        if len(seeds) > 3 and int(made.step.max()) % 9 == 8: raise torch.OutOfMemoryError("full")
+        return made
+pack.step_of = Full
 """.strip()
     search(tmp_path, "launch", SPACE, "--workers", "2", before=f"exec({patch!r})")
     check_complete(f"sqlite:///{tmp_path}/graft.db")
@@ -563,7 +569,9 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
     from graft.launching.run import read_space
 
     monkeypatch.setattr("workers.engine.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
-    monkeypatch.setattr(widths, "FoundWidths", lambda device: Device(knee=8).finder(tmp_path / "widths.json"))
+    monkeypatch.setattr(
+        widths, "FoundWidths", lambda device: Device(knee=8, cost=0.05).finder(tmp_path / "widths.json")
+    )
     placement = Placement(executor="inline", workers=1, ray_address=None, device="cpu", width=None)
 
     def told(width: int | None, steps: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from graft.files import OutputError, writing
 from graft.report import html, markdown
@@ -20,26 +21,30 @@ from search.analysis.study.scores import Claim
 from search.analysis.study.trials import count_states
 from spaces import plugins
 from spaces.experiment import ARM
-from storage.frames import Reader
+from storage.frames import TRIALS, Reader
 
 WRITERS: dict[str, Callable[[Document, Path], None]] = {".html": html.write, ".md": markdown.write}
 """Ending of a file -> the function that writes it."""
 
-_COLUMNS = (
-    "number",
-    "group_number",
-    "state",
-    "task",
-    "model",
-    "scorer",
+_LEFT_OUT = {
+    "params",
+    "draws",
+    "config",
+    "worker",
+    "step_kind",
+    "error",
+    "seed",
     "parent",
-    "steps",
-    "objective",
-    "fingerprint",
-    "started_at",
-    "finished_at",
+    "parent_step",
+    "fence",
+    "deaths",
+}
+_COLUMNS = tuple(
+    name
+    for name, dtype in TRIALS.items()
+    if name not in _LEFT_OUT and not name.endswith("id") and not dtype.is_temporal()
 )
-"""Of trials; those of texts that differ from trial to trial are left out."""
+"""Of trials: what a report may count or rank by; it reads params and configs apart."""
 _HEADINGS = {Part.FIGURES: "Figures"}
 
 
@@ -67,7 +72,7 @@ def _read_trials(reader: Reader, study: Mapping[str, Any]) -> pl.DataFrame:
         best = reader.trials(name, columns=("number", "params"))
     shown = firsts.join(best, on="number", how="full", coalesce=True)
     shown = renew(shown.select("number", pl.coalesce("params", "params_right").alias("params"), "config"))
-    words = pl.col("state", "task", "model", "scorer").cast(pl.Categorical)
+    words = cs.string().cast(pl.Categorical)
     trials = pl.concat([batch.with_columns(words) for batch in reader.trial_batches(name, columns=_COLUMNS)])
     return trials.rechunk().join(shown, on="number", how="left", maintain_order="left")
 

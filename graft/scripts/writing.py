@@ -124,7 +124,8 @@ def _describe(restored: RestoredTrial, study: str, *, left_out: bool, with_data:
         "It trains the trial from its configuration and its seed, and compares its metrics with the stored ones.\n"
         "    python FILE.py            # all steps\n"
         "    python FILE.py 100        # the first 100",
-        "In float32, rounding grows with every step, so that a long run comes to agree less in its last digits.",
+        "It adds in another order than Graft does. Where training is chaotic, rounding grows from step to step, and\n"
+        "only the first steps agree.",
     ]
     if with_data:
         sentences.append("FILE.npz, which came with it, has its data.")

@@ -107,6 +107,10 @@ class Database(ABC):
         """Run one SELECT over a connection of `reader`, as it stands; any other statement is refused."""
 
     @abstractmethod
+    def begin_moment(self, connection: Connection) -> None:
+        """Have all that a transaction of `reader` reads from now on be as of one moment."""
+
+    @abstractmethod
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:
         """SQL for a trial's parameter, `optimizer.learning_rate`: a number, a truth value or a text, as it is drawn."""
 

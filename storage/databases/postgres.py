@@ -175,6 +175,9 @@ class Postgres(Database):
         columns = cursor.description or ()
         return Rows([c.name for c in columns], [_TYPES.get(c.type_code, pl.String()) for c in columns], cursor)
 
+    def begin_moment(self, connection: Connection) -> None:
+        """Nothing to do: each transaction of a reader is."""
+
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:
         value = f"(params ->> '{path}')"
         kinds = f"SELECT DISTINCT json_typeof(params -> '{path}') FROM trials WHERE study_id = {study_id}"

@@ -184,6 +184,13 @@ class Sqlite(Database):
         names = [column[0] for column in cursor.description or ()]
         return Rows(names, [None] * len(names), cursor)
 
+    def begin_moment(self, connection: Connection) -> None:
+        """A reader's SELECTs are transactions of their own otherwise; SQLAlchemy ends this one with its own."""
+        driver = _driver(connection)
+        driver.set_authorizer(None)  # it allows a SELECT alone, as users may write one
+        driver.execute("BEGIN")
+        driver.set_authorizer(_authorize_reading)
+
     def parameter(self, connection: Connection, study_id: int, path: str) -> str:
         return f"""json_extract(params, '$."{path}"')"""
 

@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +23,20 @@ from tests.faults.history import Event, events
 from tests.faults.toy import OBJECTIVE, Fate, curve, fate_of
 
 Rule = Literal[
-    "lost", "doubled", "stuck", "gap", "value", "best", "ending", "count", "steps", "fence", "file", "crash", "fault"
+    "lost",
+    "doubled",
+    "stuck",
+    "dropped",
+    "undue",
+    "value",
+    "best",
+    "ending",
+    "count",
+    "steps",
+    "fence",
+    "file",
+    "crash",
+    "fault",
 ]
 NOBODY = -1
 DEATHS = 5
@@ -103,13 +116,14 @@ class Verdict:
 
     def __str__(self) -> str:
         broken = Counter(finding.rule for finding in self.findings)
-        other = broken.total() - sum(broken[rule] for rule in ("lost", "doubled", "stuck"))
+        other = broken.total() - sum(broken[rule] for rule in ("lost", "doubled", "stuck", "dropped"))
         fired = ", ".join(f"{kind} {count}" for kind, count in self.faults.items())
         tried, same = self.replays
         return (
             f"soak {self.database}: {self.trials} trials, {sum(self.faults.values())} faults fired ({fired}), "
             f"acknowledged {self.acknowledged}, lost {broken['lost']}, doubled {broken['doubled']}, "
-            f"stuck {broken['stuck']}, otherwise wrong {other}, replayed {same} of {tried}: "
+            f"stuck {broken['stuck']}, metrics dropped of {broken['dropped']} trials, otherwise wrong {other}, "
+            f"replayed {same} of {tried}: "
             f"{'PASS' if self.passed else 'FAIL'}"
         )
 
@@ -187,14 +201,27 @@ def _stuck(evidence: Evidence) -> Iterator[str]:
             yield f"trial {trial.number} is {trial.state}"
 
 
-def _gap(evidence: Evidence) -> Iterator[str]:
-    """Each due step is stored with all its metrics, and no other one."""
+def _dropped(evidence: Evidence) -> Iterator[str]:
+    """Each due step is stored with all its metrics, whether or not anybody was told so."""
     for trial in evidence.trials:
-        if trial.state in _OVER:
-            due, found = _due(trial).keys(), evidence.metrics.get(trial.number, {}).keys()
-            for word, keys in (("lacks", due - found), ("has the undue", found - due)):
-                if keys:
-                    yield f"trial {trial.number} ({trial.state}, {trial.steps} steps) {word} {sorted(keys)[:3]}"
+        if trial.state in _OVER and (missing := _due(trial).keys() - evidence.metrics.get(trial.number, {}).keys()):
+            yield f"trial {trial.number} ({trial.state}, {trial.steps} steps) lacks {_name_metrics(missing)}"
+
+
+def _undue(evidence: Evidence) -> Iterator[str]:
+    """No other metric is stored."""
+    for trial in evidence.trials:
+        if trial.state in _OVER and (more := evidence.metrics.get(trial.number, {}).keys() - _due(trial).keys()):
+            yield f"trial {trial.number} ({trial.state}, {trial.steps} steps) has the undue {_name_metrics(more)}"
+
+
+def _name_metrics(keys: Collection[Key]) -> str:
+    """`2 metrics: loss/raw at steps 10, 20`: which, so that a reader sees what was dropped, and where."""
+    steps: dict[str, list[int]] = defaultdict(list)
+    for step, *key in sorted(keys):
+        steps["/".join(filter(None, key))].append(step)
+    named = [f"{name} at step{'s' * (len(at) > 1)} {', '.join(map(str, at))}" for name, at in sorted(steps.items())]
+    return f"{len(keys)} metric{'s' * (len(keys) > 1)}: {'; '.join(named)}"
 
 
 def _value(evidence: Evidence) -> Iterator[str]:
@@ -294,7 +321,8 @@ CHECKS: Mapping[Rule, Callable[[Evidence], Iterator[str]]] = {
     "lost": _lost,
     "doubled": _doubled,
     "stuck": _stuck,
-    "gap": _gap,
+    "dropped": _dropped,
+    "undue": _undue,
     "value": _value,
     "best": _best,
     "ending": _ending,

@@ -57,20 +57,21 @@ def _over_groups(rates: pl.DataFrame) -> pl.DataFrame:
 def _rates(scored: pl.DataFrame, cell: Sequence[str], paths: Sequence[str]) -> pl.DataFrame:
     """Means of the rates over the portions of each cell; a rate that some trials lack is averaged over the others."""
     cells = [*cell, "variant"]
-    trials = rank(scored, cells)
-    schema = {name: pl.Int64() for name in cell} | _RATES
-    found = [pl.DataFrame(schema=schema)]
-    for portion, one_in in FINE_PORTIONS.items() if paths else ():
-        means = (
-            best_of(trials, portion, one_in)
-            .group_by(*cells, "portion", "counted")
-            .agg(pl.struct(rate=pl.col(path).mean(), margin=mean_margin(path)).alias(path) for path in paths)
-            .unpivot(on=paths, index=[*cells, "portion", "counted"], variable_name="dropout", value_name="found")
-            .unnest("found")
-            .select(*cell, *_RATES)
-            .with_columns(pl.col("variant").cast(pl.String))
-        )
-        found.append(means.collect())  # one portion after the other: together they would be several times the trials
+    found = [pl.DataFrame(schema={name: pl.Int64() for name in cell} | _RATES)]
+    variants: list[str] = scored["variant"].unique().to_list() if paths else []
+    for variant in variants:  # one after the other, as the portions: together they would be several times the trials
+        trials = rank(scored.filter(pl.col("variant") == variant), cells)
+        for portion, one_in in FINE_PORTIONS.items():
+            means = (
+                best_of(trials, portion, one_in)
+                .group_by(*cells, "portion", "counted")
+                .agg(pl.struct(rate=pl.col(path).mean(), margin=mean_margin(path)).alias(path) for path in paths)
+                .unpivot(on=paths, index=[*cells, "portion", "counted"], variable_name="dropout", value_name="found")
+                .unnest("found")
+                .select(*cell, *_RATES)
+                .with_columns(pl.col("variant").cast(pl.String))
+            )
+            found.append(means.collect())
     return pl.concat(found).drop_nulls("rate").sort(*cell, "dropout", "variant", "portion")
 
 

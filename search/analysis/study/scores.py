@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -56,6 +57,8 @@ def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str,
     More of `metric`, the objective's, is better if the study maximizes it; of another one, if its name says accuracy.
     """
     value, groups = pl.col("value"), ended.select("number", "group_number")
+    largest: Any = ended["number"].max() or 0
+    small = pl.UInt32 if largest < 2**32 else pl.Int64
     parts: dict[Metric, list[pl.DataFrame]] = {}
     for batch in batches:
         whole = (
@@ -67,7 +70,8 @@ def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str,
         for (name, condition), part in whole.partition_by(*METRIC, as_dict=True, include_key=False).items():
             more_is_better = direction == "maximize" if name == metric else "accuracy" in name
             costs = {"best": -pl.col("highest"), "last": -pl.col("last")} if more_is_better else {"best": "lowest"}
-            chosen = part.with_columns(**costs).select("number", "group_number", "variant", "best", "last")
+            numbers = pl.col("number", "group_number").cast(small)
+            chosen = part.with_columns(**costs).select(numbers, "variant", "best", "last")
             sign = -1 if more_is_better else 1
             parts.setdefault((name, condition, sign), []).append(chosen)
     return {metric: pl.concat(found) for metric, found in parts.items()}
@@ -80,8 +84,7 @@ def score(summaries: Summaries, text: pl.DataType = pl.String()) -> pl.DataFrame
     """
     found = [
         summary.select(
-            "number",
-            "group_number",
+            pl.col("number", "group_number").cast(pl.Int64),
             pl.lit(name, text).alias("name"),
             pl.lit(condition, text).alias("condition"),
             pl.col("variant").cast(text),

@@ -49,7 +49,7 @@ def best_of(trials: pl.DataFrame, portion: str, one_in: int) -> pl.LazyFrame:
     share = pl.col("trials") // one_in if one_in else pl.lit(1)
     counted = pl.max_horizontal(1, share).cast(pl.Int64)
     named = trials.lazy().with_columns(portion=pl.lit(portion, PORTION), counted=counted)
-    return named.filter(pl.col("rank") <= pl.col("counted"))
+    return named if one_in == 1 else named.filter(pl.col("rank") <= pl.col("counted"))
 
 
 def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
