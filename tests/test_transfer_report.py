@@ -66,7 +66,9 @@ def write(url: str, name: str, pairs: int = 6) -> int:
     objective = Objective(direction="maximize", metric="accuracy", variant="raw")
     with open_store(url) as store:
         study_id = store.create_study(
-            NewStudy(name, space="", space_hash="", objective=objective, seed=0, trials=200, version="", numerics=1)
+            NewStudy(
+                name, space="", space_hash="", objective=objective, seed=0, trials=200, version="0.2.0", numerics=1
+            )
         )
         study = store.claim(study_id, policy="full", objective=objective)
         keys = [(source, target, pair) for target in TASKS for pair in range(pairs) for source in (BASELINE, *TASKS)]
