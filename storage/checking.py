@@ -117,7 +117,7 @@ def _find_abandoned(reader: Reader) -> list[str]:
         count = reader.counts(name).get("running", 0)
         if (count or state == "running") and not reader.holder(name):
             notes.append(
-                f"study {name} is {state} with {count:,} running trials, but no process is at it; go on with "
+                f"study {name} is {state} with {count:,} running trials, but no process is at it; resume it with "
                 f"`search resume {name}`, which starts them again"
             )
     return notes

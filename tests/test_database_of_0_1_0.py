@@ -182,9 +182,7 @@ def test_a_stopped_study_goes_on_from_its_checkpoints(
     of_study = f"FROM fingerprints WHERE {of_halted}"
     status, _, said = called(monkeypatch, capfd, "resume", "halted", *options)
     assert (status, said.count("\n")) == (2, 1), said
-    assert (
-        "error: study 'halted' would go on otherwise than it was trained: numerics 1, now 2; go on with --acc" in said
-    )
+    assert "error: study 'halted' would not train as before: numerics 1, now 2; resume with --acc" in said
     status, _, said = called(monkeypatch, capfd, "resume", "halted", *options, "--accept-changes")
     assert status == 0, said
     assert "note: from here on halted is trained otherwise: numerics 1, now 2; the column `fingerprint` of its" in said

@@ -320,7 +320,7 @@ def test_trials_under_a_dead_controller_are_noted_and_no_fault(url: str, search:
     with studies.running(url):
         assert "note" not in search("db", "check", "--storage", url)[0]
     out, _ = search("db", "check", "--storage", url)
-    assert out.startswith("note: study demo is running with 4 running trials, but no process is at it; go on with")
+    assert out.startswith("note: study demo is running with 4 running trials, but no process is at it; resume it with")
 
 
 def test_broken_json_and_a_number_that_two_trials_have_are_found(tmp_path: Path, search: Search):

@@ -186,7 +186,7 @@ def test_a_trial_that_failed_by_accident_is_trained_again_with_the_same_numbers(
     assert search(tmp_path, "retry", "tiny", "5", status=2) == [
         "error: trial 5 neither failed nor diverged; choose of 3, 7"
     ]
-    assert search(tmp_path, "retry", "tiny") == ["tiny: queued again: 3, 7; go on with `search resume tiny`"]
+    assert search(tmp_path, "retry", "tiny") == ["tiny: queued again: 3, 7; resume it with `search resume tiny`"]
     assert search(tmp_path, "retry", "tiny") == ["tiny: no trial failed or diverged"]
     search(tmp_path, "resume", "tiny")
     check_complete(url)

@@ -23,7 +23,7 @@ from tests.databases import raw
 from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
 
 LAUNCH = ("launch", SPACE, "--workers", "2", "--pack", "4")
-STOPPED = "stopped with everything kept; go on with `search resume tiny`"
+STOPPED = "stopped with everything kept; resume it with `search resume tiny`"
 
 
 def test_sighup_stops_a_launch_as_sigterm_does(tmp_path: Path):
@@ -97,7 +97,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_safely(tmp_path: Path):
         lines = ended(process, 130, seconds=10)
         assert time.monotonic() - start < 2
     assert lines[-2].startswith("stopping: what is finished is kept")
-    assert lines[-1] == "left at once; what was recorded is kept, go on with `search resume tiny`"
+    assert lines[-1] == "left at once; what was recorded is kept; resume it with `search resume tiny`"
     search(tmp_path, "resume", "tiny")
     check_complete(url)
 

@@ -177,9 +177,7 @@ def test_a_study_does_not_go_on_otherwise_than_before_unless_that_is_accepted(ru
     for command in (("resume", "tiny"), ("launch", ROOT / "tests/tiny_space.yaml", "--trials=3")):
         status, out, error = run(*command, *QUICK)
         assert (status, out, error.count("\n")) == (2, "", 1), error
-        asked = (
-            f"error: study 'tiny' would go on otherwise than it was trained: {DECIDING[change]}; go on with --accept-"
-        )
+        asked = f"error: study 'tiny' would not train as before: {DECIDING[change]}; resume with --accept-"
         assert re.match(asked, error), error
     assert Path(url.removeprefix("sqlite:///")).read_bytes() == before
     status, _, error = run("resume", "tiny", *QUICK, "--accept-changes")
@@ -263,7 +261,7 @@ def test_a_formula_that_changes_between_launches_is_noticed(tmp_path: Path) -> N
     bema.write_text(bema.read_text().replace("-self.eta", "-2 * self.eta"))
     status, error = search("resume", "tiny")
     assert (status, error.count("\n")) == (2, 1), error
-    assert "would go on otherwise than it was trained: the source of averaging bema" in error
+    assert "would not train as before: the source of averaging bema" in error
     assert search("resume", "tiny", "--accept-changes")[0] == 0
     assert raw(url, OF_TRIALS) == [(0, 0), (1, 0), (2, 1)]
 

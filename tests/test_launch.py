@@ -57,7 +57,7 @@ def test_a_taken_name_with_another_space_is_refused(here: Run, tmp_path: Path):
     before = contents(tmp_path / "graft.db")
     [line] = here("launch", SPACE, "--trials", "2", "--seed", "3", status=2)
     told = "study 'tiny' exists with another space (search.seed: nothing -> 3); give this one another name with --study"
-    assert line == f"error: {told}, or go on with the old one by `search resume tiny`"
+    assert line == f"error: {told}, or resume the old one with `search resume tiny`"
     assert contents(tmp_path / "graft.db") == before
 
 
@@ -68,7 +68,7 @@ def test_an_interrupted_launch_keeps_what_is_finished_and_resumes(tmp_path: Path
         wait_until(lambda: finished(url) > 3)
         process.send_signal(sent)
         lines = ended(process, 130)
-    assert lines[-1] == "stopped with everything kept; go on with `search resume tiny`"
+    assert lines[-1] == "stopped with everything kept; resume it with `search resume tiny`"
     stopped = states(url)
     assert stopped.keys() == {"finished", "queued"}
     assert f"tiny: {stopped['finished']} finished of 48" in lines[-2]
@@ -97,9 +97,9 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
         assert line.startswith(f"error: {tmp_path}/graft.db is being written by process {process.pid} on ")
         assert process.poll() is None
         [line] = search(tmp_path, "stop", "tiny")
-        assert line == "tiny is asked to stop; go on with `search resume tiny`"
+        assert line == "tiny is asked to stop; resume it with `search resume tiny`"
         lines = ended(process, 0)
-    assert lines[-1] == "stopped with everything kept; go on with `search resume tiny`"
+    assert lines[-1] == "stopped with everything kept; resume it with `search resume tiny`"
     assert states(url) == {"queued": 48}
 
 

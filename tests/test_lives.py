@@ -85,7 +85,7 @@ def test_an_extended_study_has_the_trials_of_one_launched_so(tmp_path: Path, sam
     extended, whole = (f"sqlite:///{tmp_path}/{name}.db" for name in ("extended", "whole"))
     enrol(extended, "tiny", tiny(search__sampler=sampler, search__trials="5", search__group="2"))
     train(extended)
-    assert str(extend(extended, "tiny", 12)) == "goes on with another space (search.trials: 5 -> 12)"
+    assert str(extend(extended, "tiny", 12)) == "resumed with another space (search.trials: 5 -> 12)"
     train(extended)
     enrol(whole, "tiny", tiny(search__sampler=sampler, search__trials="12", search__group="2"))
     train(whole)
@@ -103,7 +103,7 @@ def test_an_extended_launch_trains_the_numbers_of_one_launched_so(tmp_path: Path
         (tmp_path / name).mkdir()
     search(tmp_path / "extended", "launch", SPACE, "--trials", "20", "--workers", "1")
     lines = search(tmp_path / "extended", "launch", SPACE, "--trials", "40", "--workers", "1")
-    assert lines[0].endswith("goes on with another space (search.trials: 20 -> 40), 40 trials")
+    assert lines[0].endswith("resumed with another space (search.trials: 20 -> 40), 40 trials")
     search(tmp_path / "whole", "launch", SPACE, "--trials", "40", "--workers", "1")
     extended, whole = (metrics(f"sqlite:///{tmp_path}/{name}/graft.db") for name in ("extended", "whole"))
     assert len(whole) > 40

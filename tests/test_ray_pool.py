@@ -219,7 +219,7 @@ def test_an_interrupted_launch_on_ray_keeps_what_is_finished_and_resumes(tmp_pat
         # A terminal's Ctrl-C reaches the whole group; `kill` the program alone.
         os.killpg(process.pid, sent) if sent == signal.SIGINT else process.send_signal(sent)
         lines = ended(process, 130)
-    assert lines[-1] == "stopped with everything kept; go on with `search resume tiny`"
+    assert lines[-1] == "stopped with everything kept; resume it with `search resume tiny`"
     assert states(url).keys() == {"finished", "queued"}
     search(tmp_path, "resume", "tiny")
     check_complete(url)

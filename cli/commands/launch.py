@@ -73,7 +73,7 @@ def launch(
     run: RunOptions,
     start: StartOptions,
 ) -> None:
-    """Run a search. Launching a study again goes on where it was.
+    """Run a search. Launching a study again resumes it.
 
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
@@ -112,7 +112,7 @@ def resume(
     study: Annotated[str, typer.Argument(help="Name of the study.")],
     *,
     trials: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it goes on.")
+        int | None, typer.Option(min=1, metavar="N", help="Plan this many trials in all, before it resumes.")
     ] = None,
     storage: Storage = None,
     run: RunOptions,
@@ -127,12 +127,12 @@ def resume(
     placement = run.resolve_placement()
     url = storage_url(storage)
     bring_up(url)
-    word = "goes on" if trials is None else str(extend(url, study, trials))
+    word = "resumed" if trials is None else str(extend(url, study, trials))
     _run(_request(url, study, placement, run), word)
 
 
 def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], storage: Storage = None) -> None:
-    """Ask a running study to stop, wherever it runs. What is finished stays; `search resume` goes on.
+    """Ask a running study to stop, wherever it runs. What is finished stays; `search resume` resumes it.
 
     Example: search stop set-complement
     """
@@ -141,9 +141,9 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
     url = storage_url(storage)
     with open_reader(url) as reader:
         if not reader.holder(study):
-            raise StudyError(f"study {study!r} is not being run; `search resume {study}` goes on with it")
+            raise StudyError(f"study {study!r} is not being run; resume it with `search resume {study}`")
     request_stop(url, study)
-    typer.echo(f"{study} is asked to stop; go on with `search resume {study}`", err=True)
+    typer.echo(f"{study} is asked to stop; resume it with `search resume {study}`", err=True)
 
 
 def retry(
@@ -168,7 +168,7 @@ def retry(
         typer.echo(f"{study}: no trial failed or diverged", err=True)
         return
     numbers = shorten(", ".join(map(str, queued)))
-    typer.echo(f"{study}: queued again: {numbers}; go on with `search resume {study}`", err=True)
+    typer.echo(f"{study}: queued again: {numbers}; resume it with `search resume {study}`", err=True)
 
 
 def _request(url: str, study: str, placement: Placement, run: RunOptions) -> RunRequest:
@@ -208,7 +208,7 @@ def _run(request: RunRequest, word: str) -> None:
         standing = run_study(request, live.show, lambda: interruption.requested)
     typer.echo(closing_line(name, standing, time.monotonic() - started), err=True)
     if standing.stopping:
-        typer.echo(f"stopped with everything kept; go on with `search resume {name}`", err=True)
+        typer.echo(f"stopped with everything kept; resume it with `search resume {name}`", err=True)
         raise typer.Exit(INTERRUPTED if interruption.requested else 0)
 
 
@@ -226,7 +226,7 @@ def _leave(name: str) -> None:
     _watcher.close()
     shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
     with contextlib.suppress(OSError):
-        os.write(2, f"{shown}left at once; what was recorded is kept, go on with `search resume {name}`\n".encode())
+        os.write(2, f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`\n".encode())
     os._exit(INTERRUPTED)
 
 

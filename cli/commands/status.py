@@ -89,7 +89,7 @@ def _facts(now: Status) -> list[tuple[str, str]]:
         counts.append(f"{waiting:,} not started")
     state = now.state
     if state == "interrupted":
-        state = f"interrupted: its controller is gone; go on with `search resume {now.study}`"
+        state = f"interrupted: its controller is gone; resume it with `search resume {now.study}`"
     facts = [
         ("study", now.study),
         ("state", state),

@@ -25,7 +25,7 @@ def launch(
     run: Run | None = None,
     replace: bool = False,
 ) -> Study:
-    """Train a space's study until it is finished; launching it again goes on where it was.
+    """Train a space's study until it is finished; launching it again resumes it.
 
     `space`: what `Space` takes; `trials`, `study`: in place of the space's own number and name; `database`: a SQLite
     file or a URL; `run`: where it runs, and whether its progress is shown; `replace`: begin a study of this name again

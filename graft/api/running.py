@@ -97,7 +97,7 @@ def train(database: str, study: str, run: Run, placement: Placement) -> Progress
         job.stop()
         shown.say("stopping: what is finished is kept (interrupt once more to leave at once)")
         job.wait(None)
-        shown.say(f"{study} is stopped with everything kept; resume() goes on with it")
+        shown.say(f"{study} is stopped with everything kept; resume() resumes it")
         raise
     progress = job.result()
     shown.say(closing_line(study, progress, time.monotonic() - started))

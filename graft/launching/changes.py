@@ -39,7 +39,7 @@ def settle_changes(url: str, study: str, placement: Placement, *, accept: bool) 
         made_by = [one.version for one in before if one.version]
         other = f", or with Graft {made_by[-1]}" if made_by and made_by[-1] != version() else ""
         raise StudyError(
-            f"study {study!r} would go on otherwise than it was trained: {'; '.join(changes.deciding)}; go on with "
+            f"study {study!r} would not train as before: {'; '.join(changes.deciding)}; resume with "
             f"--accept-changes ({APART}){other}"
         )
     if changes.deciding:

@@ -40,8 +40,8 @@ class Enrolment:
     """Between the space that the study had and the one that it has now."""
 
     def __str__(self) -> str:
-        """`goes on, changed: search.trials: 64 -> 128`"""
-        words = {"new": "new", "unchanged": "goes on", "changed": "goes on", "replaced": "replaced by a new one"}
+        """`resumed, changed: search.trials: 64 -> 128`"""
+        words = {"new": "new", "unchanged": "resumed", "changed": "resumed", "replaced": "replaced by a new one"}
         what = f" with another space ({describe_differences(self.differences)})" if self.differences else ""
         return words[self.kind] + what
 
@@ -87,7 +87,7 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
         except StudyError as error:
             hint = "" if results else "; it has no result yet: --replace begins it again"
             raise StudyError(
-                f"{error}; give this one another name with --study, or go on with the old one by "
+                f"{error}; give this one another name with --study, or resume the old one with "
                 f"`search resume {name}`{hint}"
             ) from None
         store.edit(row["id"]).change_space(change)

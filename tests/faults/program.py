@@ -234,7 +234,7 @@ class Program:
         if not self.claims:
             self._killed()
         with running(self.folder, *self.launch, before=CHANGED_CODE) as process:
-            self._expect(process, 2, "error: study 'tiny' would go on otherwise than it was trained: ")
+            self._expect(process, 2, "error: study 'tiny' would not train as before: ")
 
     def _jumped(self) -> None:
         hours = self.chance.choice(["-26h", "+3h", "+400d"])
