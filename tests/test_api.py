@@ -268,7 +268,12 @@ def test_texts_that_import_one_another_are_plug_ins(tmp_path: Path):
     write_template("sampler", tmp_path / "near.py")
     files = [*(OUTSIDE / f"{name}.py" for name in ("walk", "noise", "lukewarm")), tmp_path / "near.py"]
     texts = [graft.Plugin(path.stem, path.read_text()) for path in files]
-    space = graft.Space(OUTSIDE / "space.yaml").set("plugins", []).set("training.steps", 6)
+    space = (
+        graft.Space(OUTSIDE / "space.yaml")
+        .set("plugins", [])
+        .set("training.steps", 6)
+        .set("training.validate_every", 3)
+    )
     study = graft.launch(space.using(*texts), trials=2, database=tmp_path / "graft.db", run=QUIET)
     assert study.replay(1).reproduced
 

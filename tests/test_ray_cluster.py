@@ -52,7 +52,7 @@ def test_a_study_runs_on_all_nodes_of_a_cluster_and_its_workers_keep_logs(nodes:
     written = nodes.logs("worker-*.err")
     assert written.count("begins on node") == 2
     assert "4 lanes free; starts 4 trials" in written
-    assert written.count("is sent home") == 2
+    assert written.count("is done") == 2
     assert written.count("/py_modules_files/") == 2, "nodes run the code that was sent"
     token = os.environ["RAY_AUTH_TOKEN"]
     assert token not in nodes.logs("*.*")

@@ -191,6 +191,8 @@ def _run(request: RunRequest, word: str) -> None:
     from graft.launching.interruption import Interruption
     from graft.launching.progress_text import closing_line
     from graft.launching.run import run_study
+    from graft.plugins.stored import read_outside
+    from storage import open_reader
 
     name = request.study
     study = find_study(request.database, name)
@@ -202,6 +204,8 @@ def _run(request: RunRequest, word: str) -> None:
     word = "finished, nothing is left of its" if finished else f"{word},"
     typer.echo(f"study {name} in {database_name(request.database)}: {word} {study['trials']:,} trials", err=True)
     if finished:
+        with open_reader(request.database) as reader:
+            say_changes(name, read_outside(reader, name))
         return
     started = time.monotonic()
     with Interruption(_announce_stop, lambda: _leave(name)) as interruption, Live(name) as live:

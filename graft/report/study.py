@@ -32,7 +32,6 @@ _LEFT_OUT = {
     "config",
     "worker",
     "step_kind",
-    "error",
     "seed",
     "parent",
     "parent_step",
