@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Plugins, Storage, database_name, say_notes, storage_url
+from cli.options import Plugins, Storage, database_name, say_changes, say_notes, storage_url
 from graft.launching.watcher import Watcher
 from spaces.errors import StudyError
 from spaces.messages import shorten
