@@ -24,16 +24,19 @@ from urllib.parse import quote
 from torch import Tensor
 
 from spaces.errors import StudyError
+from spaces.plugins import canonical_json
 from spaces.records import Checkpoint
 
 FORMAT = 1
 _NOTES = "graft"
 """Where our text stands in the header."""
+_LATER_OPTIONS = {"accumulate": 1, "autocast": "none"}
+"""Of `training`, which came after the first release, with what was done before."""
 _ASIDE = ".part"
 _NAME = re.compile(rf"(?P<worker>.+)-(?P<sequence>\d{{6,}})-[0-9a-f]{{16}}\.safetensors(?P<aside>{re.escape(_ASIDE)})?")
 
 
-class SavedLane(NamedTuple):
+class SavedTrial(NamedTuple):
     """How far a trial was when its state was taken."""
 
     number: int
@@ -45,7 +48,7 @@ class SavedLane(NamedTuple):
 class SavedState(NamedTuple):
     """The state of one trial, by name."""
 
-    lane: SavedLane
+    trial: SavedTrial
     tensors: Mapping[str, Tensor]
 
 
@@ -53,18 +56,27 @@ class Snapshot(NamedTuple):
     """The states of trials of one structure."""
 
     structure: str
-    lanes: Sequence[SavedLane]
+    trials: Sequence[SavedTrial]
     tensors: Mapping[str, Tensor]
-    """Name -> [L, ...] on the CPU, in the order of `lanes`."""
+    """Name -> [L, ...] on the CPU, in the order of `trials`."""
+
+    def is_of(self, structure: str) -> bool:
+        """Whether its trials have this structure, whichever version wrote it: options that came later may be absent."""
+        if self.structure == structure:
+            return True
+        with suppress(ValueError, TypeError, KeyError):  # a text that is no structure of ours
+            found: dict[str, Any] = json.loads(self.structure)
+            return canonical_json({**found, "training": {**_LATER_OPTIONS, **found["training"]}}) == structure
+        return False
 
     def state(self, checkpoint: Checkpoint) -> SavedState | None:
         """What a checkpoint says to be here; None if that row is another trial's, start's or step's."""
-        if not 0 <= checkpoint.row < len(self.lanes):
+        if not 0 <= checkpoint.row < len(self.trials):
             return None
-        lane = self.lanes[checkpoint.row]
-        if lane[:3] != (checkpoint.number, checkpoint.fence, checkpoint.step):
+        trial = self.trials[checkpoint.row]
+        if trial[:3] != (checkpoint.number, checkpoint.fence, checkpoint.step):
             return None
-        return SavedState(lane, {name: stacked[checkpoint.row] for name, stacked in self.tensors.items()})
+        return SavedState(trial, {name: stacked[checkpoint.row] for name, stacked in self.tensors.items()})
 
 
 @final
@@ -85,7 +97,7 @@ class Archive:
         self._written = 0
 
     def write(self, worker: str, snapshot: Snapshot) -> tuple[Checkpoint, ...]:
-        """Write one file, and say where each trial of it lies, in the order of `snapshot.lanes`.
+        """Write one file, and say where each trial of it lies, in the order of `snapshot.trials`.
 
         Raises OSError if that cannot be, and then leaves nothing under the file's name. What could not be flushed to
         the disk once counts as lost: a second attempt could succeed without it.
@@ -96,8 +108,8 @@ class Archive:
         self._files.put(name, data)
         path, sha256 = self._files.path(name), hashlib.sha256(data).hexdigest()
         return tuple(
-            Checkpoint(number=lane.number, fence=lane.fence, step=lane.step, path=path, row=row, sha256=sha256)
-            for row, lane in enumerate(snapshot.lanes)
+            Checkpoint(number=trial.number, fence=trial.fence, step=trial.step, path=path, row=row, sha256=sha256)
+            for row, trial in enumerate(snapshot.trials)
         )
 
     def read(self, path: str, sha256: str) -> Snapshot | None:
@@ -147,8 +159,11 @@ def _sequence(found: re.Match[str]) -> int:
 
 
 def _encode(snapshot: Snapshot) -> bytes:
-    lanes = [lane._asdict() for lane in snapshot.lanes]
-    notes = {"format": FORMAT, "structure": snapshot.structure, "lanes": lanes}
+    notes = {
+        "format": FORMAT,
+        "structure": snapshot.structure,
+        "lanes": [trial._asdict() for trial in snapshot.trials],
+    }
     tensors = {name: stacked.contiguous() for name, stacked in snapshot.tensors.items()}
     return _safetensors().save(tensors, metadata={_NOTES: json.dumps(notes)})
 
@@ -159,10 +174,10 @@ def _decode(data: bytes) -> Snapshot | None:
     notes = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][_NOTES])
     if notes["format"] != FORMAT:
         return None
-    lanes = tuple(SavedLane(**lane) for lane in notes["lanes"])
+    trials = tuple(SavedTrial(**trial) for trial in notes["lanes"])
     tensors: dict[str, Tensor] = _safetensors().load(data)
-    is_whole = all(tensor.shape[:1] == (len(lanes),) for tensor in tensors.values())
-    return Snapshot(notes["structure"], lanes, tensors) if is_whole else None
+    is_whole = all(tensor.shape[:1] == (len(trials),) for tensor in tensors.values())
+    return Snapshot(notes["structure"], trials, tensors) if is_whole else None
 
 
 def _safetensors() -> Any:

@@ -16,6 +16,7 @@ from spaces.messages import no_such
 from spaces.plugins import name_of
 from workers.data.tasks.language import Language
 from workers.data.tokenizers import HasFile
+from workers.engine.trained_model import TrainedModel
 from workers.networks.activations import Activation
 from workers.networks.activations.gelu import Gelu
 from workers.networks.activations.identity import Identity
@@ -40,14 +41,17 @@ ACTIVATIONS: Mapping[type[Activation], str] = {
 """Ours -> theirs, of those that are the same function."""
 UNREACHED = 1e4
 """How far below zero the logit of a token is that a trial never saw."""
+ROUNDING = 1e-5
+"""Difference of outputs, relative to the largest, that a compiled spline may have from one of torch's operations."""
+COMPARED = 8
 POSITIONS = ("learned", "none", "sinusoidal")
 """Positions that are added to embeddings, and so are a table."""
 
 
-def write_safetensors(path: Path, weights: Arrays) -> None:
+def write_safetensors(path: Path, weights: Arrays, metadata: Mapping[str, str] | None = None) -> None:
     """One file with every parameter under its name."""
     save_file = _saver()
-    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path)
+    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path, metadata=metadata)
 
 
 def check_package() -> None:
@@ -86,6 +90,20 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
     save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@torch.no_grad()
+def largest_difference(trained: TrainedModel, network: Any) -> float:
+    """Between an output of a trained model and of `network`, which has its `outputs`, on sequences of its validation.
+
+    Raises StudyError where it is more than rounding makes.
+    """
+    inputs, parameters = trained.batch()["inputs"][:COMPARED], dict(trained.named_parameters())
+    expected, found = trained(inputs), network.outputs(parameters, {"inputs": inputs}, {})
+    difference = float((found - expected).abs().max())
+    if not difference <= ROUNDING * max(1.0, float(expected.abs().max())):
+        raise StudyError(f"the code taken out of Graft gives other logits than the trial, by up to {difference:.1e}")
+    return difference
 
 
 def _saver() -> Any:

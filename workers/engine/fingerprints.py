@@ -69,7 +69,7 @@ def code_digest() -> str:
     root = Path(workers.__file__).parent
     members = {path for family in FAMILIES for path in (root / family).glob("[!_]*.py")}
     found = (path for folder in _COMPUTING for path in (root / folder).rglob("*"))
-    computing = {path for path in found if path.suffix in (".py", ".cpp", ".hpp")} - members
+    computing = {path for path in found if path.suffix in (".py", ".cpp", ".hpp", ".cu")} - members
     return _digest((str(path.relative_to(root)), path.read_bytes()) for path in sorted(computing))
 
 

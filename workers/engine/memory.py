@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,10 +25,17 @@ from workers.training.recipe import Recipe, initial_state, layout_of
 _PHRASES = (
     "can't allocate memory",
     "Storage size calculation overflowed",
+    "CUDA out of memory",
     "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasLtCreate",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
 )
-"""How torch's plain RuntimeErrors say it; those of its CUDA allocator have a class of their own."""
+"""How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
+of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
+LARGEST_LAID_OUT = 400_000_000
 HELD = 12
 """Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
 _CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
@@ -50,7 +58,7 @@ def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        reason = shorten(str(error) or type(error).__name__, 200)
+        reason = shorten(_reason(error), 200)
     if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
         torch.cuda.empty_cache()
     return Shortage(reason)
@@ -61,6 +69,13 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
     )
+
+
+def _reason(error: BaseException) -> str:
+    """The line that says it: a replayed step puts its operations in front."""
+    lines = str(error).splitlines()
+    telling = (line for line in lines if any(phrase in line for phrase in _PHRASES))
+    return re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip()) or type(error).__name__
 
 
 def free_bytes(device: str) -> int:
@@ -95,10 +110,28 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
 
 
 def least_bytes(config: Mapping[str, Any]) -> int:
-    """What a trial of this configuration needs at the least: its parameters and their gradient; allocates nothing."""
-    recipe = Recipe.of(config)
+    """What a trial of this configuration needs at the least.
+
+    Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted. Of parameters
+    beyond LARGEST_LAID_OUT bytes, whose layout would itself take gigabytes, only they and the gradient are.
+    """
+    recipe = Recipe.of(config).pad()
     shapes = [one.shape for one in recipe.learning.parameters(recipe.model.parameters(recipe.task)).values()]
-    return 2 * recipe.dtype.itemsize * sum(map(math.prod, shapes))
+    parameters = recipe.dtype.itemsize * sum(map(math.prod, shapes))
+    if parameters > LARGEST_LAID_OUT:
+        return 2 * parameters
+    layout = layout_of(recipe)
+    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="meta")  # without memory
+    return flat.nbytes + sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
+
+
+def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
+    """`lane_bytes` of a configuration, from batches of one and two: each row of a batch needs as much."""
+    training = config["training"]
+    rows = training["batch"] // training.get("accumulate", 1)
+    small = ({**training, "batch": batch, "accumulate": 1} for batch in (1, 2))
+    one, two = (lane_bytes(Recipe.of({**config, "training": changed})) for changed in small)
+    return one + (two - one) * (rows - 1)
 
 
 def lane_bytes(recipe: Recipe) -> int:
@@ -107,13 +140,14 @@ def lane_bytes(recipe: Recipe) -> int:
     Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
     """
     sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
-    recipe = recipe.padded()
+    recipe = recipe.pad()
     layout = layout_of(recipe)
     flat = torch.zeros(layout.total, dtype=recipe.dtype)
     state = sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
     zero = torch.zeros(1, dtype=torch.int64)
     own, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
-    drawn = own.training(streams, recipe.training.batch, zero)
+    at_once = max(1, recipe.training.batch // recipe.training.accumulate)
+    drawn = own.training(streams, at_once, zero)
     batch = {name: tensor[0] for name, tensor in drawn.items()}
     model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
     weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()

@@ -1,9 +1,10 @@
-"""Settings of a process, and of a thread, that trains on a CPU."""
+"""Settings of a process, and of a thread, that trains."""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -22,7 +23,14 @@ def prepare() -> None:
     Operations on tiny models are too short to be split, and threads that wait for one another at each of them stall on
     a busy machine, at worst twentyfold. And glibc gives blocks of a megabyte back to the kernel at once and asks for
     them anew at the next operation, which costs a quarter of a step (BENCHMARKS.md).
+
+    On a GPU float32 products are of float32 numbers, not of TF32's ten bits, and cuBLAS has workspaces of its own for
+    each stream, without which its sums may come in another order from run to run (NVIDIA, "cuBLAS", Results
+    Reproducibility).
     """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a process makes its first product
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.backends.cudnn.conv.fp32_precision = "ieee"  # pyright: ignore[reportAttributeAccessIssue]
     torch.set_num_threads(1)
     load_tracer()
     if sys.platform == "linux":
@@ -30,6 +38,12 @@ def prepare() -> None:
         for option in (_GLIBC_TRIM, _GLIBC_MMAP):
             libc.mallopt(option, _KEPT_BYTES)
         libc.mallopt(_GLIBC_TOP_PAD, 1 << 26)
+
+
+def use_device(device: torch.device) -> None:
+    """What this thread computes goes to this GPU, also where code does not say where; the choice is each thread's."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The data of a trial whose task draws on more than random numbers, as arrays that a script can read.
 
 Of a corpus: the tokens of its parts. Of a pool of games: the games. Else the batches of all steps and the sets that the
-trial is judged on.
+trial is evaluated on.
 """
 
 from __future__ import annotations

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from spaces import plugins
 from spaces.errors import StudyError
 from spaces.messages import no_such
 from spaces.records import Report, Trial
-from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
+from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lane_tensors import evaluation_seed_of
+from workers.engine.pack.lanes import NARROWEST
 from workers.engine.process import prepare
 from workers.networks.scorers import scaled_logits
 from workers.numerics.temperature import refit
@@ -50,7 +52,10 @@ def refit_temperature(trial: Trial, *, condition: str, steps: int, device: str, 
         raise StudyError(f"--condition: {no_such('condition of this task', condition, filter(None, sets))}")
     batch = {name: tensor[0] for name, tensor in sets[condition].items()}
     if "relevant" not in batch:
-        raise StudyError("the task does not say which item is to be found; max_retrieval and haystack do")
+        raise StudyError(
+            f"the task {plugins.name_of(recipe.task)!r} does not say which item is to be found; choose one whose "
+            "batches have `relevant`"
+        )
     pack, _ = _train_alone(trial, steps, device, watch)
     named = {name: tensor.cpu() for name, tensor in pack.weights(0, trial)["raw"].items()}
     layers = recipe.model.attention(named, batch)

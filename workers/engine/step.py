@@ -1,12 +1,14 @@
 """One optimizer step of all lanes of a pack: how it is computed is the engine's choice, what it computes is not.
 
-`TracedStep` stacks `workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are. `NativeStep`
-takes loss and gradient from the model's native one, where it has that for this task and device, and traces the rest.
+`TracedStep` stacks `workers.training.recipe.advance` over lanes with vmap, whatever the plug-ins are; on a GPU the
+update is a kernel of its own, where there is one for the optimizer. `NativeStep` takes loss and gradient from the
+model's native one, where it has that for this task and device, and traces the rest. `FusedStep`
+(`workers.engine.fused`) makes many steps at a launch, on GPUs that have passed its check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, overload
 
 import torch
@@ -14,12 +16,15 @@ from torch import Tensor
 from torch.func import vmap
 
 from workers.data.tasks import Batch
+from workers.engine import fused
+from workers.engine.fused.step import FusedStep
 from workers.networks.models import NativeGradient, Site
 from workers.numerics.processors import instruction_set
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced, load_gradients
+from workers.training.fused_update import fused_update_of
 from workers.training.native_update import update_of
-from workers.training.recipe import Recipe, State, advance, apply_gradient, layout_of, update_key
+from workers.training.recipe import Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
 
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
@@ -43,30 +48,42 @@ class Step(Protocol):
         ...
 
 
-def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step:
+def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step | FusedStep:
     """The fastest step for trials of this structure on this device."""
-    native = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if recipe.learning.is_plain else None
+    if device.type == "cuda" and fused.obstacle(recipe, device) is None:
+        return fused.make_step(recipe, device)
+    may_be_native = recipe.learning.is_plain and recipe.steps_whole
+    native = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if may_be_native else None
     return NativeStep(recipe, device, native) if native else TracedStep(recipe, structure, device)
 
 
 def obstacle(recipe: Recipe, device: torch.device) -> str | None:
-    """Why trials of this structure train by the traced step on this device; None: they do by the native one."""
+    """Why trials of this structure train by the traced step on this device; None: they do by a faster one."""
+    if device.type == "cuda":
+        return fused.obstacle(recipe, device)
     if not recipe.learning.is_plain:
         return "the native steps learn weights alone"
+    if not recipe.steps_whole:
+        return "the native steps know no training.accumulate and no training.autocast"
     return recipe.model.obstacle(recipe.task, recipe.dtype, device)
 
 
 def describe_step(config: Mapping[str, Any], device: str) -> str:
-    """How trials of this configuration train on this device: `native`, or `traced` and why."""
-    reason = obstacle(Recipe.of(config).padded(), torch.device(device))
-    return f"traced: {reason}" if reason else "native"
+    """How trials of this configuration train on this device: `native`, `fused`, or `traced` and why."""
+    where = torch.device(device)
+    reason = obstacle(Recipe.of(config).pad(), where)
+    return f"traced: {reason}" if reason else _fastest(where)
 
 
 def method_of(config: Mapping[str, Any], device: str) -> str:
     """How trials of this configuration train on this device, as `Step.kind` says it, without the processor."""
     where = torch.device(device)
-    method = "traced" if obstacle(Recipe.of(config).padded(), where) else "native"
+    method = "traced" if obstacle(Recipe.of(config).pad(), where) else _fastest(where)
     return f"{method} {where.type}" if where.type != "cpu" else method
+
+
+def _fastest(device: torch.device) -> str:
+    return "fused" if device.type == "cuda" else "native"
 
 
 class TracedStep:
@@ -76,20 +93,38 @@ class TracedStep:
         self._recipe = recipe
         self._layout = layout_of(recipe, device)
         load_gradients()
-        self._step = Traced(("step", structure, str(device)), vmap(self._one))
+        self._update = fused_update_of(recipe, self._layout, device)
+        self._stacked = vmap(self._gradient_of_one) if self._update else vmap(self._advance_one)
+        what = "gradient" if self._update else "step"
+        self._traced = Traced((what, structure, str(device)), self._stacked)
         self.kind = f"traced {instruction_set(device)}"
 
     @property
     def width_seconds(self) -> float:
-        return self._step.seconds
+        return self._traced.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        return self._step(knobs, state, batch, self._masks(knobs, seeds, state, batch))
+        return self._advance(self._traced, knobs, seeds, state, batch)
 
-    def _one(self, knobs: Knobs, state: State, batch: Batch, keep: Batch) -> State:
+    def advance_unrecorded(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        """The same by the operations that would be recorded."""
+        return self._advance(self._stacked, knobs, seeds, state, batch)
+
+    def _advance(self, act: Callable[..., Any], knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
+        keep = self.masks(knobs, seeds, state, batch)
+        if self._update is None:
+            return act(knobs, state, batch, keep)
+        gradient, loss = act(knobs, state.parameters, batch, keep)
+        return self._update(knobs, state, gradient, loss)
+
+    def _advance_one(self, knobs: Knobs, state: State, batch: Batch, keep: Batch) -> State:
         return advance(self._recipe.bind(knobs), self._layout, state, batch, keep)
 
-    def _masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
+    def _gradient_of_one(self, knobs: Knobs, parameters: Tensor, batch: Batch, keep: Batch) -> tuple[Tensor, Tensor]:
+        return gradient_of(self._recipe.bind(knobs), self._layout, parameters, batch, keep)
+
+    def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
+        """[L, ...] what each dropout site that is on keeps."""
         sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
         streams = _Streams(seeds, state, len(sites))
         return {
@@ -104,7 +139,9 @@ class NativeStep:
 
     def __init__(self, recipe: Recipe, device: torch.device, gradient: NativeGradient) -> None:
         self._recipe = recipe
+        self._bound: tuple[Knobs, Recipe] = {}, recipe
         self._gradient = gradient
+        self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))
         self._layout = layout_of(recipe, device)
         self.kind = f"native {instruction_set(device)}"
         self._update = update_of(recipe, self._layout, device) or Traced(
@@ -116,8 +153,10 @@ class NativeStep:
         return self._update.seconds
 
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        recipe = self._recipe.bind(knobs)
-        streams = _Streams(seeds, state, len(_sites(self._recipe, batch)))
+        if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
+            self._bound = knobs, self._recipe.bind(knobs)
+        _, recipe = self._bound
+        streams = _Streams(seeds, state, self._sites)
         gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters, batch, streams)
         return self._update(knobs, state, gradient, loss)
 

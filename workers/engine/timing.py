@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from spaces.records import Trial
-from workers.engine.pack import Pack
+from workers.data.tasks import Batch
+from workers.engine.pack import NARROWEST, Pack
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.pack.stepping import stepper_of
+from workers.engine.process import flush_subnormals, use_device
+from workers.engine.step import TracedStep, step_of
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 
@@ -46,21 +53,29 @@ def variants_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
-    """Name, variant and condition of what a trial reports each time; found by evaluating sets of two sequences."""
+    """Name, variant and condition of what a trial reports each time, of whatever size its model is.
+
+    Found by an evaluation whose tensors have shapes and no numbers, on sets of two sequences.
+    """
     recipe = Recipe.of(trial.config)
     layout, seeds = layout_of(recipe), torch.tensor([trial.seed])
-    parameters = layout.initial(seeds)[0].to(recipe.dtype)
     sets = evaluation_sets(recipe.task, seeds, 2)
     variants = [RAW, *recipe.averaging.variants]
     found = [("loss", "raw", "")]
-    for (label, model), (condition, whole) in itertools.product(recipe.model.evaluations().items(), sets.items()):
-        batch = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
-        metrics = evaluate(recipe, layout, model, parameters, batch)
-        for name in recipe.task.summary({name: float(values.mean()) for name, values in metrics.items()}):
-            found += [
-                (name, variant.name, " ".join(filter(None, (condition, label, variant.condition))))
-                for variant in variants
-            ]
+    alike: dict[frozenset[str], Batch] = {}  # what a task reports of a set follows from what there is in it
+    for whole in sets.values():
+        alike.setdefault(frozenset(whole), whole)
+    names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
+    with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+        parameters = layout.initial(shapes.from_tensor(seeds))[0].to(recipe.dtype)
+        for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
+            few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
+            batch: Batch = {name: shapes.from_tensor(tensor.contiguous()) for name, tensor in few.items()}
+            metrics = evaluate(recipe, layout, model, parameters, batch)
+            names[label, kind] = recipe.task.summary(dict.fromkeys(metrics, 1.0))
+    for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
+        for name, variant in itertools.product(names[label, frozenset(whole)], variants):
+            found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
     return found
 
 
@@ -78,6 +93,40 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         fastest = min(fastest, _seconds_a_step(pack, burst, clock))
+    return width / fastest
+
+
+def step_rate(trial: Trial, *, width: int, device: str, traced: bool, seconds: float = 0.5) -> float:
+    """Optimizer steps of single models per second, data included, of `width` copies of a trial; no validation.
+
+    `traced`: by the traced step, also where there is a faster one. The fastest of several bursts, as in `best_rate`.
+    """
+    where = torch.device(device)
+    use_device(where)
+    recipe = Recipe.of(trial.config).pad()
+    tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, where), max(width, NARROWEST), where)
+    step = (TracedStep if traced else step_of)(recipe, trial.structure, where)
+    advance = stepper_of(recipe, step, where).of([None] * max(width, NARROWEST), tensors)
+    on_cpu = where.type == "cpu"
+    clock = time.thread_time if on_cpu else time.perf_counter
+    synchronise = (lambda: None) if on_cpu else functools.partial(torch.cuda.synchronize, where)
+
+    @flush_subnormals()
+    def train(steps: int) -> float:
+        """Seconds a step."""
+        start = clock()
+        made = 0
+        while made < steps:
+            made += advance(steps - made)
+        synchronise()
+        return (clock() - start) / steps
+
+    train(1)  # records the step
+    fastest = train(1)
+    burst = max(1, min(50, int(BURST_SECONDS / fastest)))
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        fastest = min(fastest, train(burst))
     return width / fastest
 
 

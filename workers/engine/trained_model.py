@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, final
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from spaces.errors import StudyError
 from spaces.messages import no_such
+from spaces.plugins import name_of
 from spaces.records import Trial
-from workers.data.tasks import Batch
+from workers.data.tasks import Batch, is_given
 from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.networks.models import Model
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
+
+
+class AttentionMaps(NamedTuple):
+    """What attention does with the first sequences of an evaluation set."""
+
+    layers: Sequence[NDArray[Any]]
+    """Of each layer the weights [N, h, q, k]."""
+    inputs: NDArray[Any]
+    """[N, k] tokens, or [N, k, f] numbers."""
+    given: NDArray[Any]
+    """[N, k] bool: which of them are there."""
 
 
 @final
@@ -74,6 +87,32 @@ class TrainedModel(nn.Module):
         found = evaluate(self.recipe, self._layout, self._model(), flat, self.batch(condition))
         means = {name: values.double().mean().item() for name, values in found.items()}
         return dict(self.recipe.task.summary(means))
+
+    @torch.no_grad()
+    def attention(self, condition: str = "", count: int = 32) -> AttentionMaps:
+        """Attention on the first `count` sequences of one of `batches`; means over the models of a stage one.
+
+        `condition` may end with how the model is evaluated, as those of its metrics do: `items=64 scorer=trained`.
+        Raises StudyError for a condition that there is not, and for a model that has no attention to show.
+        """
+        words = condition.split()
+        labels = self.recipe.model.evaluations()
+        label = max((name for name in labels if set(name.split()) <= set(words)), key=len)
+        whole = self.batch(" ".join(word for word in words if word not in label.split()))
+        batch = {name: tensor[:count] for name, tensor in whole.items()}
+
+        def attend(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {str(at): layer.weights for at, layer in enumerate(labels[label].attention(parameters, batch))}
+
+        flat = self._layout.join(dict(self.named_parameters()))
+        found = self.recipe.learning.evaluate(self._layout, flat, attend)
+        if not found:
+            raise StudyError(f"model.name: {name_of(self.recipe.model)!r} has no weights of attention to show")
+        return AttentionMaps(
+            layers=[found[name].numpy() for name in sorted(found, key=int)],
+            inputs=batch["inputs"].numpy(),
+            given=is_given(batch).numpy(),
+        )
 
     def _model(self) -> Model:
         """The model that is validated: some scorers are others then than in training."""

@@ -27,7 +27,7 @@ import torch
 from spaces.records import Trial
 from workers.engine.devices import default_workers, device_name
 from workers.engine.memory import Shortage, attempt, free_bytes, lane_bytes
-from workers.engine.pack import NARROWEST
+from workers.engine.pack.lanes import NARROWEST
 from workers.engine.rate_file import RateFile, Rates
 from workers.engine.step import step_of
 from workers.engine.timing import best_rate
@@ -73,6 +73,8 @@ class FoundWidths:
     rate_of: Callable[[Trial, int, str], float] = best_rate
     """Model-steps per second of a pack of copies of a trial, of that many lanes, on a device."""
     clock: Callable[[], float] = time.perf_counter
+    sharing: int | None = None
+    """Workers that share the device's memory; None: as many as suit such a device."""
     _purse: float = 0.0
     _kinds: dict[str, str] = field(default_factory=dict[str, str])
     """Structure -> what is remembered of its like under this key."""
@@ -139,7 +141,7 @@ class FoundWidths:
             if len(self._kinds) >= KINDS_KEPT:
                 self._kinds.clear()
             self._kinds[trial.structure] = key
-            room = FREE_SHARE * free_bytes(self.device) / default_workers(self.device)
+            room = FREE_SHARE * free_bytes(self.device) / (self.sharing or default_workers(self.device))
             self._most.setdefault(key, min(WIDEST, int(room // needed)))
         return key
 

@@ -10,48 +10,53 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spaces.errors import PluginError
-from spaces.records import Architecture
+from spaces.records import Component, LearnedSpline
 
-FORMS = ("spline", "symmetrised", "polynomial", "chebyshev")
-"""The spline itself, averaged with its mirror image, or a polynomial of degree 18 fitted to it where it is active."""
+FORMS = ("spline", "symmetrised", "polynomial", "chebyshev", "polynomial_6", "polynomial_10", "polynomial_14")
+"""The spline itself, averaged with its mirror image, or a polynomial of degree 18, or of that in its name, fitted to it
+where it is active."""
 
-_PATHS = {"mlp": ("activation",), "attention": ("scorer", "phi")}
-"""Where in a model's configuration the spline of a component stands."""
+PATHS: Sequence[tuple[Component, tuple[str, ...]]] = (
+    ("mlp", ("activation",)),
+    ("mlp", ("activation", "gate")),
+    ("attention", ("scorer", "phi")),
+)
+"""Where in a model, and in its configuration, the spline of a component may stand that all its layers share."""
 _LEAST_CHANGE = 1e-3
 """A spline is active where it leaves its end value by more than this share of its span."""
 
 
-def with_frozen_splines(model: Mapping[str, Any], learned: Sequence[Architecture], form: str) -> dict[str, Any]:
+def with_frozen_splines(model: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> dict[str, Any]:
     """A copy of a model's configuration with the splines that a trial of it learned, frozen, as one of FORMS.
 
     Raises PluginError for a spline that learns and is not among those learned.
     """
-    for component, path in _PATHS.items():
-        spline: Any = model
-        for step in path:
-            spline = spline.get(step) if isinstance(spline, Mapping) else None
-        learns = isinstance(spline, Mapping) and spline.get("name") == "spline" and not spline.get("frozen")
-        if learns and all(architecture.component != component for architecture in learned):
-            raise PluginError(f"model.{'.'.join(path)}: a spline that learns, of which nothing was kept")
     changed = copy.deepcopy(dict(model))
-    for architecture in learned:
-        *steps, last = _PATHS[architecture.component]
-        section: dict[str, Any] = changed
+    kept = {one.component: one for one in learned}
+    for component, (*steps, last) in PATHS:
+        section: Any = changed
         for step in steps:
-            section = section[step]
-        section[last] = _freeze(section[last], architecture, form)
+            section = section.get(step) if isinstance(section, Mapping) else None
+        spline = section.get(last) if isinstance(section, dict) else None
+        if not isinstance(spline, Mapping) or spline.get("name") != "spline" or spline.get("frozen"):
+            continue
+        if component not in kept:
+            raise PluginError(f"model.{'.'.join([*steps, last])}: a spline that learns, of which nothing was kept")
+        section[last] = _freeze(spline, kept[component], form)
     return changed
 
 
-def _freeze(spline: Mapping[str, Any], architecture: Architecture, form: str) -> dict[str, Any]:
-    values = " ".join(f"{value:.9g}" for value in architecture.knots)  # nine digits tell float32 numbers apart
-    ends = {"low": architecture.low, "high": architecture.high}
+def _freeze(spline: Mapping[str, Any], learned: LearnedSpline, form: str) -> dict[str, Any]:
+    values = " ".join(f"{value:.9g}" for value in learned.knots)  # nine digits tell float32 numbers apart
+    ends = {"low": learned.low, "high": learned.high}
     given = {**spline, **ends, "start": "given", "values": values, "frozen": True}
     if form in ("spline", "symmetrised"):
         # A spline that is 0 everywhere is its own mirror image, and the plug-in refuses to symmetrise it.
-        return {**given, "symmetrised": form == "symmetrised" and any(architecture.knots)}
-    low, high = active_range(architecture.knots, architecture.low, architecture.high)
-    return {"name": form, "of": given, "low": low, "high": high}
+        return {**given, "symmetrised": form == "symmetrised" and any(learned.knots)}
+    low, high = active_range(learned.knots, learned.low, learned.high)
+    name, _, degree = form.partition("_")
+    fitted = {"name": name, "of": given, "low": low, "high": high}
+    return fitted | {"degree": int(degree)} if degree else fitted
 
 
 def active_range(knots: Sequence[float], low: float, high: float) -> tuple[float, float]:

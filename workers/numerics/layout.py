@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,8 +35,8 @@ class Layout:
 
         def of_each(flags: Iterable[bool]) -> Tensor:
             sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
-            pieces = [torch.full((size,), float(on), dtype=dtype) for size, on in zip(sizes, flags, strict=True)]
-            return torch.cat(pieces).to(device)
+            # Made on the device at once: a step that is recorded would send what is made here at each replay.
+            return torch.tensor(np.repeat([float(on) for on in flags], sizes), dtype=dtype, device=device)
 
         decays = of_each(parameter.decay for parameter in parameters.values())
         learns = [not parameter.frozen for parameter in parameters.values()]

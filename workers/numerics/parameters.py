@@ -86,8 +86,8 @@ class Parameter:
     """How many maps between hidden channels lie in it side by side, for an optimizer of matrices (Muon); else 0."""
     frozen: bool = False
     """Whether it keeps the value that it starts with."""
-    architecture: bool = False
-    """Whether it is the form of a non-linearity, which `workers.training.learning` may learn apart from the weights."""
+    nonlinearity: bool = False
+    """Whether it is a non-linearity's, which `workers.training.learning` may learn apart from the weights."""
 
 
 def within(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:

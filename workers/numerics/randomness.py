@@ -19,6 +19,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from workers.numerics import stream_kernels
 from workers.numerics.native import address, library
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
@@ -68,7 +69,16 @@ class Streams:
     @classmethod
     def of(cls, seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:
         """The streams of lanes with `seeds` [L] at their own `steps` [L] (or one step for all)."""
-        tagged = mix(seeds + _wrap((int(purpose) + 256 * site) * GOLDEN))
+        tag = _wrap((int(purpose) + 256 * site) * GOLDEN)
+        native = library() if seeds.device.type == "cpu" else None
+        if native and isinstance(steps, Tensor) and steps.shape == seeds.shape:
+            state, given = torch.empty_like(seeds), (seeds.contiguous(), steps.contiguous())
+            native.stream_states(len(seeds), ctypes.c_int64(tag), *map(address, (*given, state)))
+            return cls(state=state)
+        if isinstance(steps, Tensor) and steps.shape == seeds.shape and stream_kernels.draws_on(seeds.device):
+            states = stream_kernels.stream_states(seeds.contiguous(), steps.contiguous(), int(purpose) + 256 * site)
+            return cls(state=states)
+        tagged = mix(seeds + tag)
         return cls(state=mix(tagged + (_wrap(steps * GOLDEN) if isinstance(steps, int) else steps * GOLDEN)))
 
     @property
@@ -77,6 +87,8 @@ class Streams:
 
     def words(self, count: int) -> Tensor:
         """[L, n] int64, all 64 bits random."""
+        if stream_kernels.draws_on(self.state.device):
+            return stream_kernels.stream_words(self.state.contiguous(), count)
         index = torch.arange(1, count + 1, device=self.state.device) * GOLDEN
         return mix(self.state[:, None] + index)
 
@@ -94,6 +106,12 @@ class Streams:
 
     def normal(self, *shape: int) -> Tensor:
         """[L, *shape] float64, standard normal, by inversion."""
+        native = library() if self.state.device.type == "cpu" else None
+        if native:
+            drawn = self.state.new_empty(self.lanes, *shape, dtype=torch.float64)
+            count = ctypes.c_int64(math.prod(shape))
+            native.normals(self.lanes, count, *map(address, (self.state.contiguous(), drawn)))
+            return drawn
         return torch.special.ndtri(self.uniform(*shape))
 
     def permutations(self, rows: int, size: int, length: int) -> Tensor:
@@ -105,6 +123,9 @@ class Streams:
         if native:
             sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
             return self._native_permutations(native, rows, sizes, lengths, length)
+        if stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST:
+            sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
+            return self._permute(rows, sizes, lengths, size, length)
         keys = self.words(rows * size).view(self.lanes, rows, size)
         return keys.argsort(dim=-1)[..., :length]
 
@@ -116,6 +137,8 @@ class Streams:
         native = library() if self.state.device.type == "cpu" else None
         if native:
             return self._native_permutations(native, rows, sizes.long(), lengths.long(), length)
+        if stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST:
+            return self._permute(rows, sizes.long(), lengths.long(), size, length)
         sizes, lengths = sizes.long()[:, None, None], lengths.long()[:, None, None]
         column = torch.arange(size, device=self.state.device)
         index = torch.arange(rows, device=self.state.device)[:, None] * sizes + column
@@ -123,6 +146,10 @@ class Streams:
         order = keys.argsort(dim=-1)[..., :length]
         order = torch.nn.functional.pad(order, (0, length - order.shape[-1]))
         return order.masked_fill(torch.arange(length, device=order.device) >= lengths, -1)
+
+    def _permute(self, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
+        states = self.state.contiguous()
+        return stream_kernels.stream_permutations(states, rows, sizes.contiguous(), lengths.contiguous(), size, length)
 
     def _native_permutations(
         self, native: ctypes.CDLL, rows: int, sizes: Tensor, lengths: Tensor, length: int
@@ -136,6 +163,9 @@ class Streams:
 
 def keep_mask(streams: Streams, rates: Tensor, *shape: int) -> Tensor:
     """[L, *shape] bool: False where dropout drops, with probability exactly `rates` [L] float64."""
+    if stream_kernels.draws_on(streams.state.device):
+        own = streams.state.contiguous(), rates.double().contiguous()
+        return stream_kernels.stream_mask(*own, math.prod(shape)).view(-1, *shape)
     state, threshold = drop_bytes(streams, rates)
     return Streams(state=state).bytes(*shape) >= threshold.view(-1, *[1] * len(shape))
 
@@ -160,6 +190,12 @@ def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
     One byte decides one element: it is dropped if below floor(256 p + u), where u is one uniform number per lane
     and call, so that E[floor(256 p + u)] = 256 p and no rate is rounded to a multiple of 1/256.
     """
+    native = library() if streams.state.device.type == "cpu" else None
+    if native:
+        state, threshold = torch.empty_like(streams.state), torch.empty_like(streams.state, dtype=torch.uint8)
+        given = streams.state.contiguous(), rates.double().contiguous(), state, threshold
+        native.drop_bytes(streams.lanes, *map(address, given))
+        return state, threshold
     dither = streams.uniform(1)[:, 0]
     return streams.state + GOLDEN, (256 * rates + dither).floor().to(torch.uint8)
 

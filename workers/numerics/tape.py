@@ -52,6 +52,8 @@ class Tape(TorchDispatchMode):
         arguments = self.slots((args, kwargs or {}))
         returned = func(*args, **(kwargs or {}))
         results = pytree.tree_leaves(returned)
+        if not any(isinstance(leaf, Tensor) for leaf in (*pytree.tree_leaves((args, kwargs)), *results)):
+            return returned  # of dtypes, say: it is the same at each replay
         for result in results:
             # What a number decides in Python would be decided for all later replays.
             if result is not None and not isinstance(result, Tensor):

@@ -72,6 +72,9 @@ def sweep(path: str, temperatures: str) -> Mapping[str, float]:
 
 # -- closed forms ----------------------------------------------------------------------------------------------------
 
+_SMALL = 1e-6
+"""As in the paper v is shrunk and M grown by as much, so that the plain mean of the u_i is lost in the prediction."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
@@ -133,37 +136,39 @@ def error_curve(matrix: Tensor, value: Tensor, prompts: Prompts) -> Curve:
     return Curve(constant=constant, cross=cross, second=second)
 
 
-def imitate_posterior_mean(prompts: Prompts) -> tuple[Tensor, Tensor]:
-    """Matrix and value that imitate the posterior mean of w (lemma 4.1): M = (C + (noise / l) C_w^-1)^-1.
-
-    C and C_w are the covariances of inputs and weights; v carries the weights' mean. As in the paper v is shrunk and M
-    grown by as much, so that the plain mean of the values is lost in the prediction.
-    """
-    precision = torch.linalg.inv(prompts.task_covariance)
-    share = (prompts.noise / prompts.pairs)[..., None, None] * precision
-    matrix = torch.linalg.inv(prompts.input_covariance + share)
-    pull = torch.linalg.solve(prompts.input_covariance, (share @ prompts.task_mean[..., None])[..., 0])
-    return _without_mean(matrix, torch.cat([pull, torch.ones_like(pull[..., :1])], -1))
-
-
 def minimize_error(prompts: Prompts) -> tuple[Tensor, Tensor]:
     """Matrix and value of least error at temperature 1 on these prompts, with v_x = 0: what training comes to.
 
     M = (C A C + (tr(A C) + noise) C / l)^-1 C A, A = E[w w'], where the derivative of the error by M is zero. It
-    differs from the matrix of lemma 4.1 by what the samples of C add; both are C^-1 for many pairs.
+    differs from the matrix of lemma 4.1, (C + (noise / l) C_w^-1)^-1, by what the samples of C add; both are C^-1 for
+    many pairs.
     """
     covariance, tasks = prompts.input_covariance, prompts.tasks
     isotropic = (_trace(tasks @ covariance) + prompts.noise)[..., None, None] * covariance / prompts.pairs
     matrix = torch.linalg.solve(covariance @ tasks @ covariance + isotropic, covariance @ tasks)
     value = torch.zeros_like(prompts.task_mean)
-    return _without_mean(matrix, torch.cat([value, torch.ones_like(value[..., :1])], -1))
+    return matrix / _SMALL, torch.cat([value, torch.ones_like(value[..., :1])], -1) * _SMALL
 
 
-_SMALL = 1e-6
+def mimic_bayes(prompts: Prompts) -> tuple[Tensor, Tensor]:
+    """Matrix and value of lemma 4.1, (C + (noise / l) C_w^-1)^-1, by which the model mimics the Bayes predictor.
+
+    The true moments stand for those that the paper estimates from training data.
+    """
+    spread = prompts.noise[..., None, None] / prompts.pairs * torch.linalg.inv(prompts.task_covariance)
+    matrix = torch.linalg.inv(prompts.input_covariance + spread)
+    value = torch.zeros_like(prompts.task_mean)
+    return matrix / _SMALL, torch.cat([value, torch.ones_like(value[..., :1])], -1) * _SMALL
 
 
-def _without_mean(matrix: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    return matrix / _SMALL, value * _SMALL
+def predict_weights(matrix: Tensor, value: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+    """[L, N, d]: the w by which the model with matrix [L, d, d], value [L, d + 1] and temperature 1 predicts w . x.
+
+    From all pairs, inputs [L, N, l, d] and labels [L, N, l]; without the plain mean of the u_i, which is lost.
+    """
+    centred = inputs - inputs.mean(-2, keepdim=True)
+    moments = (centred * (labels * value[:, None, None, -1])[..., None]).mean(-2)  # [L, N, d]
+    return moments @ matrix
 
 
 def _outer(one: Tensor, other: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -11,6 +13,12 @@ from torch import Tensor
 def one_hot(tokens: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     """[..., size] with 1 at each token. A comparison, so that it batches over lanes and needs no scatter."""
     return (tokens[..., None] == torch.arange(size, device=tokens.device)).to(dtype)
+
+
+@functools.cache
+def constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+    """[n] int64 that stay on the device: made anew at each step, they would be sent to a GPU each time. Read only."""
+    return torch.tensor(numbers, device=device)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -78,3 +86,19 @@ def fills_registers(values: Tensor) -> bool:
 def nan_if_not_finite(logits: Tensor) -> Tensor:
     """[...] of logits [..., v]: 0, and NaN where one of them is not finite, as an argmax would not tell."""
     return (logits - logits).sum(-1)
+
+
+Versions = list[tuple[Tensor, int]]
+"""Tensors, and how often they had been written into."""
+
+
+def versions_of(tensors: Iterable[Tensor]) -> Versions:
+    """These tensors as they are now."""
+    return [(tensor, tensor._version) for tensor in tensors]
+
+
+def are_of(versions: Versions, tensors: Iterable[Tensor]) -> bool:
+    """Whether these are the same tensors, and nothing has been written into them since."""
+    now = list(tensors)
+    pairs = zip(now, versions, strict=False)
+    return len(now) == len(versions) and all(new is old and new._version == count for new, (old, count) in pairs)

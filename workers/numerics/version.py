@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-NUMERICS = 2
+NUMERICS = 5
 """Counted up with every change that may move a bit of what a trial computes: an order of additions, a precision, an
 initialisation. Stored with each study; bits are promised between equal numbers alone.
 
 1  Graft 0.1.0
 2  second moments and averages in float64, subnormal numbers are zero, compiled steps for transformers
+3  compiled evaluation; compiled steps round products and sums together where they say so, whatever compiles them
+4  compiled updates of Muon
+5  compiled steps work on the first layer's queries, keys and values once for each distinct row of a batch
 """

@@ -6,6 +6,7 @@ further in a journal, which goes with the next exchange, and stops training when
 
 from __future__ import annotations
 
+import contextvars
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ class Exchanger:
         self._answers: queue.SimpleQueue[Directives | BaseException] = queue.SimpleQueue()
 
     def __enter__(self) -> Exchanger:
-        threading.Thread(target=self._carry, daemon=True).start()
+        threading.Thread(target=contextvars.copy_context().run, args=(self._carry,), daemon=True).start()
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

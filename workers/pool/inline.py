@@ -6,6 +6,7 @@ Python's lock inside an operation, so that the cores train side by side.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import threading
 import uuid
@@ -15,6 +16,8 @@ from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.devices import default_workers
 from workers.engine.process import prepare
 from workers.pool import Saving, Steering
+from workers.pool.turns import undivided
+from workers.pool.worker import Turn
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
 SIGNALS_EVERY = 0.2
@@ -29,19 +32,23 @@ def run(
     workers: int | None = None,
     saving: Saving | None = None,
     watch: Callable[[Progress], bool] | None = None,
+    turns: Callable[[int], Turn] | None = None,
 ) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
 
     `width` None: found as it trains (`widths`); `workers` None: as many as suit the device; `saving` None: no
     checkpoints are written. `watch` is called with the progress a few times a second, and returns True to ask for a
-    stop.
+    stop. `turns` gives the turns of a worker, by its slot, where other studies use the same devices.
     """
     prepare()
     shared = _SharedController(controller)
-    slots = range(workers or default_workers(device))
-    threads = [
-        threading.Thread(target=shared.employ, args=(slot, device, width, saving), daemon=True) for slot in slots
-    ]
+    threads: list[threading.Thread] = []
+    for slot in range(workers or default_workers(device)):
+        turn = turns(slot) if turns else undivided
+        settings = WorkerSettings(device=device, width=width, saving=saving, turn=turn)
+        # With the context of this thread: the plug-ins from outside that the study has are looked up in it.
+        employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)
+        threads.append(threading.Thread(target=employ, daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -71,7 +78,7 @@ class _SharedController:
                 self.failure = error
                 raise
 
-    def employ(self, slot: int, device: str, width: int | None, saving: Saving | None) -> None:
+    def employ(self, slot: int, settings: WorkerSettings) -> None:
         """Run workers, one after the other as leases run out, to the end; what one raises sends the others home."""
         try:
             done = False
@@ -79,7 +86,6 @@ class _SharedController:
                 # A name is never used again, so that a late call of an old worker is recognised.
                 name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"
                 renew = functools.partial(self._controller.renew, name)
-                settings = WorkerSettings(device=device, width=width, saving=saving)
                 done = make_worker(name, settings, self.exchange, renew).run()
         except BaseException as error:
             with self._turn:

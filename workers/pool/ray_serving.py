@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError
 from spaces.plugins.active import install
 from spaces.plugins.bundles import Outside
 from spaces.records import Directives, Offer, Report
-from workers.engine.devices import default_device, device_name
+from workers.engine.devices import default_device, describe_unused_gpu, device_name
 from workers.engine.process import prepare
 from workers.pool import Saving
 from workers.pool.logs import begin_log, log_exchange, log_file
@@ -54,6 +54,8 @@ def _work(controller: Any, name: str, node: str, width: int | None, saving: Savi
     """Be one worker to its end; False when that was its lease's."""
     device, made = default_device(), 0
     _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), Path(__file__).parents[2])
+    if unused := describe_unused_gpu():
+        _LOG.warning(unused)
 
     def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
         nonlocal made

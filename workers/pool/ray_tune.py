@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +56,6 @@ SWEEP_SECONDS = 1.0
 KNOCK_SECONDS = 10.0
 CONNECT_SECONDS = "5"
 """How long Ray may try where something listens; read by Ray from a variable."""
-PACKAGES = ("cli", "graft", "search", "spaces", "storage", "workers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +65,8 @@ class Cluster:
     address: str | None
     workers: int | None
     """None: one worker per GPU of the cluster, or per core where there is none, also on nodes that join later."""
+    packages: Sequence[str]
+    """Graft's own packages, which each node gets as they are here."""
     environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What Ray prepares on each node before our code runs there: its `pip`, `uv`, `conda`, `env_vars`."""
 
@@ -145,7 +146,7 @@ def _environment(cluster: Cluster) -> RuntimeEnv:
     """What is asked for, and our own packages as they are here: all nodes run what this one runs."""
     root = Path(__file__).parents[2]
     try:
-        return RuntimeEnv(**cluster.environment, py_modules=[str(root / package) for package in PACKAGES])
+        return RuntimeEnv(**cluster.environment, py_modules=[str(root / package) for package in cluster.packages])
     except (TypeError, ValueError) as error:
         raise StudyError(f"--ray-env: {_last_line(error)}") from None
 

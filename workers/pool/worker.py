@@ -14,6 +14,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,10 +22,12 @@ from spaces.errors import PluginError
 from spaces.records import Checkpoint, Directives, Offer, Report, Trial, TrialStart
 from workers.engine.checkpoints import Archive
 from workers.engine.memory import Shortage, attempt
-from workers.engine.pack import CHECK_STEPS, NARROWEST, Pack
+from workers.engine.pack import CHECK_STEPS, Pack
+from workers.engine.pack.lanes import NARROWEST
 from workers.pool.checkpoint_timer import CheckpointTimer
 from workers.pool.exchanger import JOURNAL, Exchange, Exchanger, numbers_in
 from workers.pool.heartbeat import Heartbeat
+from workers.pool.turns import IsMine, undivided
 
 EXCHANGE_SECONDS = 2.0
 """A worker speaks to the controller at least this often, so that a stop is heard."""
@@ -34,6 +37,10 @@ LEAST_ROUNDS = 4
 
 
 _log = logging.getLogger("graft.worker")
+
+
+Turn = Callable[[], AbstractContextManager[IsMine]]
+"""Gives a context in which a worker has its device to itself, and a function that says whether it should keep it."""
 
 
 class Finder(Protocol):
@@ -69,6 +76,8 @@ class Worker:
     """Where what it says of itself can be read."""
     idle: Callable[[], None] = field(default=lambda: time.sleep(0.2))
     """Called when there is nothing to train yet, because others still run what might come back."""
+    turn: Turn = undivided
+    """Entered to use the device, which packs of other studies may share."""
     pack: Pack | None = None
     _most: int = field(init=False)
     """Most lanes of the pack."""
@@ -107,7 +116,8 @@ class Worker:
                 if directives.done:
                     return True
                 self._rounds = directives.rounds
-                reports += self._apply(directives)
+                with self.turn():
+                    reports += self._apply(directives)
                 self._save(asked=directives.save)
                 if not (reports or directives.save or self._saved):
                     reports = self._train()
@@ -133,9 +143,10 @@ class Worker:
         structure, lanes = None, min(self.width, self._most)
         holds: tuple[TrialStart, ...] = ()
         if self.pack:
-            self._most = self._find_width(self._sample)
+            with self.turn():
+                self._most = self._find_width(self._sample)
             widened = min(self._most, self.pack.width + self.width)
-            holds = tuple(TrialStart(lane.number, lane.fence) for lane in self.pack.lanes if lane)
+            holds = tuple(TrialStart(running.number, running.fence) for running in self.pack.lanes if running)
             structure, lanes = self.pack.structure, max(0, widened - len(holds))
         saved, self._saved = self._saved, ()
         counted, self._counted = self._counted, (0, 0)
@@ -231,16 +242,20 @@ class Worker:
 
     def _train(self) -> list[Report]:
         self._timer.note_training()
-        start, reports = time.monotonic(), list[Report]()
+        until, trained, reports = time.monotonic() + EXCHANGE_SECONDS, 0.0, list[Report]()
         free = self.pack.free / self.pack.width if self.pack else 0.0
-        while self.pack and not reports and time.monotonic() < start + EXCHANGE_SECONDS:
-            pack = self.pack
-            reports = self._steps(pack)
-            steps, room = pack.take_counts()
-            self._counted = self._counted[0] + steps, self._counted[1] + room
-        self._idle += free * (time.monotonic() - start)
+        while self.pack and not reports and time.monotonic() < until:
+            with self.turn() as is_mine:
+                start = time.monotonic()
+                while self.pack and not reports and time.monotonic() < until and is_mine():
+                    pack = self.pack
+                    reports = self._steps(pack)
+                    steps, room = pack.take_counts()
+                    self._counted = self._counted[0] + steps, self._counted[1] + room
+                trained += time.monotonic() - start
+        self._idle += free * trained
         if self.finder:
-            self.finder.add_training_time(time.monotonic() - start)
+            self.finder.add_training_time(trained)
         return reports
 
     def _steps(self, pack: Pack) -> list[Report]:
@@ -248,16 +263,16 @@ class Worker:
         return self._halve(pack, trained) if isinstance(trained, Shortage) else trained
 
     def _halve(self, pack: Pack, shortage: Shortage) -> list[Report]:
-        """Go on with the half of the lanes that is furthest; those of a pack as narrow as can be have failed."""
-        lanes = [lane for lane in pack.lanes if lane]
+        """Train on with the half of the trials that is furthest; those of the narrowest pack fail."""
+        trials = [running for running in pack.lanes if running]
         if pack.width == NARROWEST:
             self.pack = None
             return [
-                _report_failure(TrialStart(lane.number, lane.fence), lane.step, _describe_shortage(shortage))
-                for lane in lanes
+                _report_failure(TrialStart(running.number, running.fence), running.step, _describe_shortage(shortage))
+                for running in trials
             ]
         width = self._fit(pack.width)
-        pack.release(lane.number for lane in sorted(lanes, key=lambda lane: -lane.step)[width:])
+        pack.release(running.number for running in sorted(trials, key=lambda running: -running.step)[width:])
         if attempt(lambda: pack.resize(width), self.device):  # not even that: the next pack starts from nothing
             self.pack = None
         return []

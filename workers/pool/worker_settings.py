@@ -11,7 +11,8 @@ from workers.engine.devices import default_width
 from workers.engine.widths import FoundWidths
 from workers.pool import Saving
 from workers.pool.exchanger import Exchange
-from workers.pool.worker import Worker
+from workers.pool.turns import undivided
+from workers.pool.worker import Turn, Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,10 @@ class WorkerSettings:
     """None: it writes no checkpoints."""
     log: str = ""
     """The file of its log."""
+    turn: Turn = undivided
+    """Entered to use the device."""
+    sharing: int | None = None
+    """Workers that share the device's memory; None: as many as suit such a device."""
 
 
 def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: Callable[[], bool]) -> Worker:
@@ -35,9 +40,10 @@ def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: 
         exchange=exchange,
         device=device,
         width=width or default_width(device),
-        finder=None if width else FoundWidths(device=device),
+        finder=None if width else FoundWidths(device=device, sharing=settings.sharing),
         renew=renew,
         archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
         log=settings.log,
+        turn=settings.turn,
     )

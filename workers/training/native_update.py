@@ -1,8 +1,8 @@
-"""Clipping, optimizer and averages of all lanes in C++, in one pass over [L, P]; for AdamW, Adam and SGD.
+"""Clipping, optimizer and averages of all lanes in C++, over [L, P]; for AdamW, Adam, SGD and Muon.
 
 The same formulas as `workers.training.recipe.apply_gradient`, with the same scalars, which torch computes in float64;
-update.cpp says in what the rounding differs. Muon, and averages and ways of learning that are not known here, are
-traced.
+update.cpp says in what the rounding differs. Averages and ways of learning that are not known here are traced, and what
+a plug-in from outside brings.
 
 Legend: L lanes, P parameters, k averages.
 """
@@ -10,6 +10,7 @@ Legend: L lanes, P parameters, k averages.
 from __future__ import annotations
 
 import ctypes
+from typing import final
 
 import torch
 from torch import Tensor
@@ -17,28 +18,31 @@ from torch.func import vmap
 
 from workers.numerics.layout import Layout
 from workers.numerics.native import address, library
+from workers.numerics.tensors import Versions, are_of, versions_of
 from workers.numerics.tracing import Traced
 from workers.training.averaging import Averaging
 from workers.training.averaging.bema import Bema
 from workers.training.averaging.bema_grid import BemaGrid
-from workers.training.averaging.ema import Ema, consumed
+from workers.training.averaging.ema import Ema, decay_weight
 from workers.training.averaging.none import NoAveraging
 from workers.training.optimizers import Optimizer, exact
 from workers.training.optimizers._moments import TwoMoments, correction
 from workers.training.optimizers.adam import Adam
 from workers.training.optimizers.adamw import AdamW
+from workers.training.optimizers.muon import Muon
 from workers.training.optimizers.sgd import StochasticGradientDescent
-from workers.training.recipe import Recipe, State, progress, update_key
+from workers.training.recipe import Recipe, State, update_key
 
 _FUNCTIONS = {torch.float32: "update_float32", torch.float64: "update_float64"}
-_OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent)
+_OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent, Muon)
 """In the order of update.cpp."""
 _AVERAGINGS: tuple[type[Averaging], ...] = (NoAveraging, Ema, Bema, BemaGrid)
 
-_SIZES = ("lanes", "parameters", "averages", "optimizer", "nesterov")
+_SIZES = ("lanes", "parameters", "averages", "optimizer", "nesterov", "iterations", "matrices")
 _TENSORS = (
-    *("scalars", "decays", "learns", "gradient", "before", "first", "second", "shadow"),
-    *("after", "first_after", "second_after", "shadow_after"),
+    *("scalars", "decays", "learns", "gradient", "before", "first", "second", "shadow", "buffer", "turned"),
+    *("after", "first_after", "buffer_after", "second_after", "shadow_after", "loss", "step", "loss_sum"),
+    *("diverged_at", "step_after", "diverged_after", "loss_sum_after"),
 )
 
 
@@ -48,13 +52,26 @@ class UpdatePlan(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
+class Turned(ctypes.Structure):
+    """`Turned` of update.cpp: a matrix that Muon orthogonalises."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("start", "rows", "columns", "step")),
+        ("adjustment", ctypes.c_double),
+    ]
+
+
 def update_of(recipe: Recipe, layout: Layout, device: torch.device) -> NativeUpdate | None:
     """The native update; None where the recipe or the device has none."""
-    known = type(recipe.optimizer) in _OPTIMIZERS and type(recipe.averaging) in _AVERAGINGS
-    if not known or not recipe.learning.is_plain or device.type != "cpu" or recipe.dtype not in _FUNCTIONS:
+    if not knows(recipe) or not recipe.learning.is_plain or device.type != "cpu" or recipe.dtype not in _FUNCTIONS:
         return None
     native = library()
     return NativeUpdate(native, recipe, layout) if native else None
+
+
+def knows(recipe: Recipe) -> bool:
+    """Whether the optimizer and the average are among those whose scalars are computed here."""
+    return type(recipe.optimizer) in _OPTIMIZERS and type(recipe.averaging) in _AVERAGINGS
 
 
 class NativeUpdate:
@@ -62,12 +79,16 @@ class NativeUpdate:
 
     def __init__(self, native: ctypes.CDLL, recipe: Recipe, layout: Layout) -> None:
         self._function = getattr(native, _FUNCTIONS[recipe.dtype])
-        self._function.restype = None
-        self._recipe, self._layout = recipe, layout
-        self._scalars = Traced(("scalars", update_key(recipe)), vmap(self._one))
+        self._layout = layout
+        self._scalars = Scalars(recipe, torch.device("cpu"))
         optimizer = recipe.optimizer
-        nesterov = isinstance(optimizer, StochasticGradientDescent) and optimizer.nesterov
+        nesterov = isinstance(optimizer, StochasticGradientDescent | Muon) and optimizer.nesterov
         self._choices = {"optimizer": _OPTIMIZERS.index(type(optimizer)), "nesterov": int(nesterov)}
+        self._buffer = "first" if isinstance(optimizer, StochasticGradientDescent) else "buffer"
+        if isinstance(optimizer, Muon):
+            matrices = [Turned(*place) for place in optimizer.matrices_of(layout)]
+            self._turned = (Turned * len(matrices))(*matrices)
+            self._choices |= {"iterations": optimizer.iterations, "matrices": len(matrices)}
 
     @property
     def seconds(self) -> float:
@@ -75,76 +96,129 @@ class NativeUpdate:
         return self._scalars.seconds
 
     def __call__(self, knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
-        scalars, step, loss_sum, diverged_at = self._scalars(knobs, state.step, loss, state.loss_sum, state.diverged_at)
-        names = [name for name in ("first", "second", "buffer") if name in state.moments]
-        before = [state.parameters, *(state.moments[name] for name in names)]
-        before = [tensor.contiguous() for tensor in before]
-        after = [torch.empty_like(tensor) for tensor in before]
+        scalars = self._scalars(knobs, state.step)
+        before = {name: moment.contiguous() for name, moment in state.moments.items()}
+        after = {name: torch.empty_like(moment) for name, moment in before.items()}
+        parameters = state.parameters.contiguous()
+        moved = torch.empty_like(parameters)
         shadow = state.shadow["ema"].contiguous() if "ema" in state.shadow else None
         shadow_after = torch.empty_like(shadow) if shadow is not None else None
-        lanes, parameters = before[0].shape
-        plan = UpdatePlan(**self._choices, lanes=lanes, parameters=parameters, averages=scalars.shape[1] - _SCALARS)
-        gradient, scalars = gradient.contiguous(), scalars.contiguous()
+        lanes, total = parameters.shape
+        plan = UpdatePlan(**self._choices, lanes=lanes, parameters=total, averages=scalars.shape[1] - SCALARS)
+        progress = {name: getattr(state, name).contiguous() for name in ("step", "loss_sum", "diverged_at")}
+        step, loss_sum, diverged_at = (torch.empty_like(tensor) for tensor in progress.values())
+        gradient, loss = gradient.contiguous(), loss.contiguous()
         tensors = {
+            **progress,
+            "step_after": step,
+            "loss_sum_after": loss_sum,
+            "diverged_after": diverged_at,
+            "loss": loss,
             "scalars": scalars,
             "decays": self._layout.decays,
             "learns": self._layout.learns,
             "gradient": gradient,
             "shadow": shadow,
             "shadow_after": shadow_after,
-            **dict(zip(("before", "first", "second"), before, strict=False)),
-            **dict(zip(("after", "first_after", "second_after"), after, strict=False)),
+            "before": parameters,
+            "after": moved,
         }
+        for name, moment in before.items():
+            place = self._buffer if name == "buffer" else name
+            tensors |= {place: moment, f"{place}_after": after[name]}
         for name, tensor in tensors.items():
             setattr(plan, name, address(tensor) if tensor is not None else None)
-        self._function(ctypes.byref(plan))
+        if self._choices.get("matrices"):
+            plan.turned = ctypes.addressof(self._turned)
+        if self._function(ctypes.byref(plan)):
+            raise MemoryError("the native update")
+        self._scalars.note_step(step)
         return State(
-            parameters=after[0],
-            moments=dict(zip(names, after[1:], strict=True)),
+            parameters=moved,
+            moments=after,
             shadow={**state.shadow, "ema": shadow_after} if shadow_after is not None else state.shadow,
             step=step,
             loss_sum=loss_sum,
             diverged_at=diverged_at,
         )
 
-    def _one(
-        self, knobs: dict[str, Tensor], step: Tensor, loss: Tensor, loss_sum: Tensor, diverged_at: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+
+AHEAD = 64
+"""Steps whose scalars are computed together: sixty operations on a few numbers cost as much as on a few thousand."""
+
+
+@final
+class Scalars:
+    """What an update of each lane reads beside tensors: rates, decays and weights at its own step.
+
+    They follow from knobs and steps alone. As long as nothing writes into either, as a trial that takes a lane does,
+    those of the next steps are known.
+    """
+
+    def __init__(self, recipe: Recipe, device: torch.device) -> None:
+        self._recipe = recipe
+        self._traced = Traced(("scalars", update_key(recipe), str(device)), vmap(vmap(self._one, (None, 0))))
+        self._knobs: Versions = []
+        self._step: Versions = []
+        self._ahead: list[Tensor] = []
+
+    @property
+    def seconds(self) -> float:
+        """How long the last recording took."""
+        return self._traced.seconds
+
+    def __call__(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
+        """[L, scalars + averages] float64, as update.cpp reads them."""
+        if not (self._ahead and are_of(self._step, [step]) and are_of(self._knobs, knobs.values())):
+            self._ahead = [*self.of_next(knobs, step).flip(0)]  # the next one is the last
+            self._knobs = versions_of(knobs.values())
+        return self._ahead.pop()
+
+    def of_next(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
+        """[AHEAD, L, scalars + averages] float64 of this step and those that follow, on the steps' device."""
+        steps = step[:, None] + torch.arange(AHEAD, device=step.device)
+        return self._traced(knobs, steps).transpose(0, 1).contiguous()
+
+    def note_step(self, step: Tensor) -> None:
+        """Say which tensor holds the steps after the update."""
+        self._step = versions_of([step])
+
+    def _one(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
         recipe = self._recipe.bind(knobs)
         steps = torch.as_tensor(recipe.training.steps)
         optimizer, averaging = recipe.optimizer, recipe.averaging
         rate = optimizer.learning_rate * optimizer.schedule.factor(step, steps)
         scalars = [exact(optimizer.clip_norm), *_of_optimizer(optimizer, rate, step)]
-        weights = _weights(averaging, step)
-        row = torch.cat([torch.stack([exact(scalar) for scalar in scalars]), weights])
-        return row, *progress(step, loss, loss_sum, diverged_at)
+        return torch.cat([torch.stack([exact(scalar) for scalar in scalars]), _weights(averaging, step)])
 
 
-_SCALARS = 7
+SCALARS = 10
 """Scalars of the optimizer, before the averages' weights."""
 
 
 def _of_optimizer(optimizer: Optimizer, rate: Tensor, step: Tensor) -> list[Tensor]:
-    """From RATE to EPSILON of update.cpp."""
-    zero = torch.zeros((), dtype=torch.float64)
+    """From RATE to MATRIX_MOMENTUM of update.cpp."""
+    zero = torch.zeros_like(rate)
     if isinstance(optimizer, StochasticGradientDescent):
-        return [rate, exact(optimizer.weight_decay), exact(optimizer.momentum), *[zero] * 3]
+        return [rate, exact(optimizer.weight_decay), exact(optimizer.momentum), *[zero] * 6]
     assert isinstance(optimizer, TwoMoments)
     beta1, beta2, decay = exact(optimizer.beta1), exact(optimizer.beta2), exact(optimizer.weight_decay)
+    own_rate = rate * exact(optimizer.other_rate) if isinstance(optimizer, Muon) else rate
     return [
-        rate / correction(beta1, step),
-        rate * decay if isinstance(optimizer, AdamW) else decay,
+        own_rate / correction(beta1, step),
+        decay if isinstance(optimizer, Adam) else own_rate * decay,
         1 - beta1,
         1 - beta2,
         correction(beta2, step).sqrt(),
         exact(optimizer.epsilon),
+        *([rate, rate * decay, exact(optimizer.momentum)] if isinstance(optimizer, Muon) else [zero] * 3),
     ]
 
 
 def _weights(averaging: Averaging, step: Tensor) -> Tensor:
     """[k] with which each average consumes the new parameters."""
     if isinstance(averaging, Ema | Bema):
-        return consumed(averaging.rho, averaging.kappa, step).reshape(1)
+        return decay_weight(averaging.rho, averaging.kappa, step).reshape(1)
     if isinstance(averaging, BemaGrid):
-        return consumed(averaging.rho, averaging.powers(step.device)[:, 0], step)
-    return torch.zeros(0, dtype=torch.float64)
+        return decay_weight(averaging.rho, averaging.powers(step.device)[:, 0], step)
+    return torch.zeros(0, dtype=torch.float64, device=step.device)

@@ -23,7 +23,7 @@ from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameters
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.averaging import Averaging, Shadow
-from workers.training.learning import Learning
+from workers.training.learning import Learning, Loss
 from workers.training.optimizers import Descent, Moments, Optimizer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -54,18 +54,36 @@ class Recipe:
         recipe.model.check(recipe.task)
         recipe.learning.check(recipe.model, recipe.task, padded=recipe.training.pad_shapes)
         recipe.optimizer.check(recipe.model.parameters(recipe.task).values())
+        recipe._check_precision()
         if recipe.training.pad_shapes and recipe.training.diagnostics:
             raise PluginError(
                 "training.pad_shapes: true, but diagnostics do not know padding; set one of the two to false"
             )
         for part in (recipe.model, recipe.optimizer):
-            if recipe.training.pad_shapes and not part.may_pad:
+            if recipe.training.pad_shapes and (obstacle := part.padding_obstacle):
                 raise PluginError(
-                    f"training.pad_shapes: true, but {plugins.name_of(part)} cannot be padded as it is: the model "
-                    "minimal can, with a scorer that depends on the scaled logits alone, and every optimizer but muon; "
-                    "set it to false"
+                    f"training.pad_shapes: true, but {plugins.name_of(part)} cannot be padded: {obstacle}; set it to "
+                    "false"
                 )
         return recipe
+
+    def _check_precision(self) -> None:
+        """Raise PluginError for parts of a batch, or an autocast, that the trial cannot be trained with."""
+        training, parts = self.training, self.training.accumulate
+        if parts > 1 and training.batch % parts:
+            raise PluginError(f"training.accumulate: {parts} must divide training.batch {training.batch}")
+        if parts > 1 and (self.task.position_loss is None or training.pad_shapes):
+            reason = "its tensors are padded" if training.pad_shapes else "its task's loss is no sum over positions"
+            raise PluginError(f"training.accumulate: {parts} must be 1: {reason}")
+        if not self.learning.is_plain and not self.steps_whole:
+            raise PluginError("training.accumulate and training.autocast go with `learning: weights` alone")
+        if training.autocast != "none" and training.dtype != "float32":
+            raise PluginError(f"training.autocast: {training.autocast} needs training.dtype float32")
+
+    @property
+    def steps_whole(self) -> bool:
+        """Whether a step is of the whole batch at once in the trial's own precision, as the native steps are."""
+        return self.training.accumulate == 1 and self.training.autocast == "none"
 
     def knobs(self) -> dict[str, float]:
         """Dotted path -> value of every knob; where trials of other sizes train beside it, of every padded size too."""
@@ -76,7 +94,7 @@ class Recipe:
                 found.update(plugins.paddable_sizes(getattr(self, section), section))
         return found
 
-    def padded(self) -> Recipe:
+    def pad(self) -> Recipe:
         """The recipe that trials of this structure share: with padded sizes, if the trial's are."""
         if not self.training.pad_shapes:
             return self
@@ -128,12 +146,52 @@ def initial_state(recipe: Recipe, layout: Layout, parameters: Tensor) -> State:
 
 def advance(recipe: Recipe, layout: Layout, state: State, batch: Batch, keep: Parameters) -> State:
     """One optimizer step: gradient, clipping, optimizer, average."""
+    gradient, loss = gradient_of(recipe, layout, state.parameters, batch, keep)
+    return apply_gradient(recipe, layout, state, gradient, loss)
+
+
+def gradient_of(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, keep: Parameters) -> tuple[Tensor, Tensor]:
+    """Gradient [P], not clipped, and training loss, a scalar, at parameters [P]."""
+    if recipe.training.accumulate == 1:
+        return recipe.learning.gradient(layout, flat, batch, _loss(recipe, keep))
+    return _accumulate(recipe, layout, flat, batch, keep)
+
+
+def _accumulate(recipe: Recipe, layout: Layout, flat: Tensor, batch: Batch, keep: Parameters) -> tuple[Tensor, Tensor]:
+    """Gradient and loss of a batch [N, ...] from those of its parts, of which one is in memory at a time.
+
+    A loss is a mean with weights of its own; what a part has of them all is the part's share.
+    """
+    count = recipe.training.accumulate
+    _, weights = recipe.task.position_targets({name: tensor[None] for name, tensor in batch.items()}, recipe.dtype)
+    shares = weights[0].unflatten(0, (count, -1)).flatten(1).sum(-1)
+    length = batch["inputs"].shape[1]
+    whole, small = (
+        {name: site.shape for name, site in recipe.model.dropout_sites(recipe.task, size, length).items()}
+        for size in (recipe.training.batch, recipe.training.batch // count)
+    )
+    gradient, loss = torch.zeros_like(flat), torch.zeros_like(shares[0])
+    for number in range(count):
+        part = {name: tensor.chunk(count)[number] for name, tensor in batch.items()}
+        # A mask that is drawn for tokens and not for sequences is the same for all parts.
+        masks = {name: mask if whole[name] == small[name] else mask.chunk(count)[number] for name, mask in keep.items()}
+        of_part, part_loss = recipe.learning.gradient(layout, flat, part, _loss(recipe, masks))
+        gradient, loss = gradient + shares[number] * of_part, loss + shares[number] * part_loss
+    return gradient, loss
+
+
+def _loss(recipe: Recipe, keep: Parameters) -> Loss:
+    """The training loss, with these dropout masks."""
 
     def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
-        return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)
+        if recipe.training.autocast == "none":
+            return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)
+        # Without torch's cache of weights that were cast before: a recording would keep those of one step.
+        with torch.autocast(batch["inputs"].device.type, torch.bfloat16, cache_enabled=False):
+            outputs = recipe.model.outputs(parameters, batch, keep)
+        return recipe.task.loss(outputs.to(recipe.dtype), batch)
 
-    gradient, loss = recipe.learning.gradient(layout, state.parameters, batch, loss_of)
-    return apply_gradient(recipe, layout, state, gradient, loss)
+    return loss_of
 
 
 def apply_gradient(recipe: Recipe, layout: Layout, state: State, gradient: Tensor, loss: Tensor) -> State:
@@ -179,15 +237,21 @@ def evaluate(recipe: Recipe, layout: Layout, model: Model, flat: Tensor, batch: 
 def evaluation_sets(task: Task, seeds: Tensor, count: int) -> dict[str, Batch]:
     """Condition -> the sets that trials with `seeds` [L] are evaluated on; under the empty one the validation set."""
     plain, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
-    return {"": task.validation(plain, count), **task.shifted(shifted, count)}
+    return {"": task.validation(plain, count), **task.shifted_sets(shifted, count)}
 
 
 def update_key(recipe: Recipe) -> str:
     """What `apply_gradient` does but for numbers: recipes of equal keys share its recordings."""
     parameters = layout_of(recipe).parameters.items()
-    layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.architecture) for name, one in parameters]
+    layout = [(name, one.shape, one.decay, one.matrices, one.frozen, one.nonlinearity) for name, one in parameters]
     parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging, recipe.learning)]
     return plugins.canonical_json([*parts, layout, recipe.training.dtype, [*recipe.knobs()]])
+
+
+def metrics_key(recipe: Recipe) -> str:
+    """What the task's metrics do with outputs but for numbers; recipes of equal keys share recordings."""
+    knobs = [path for path in recipe.knobs() if path.startswith("task.")]
+    return plugins.canonical_json([plugins.structure_of(recipe.task), recipe.training.dtype, knobs])
 
 
 def evaluation_keys(recipe: Recipe) -> dict[str, str]:

@@ -82,7 +82,7 @@ class Keyed(Traced):
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
         return _keys_apart(fractions, sizes, THOUSAND, split)
 
-    def given(self, keys: Tensor, sizes: Tensor) -> Tensor:
+    def write_keys(self, keys: Tensor, sizes: Tensor) -> Tensor:
         """[..., w] the keys."""
         return write(["key: ", write_list(thousandths(keys), sizes)], sizes)
 
@@ -97,7 +97,7 @@ class Sorting(Keyed):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         ordered = within(example, sizes, THOUSAND).sort(-1).values
-        return Parts(given=self.given(example, sizes), answer=write_list(thousandths(ordered), sizes))
+        return Parts(given=self.write_keys(example, sizes), answer=write_list(thousandths(ordered), sizes))
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"key: {list_of('0.111', size)}", answer=list_of("0.111", size))
@@ -122,7 +122,7 @@ class Minimum(Keyed):
 
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
         smallest = within(example, sizes, THOUSAND).argmin(-1, keepdim=True)
-        return Parts(given=self.given(example, sizes), answer=places(smallest).flatten(-2))
+        return Parts(given=self.write_keys(example, sizes), answer=places(smallest).flatten(-2))
 
     def longest(self, size: int) -> Parts[str]:
         return Parts(given=f"key: {list_of('0.111', size)}", answer=str(size - 1))

@@ -13,6 +13,7 @@ from torch import Tensor
 from workers.data.clrs.algorithms import Algorithm, Parts, list_of, within
 from workers.data.clrs.writing import ALPHABET, BLANK, places, write, write_list
 from workers.data.splits import Split, below, draw_in_split
+from workers.numerics.tensors import constant
 
 LOOPS = 4
 """Nodes whose loops decide the split, and so the smallest size."""
@@ -37,7 +38,7 @@ class BreadthFirst(Algorithm):
         source, edge = below(fractions[..., :1], sizes), fractions[..., 1:]
         row, column = _triangle(edge)
         linked = torch.where(row == column, edge < 1 << 31, edge < 1 << 30) & (row < sizes)
-        loops = torch.tensor([node * (node + 3) // 2 for node in range(LOOPS)], device=edge.device)
+        loops = constant(tuple(node * (node + 3) // 2 for node in range(LOOPS)), edge.device)
         rest = linked.long().index_fill(-1, loops, 0)
         number = draw_in_split(edge[..., 0], torch.cat([sizes, source, rest], -1), 1 << LOOPS, split)
         bits = number[..., None] >> torch.arange(LOOPS, device=edge.device) & 1

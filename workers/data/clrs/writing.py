@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from workers.numerics.tensors import constant
+
 ALPHABET = "0123456789\n ,-.:[]_|Aabcdefghijklmnopqrstuvwxyz"
 """The character of each token: a digit is its own token."""
 
@@ -35,7 +37,7 @@ def write(pieces: Sequence[str | Tensor], like: Tensor) -> Tensor:
 
 
 def _repeat(text: str, like: Tensor) -> Tensor:
-    return torch.tensor(encode(text), device=like.device).expand(*like.shape[:-1], -1)
+    return constant(tuple(encode(text)), like.device).expand(*like.shape[:-1], -1)
 
 
 def thousandths(values: Tensor) -> Tensor:
@@ -55,7 +57,7 @@ def places(values: Tensor) -> Tensor:
 
 def join_items(items: Tensor, given: Tensor, separator: str) -> Tensor:
     """[..., n (s + w)] the items [..., n, w] that are `given` [..., n], with a separator between each two."""
-    between = torch.tensor(encode(separator), device=items.device).expand(*given.shape, -1)
+    between = constant(tuple(encode(separator)), items.device).expand(*given.shape, -1)
     follows = given & (given.cumsum(-1) > 1)
     between = between.masked_fill(~follows[..., None], BLANK)
     return torch.cat([between, items.masked_fill(~given[..., None], BLANK)], -1).flatten(-2)

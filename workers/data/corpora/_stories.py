@@ -12,25 +12,25 @@ from random import Random
 from typing import TypeVar
 
 
-def _listed(words: str) -> tuple[str, ...]:
+def _split(words: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
-_GIRLS = _listed(
+_GIRLS = _split(
     "Lily Mia Anna Sara Emma Rosie Zoe Nina Ella Clara Ivy Ruby Maya Tess Alma Dora Iris Lucy Hana Vera "
     "Molly Jane Amy Kate"
 )
-_BOYS = _listed(
+_BOYS = _split(
     "Tom Ben Max Sam Leo Jack Tim Finn Oscar Noah Hugo Paul Adam Luke Ravi Omar Theo Carl Ned Felix Jonas "
     "Peter Ali Mark"
 )
 _ANIMALS = ("dog", "cat", "rabbit", "fox", "bear", "mouse", "squirrel", "duck", "owl", "pony", "hedgehog", "frog")
-_TRAITS = _listed(
+_TRAITS = _split(
     "happy kind curious brave shy clever quiet cheerful gentle lively careful playful friendly stubborn "
     "hungry sleepy polite proud patient silly"
 )
 _SIZES = ("little", "small", "young", "tiny")
-_ADJECTIVES = _listed("red blue green yellow big small shiny old new soft round wooden striped pretty golden")
+_ADJECTIVES = _split("red blue green yellow big small shiny old new soft round wooden striped pretty golden")
 _THINGS = (
     *(("ball", "balls"), ("kite", "kites"), ("doll", "dolls"), ("boat", "boats"), ("drum", "drums"), ("book", "books")),
     *(("hat", "hats"), ("scarf", "scarves"), ("button", "buttons"), ("bell", "bells"), ("box", "boxes")),
@@ -54,7 +54,7 @@ _WEATHERS = (
     *("there was snow on the ground", "the birds were singing", "fog lay over the fields", "a light rain was falling"),
     *("the air was cold", "big clouds were passing by", "the leaves were turning brown", "the flowers were in bloom"),
 )
-_FOODS = _listed("apple cake pie sandwich pear cookie pancake orange carrot muffin banana plum")
+_FOODS = _split("apple cake pie sandwich pear cookie pancake orange carrot muffin banana plum")
 _HOBBIES = (
     *(
         "sing",

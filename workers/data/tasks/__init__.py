@@ -53,6 +53,13 @@ class Task(ABC):
         """`context` without padding (`spaces.plugins.actual`): what follows in a batch belongs to no sequence."""
         return self.context
 
+    def sketch(self) -> Task:
+        """A task with the same metrics and conditions whose data is at hand at once: itself, unless it reads a corpus.
+
+        What is checked before training is checked of this one.
+        """
+        return self
+
     @abstractmethod
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         """A training minibatch per lane: `inputs` [L, N, s, ...] and whatever `loss` reads.
@@ -82,7 +89,7 @@ class Task(ABC):
     def validation(self, streams: Streams, batch: int) -> Batch:
         """The validation set of each lane, one per trial: tensors [L, N, ...], N = `batch` unless the set is fixed."""
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Further evaluations: condition (`test`, `length=16`) -> a set like the validation set, from other streams."""
         return {}
 
@@ -104,6 +111,13 @@ class Task(ABC):
     @abstractmethod
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Validation metrics of one trial, one value [N] per sequence, of which the mean over the set is taken."""
+
+    def evaluated_positions(self, batch: Batch) -> Tensor | None:
+        """[L, N, s] bool: the positions of sets [L, N] at which `metrics` reads outputs [N, s, ...]; None: all.
+
+        At others outputs need not be computed: they may be any finite number.
+        """
+        return None
 
     def summary(self, means: Mapping[str, float]) -> Mapping[str, float]:
         """What is reported of a set, from the means of `metrics` over it: the means themselves, unless said here."""

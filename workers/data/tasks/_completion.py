@@ -70,7 +70,7 @@ class Completion(TokenTask):
     def validation(self, streams: Streams, batch: int) -> Batch:
         return self.evaluation_set(self.examples(streams, batch, Split.VALIDATION))
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {"test": self.evaluation_set(self.examples(streams, batch, Split.TEST))}
 
     @final
@@ -112,10 +112,14 @@ class Completion(TokenTask):
         right = (outputs.argmax(-1) == batch["targets"]).to(outputs.dtype) + nan_if_not_finite(outputs)
         return {"accuracy": (right * wanted).sum(-1) / wanted.sum(-1)}
 
+    @final
+    def evaluated_positions(self, batch: Batch) -> Tensor | None:
+        return batch["wanted"]
+
     def _batch(self, examples: Examples, length: int) -> Batch:
         """`inputs` and `targets` [L, N, s], and `wanted` [L, N, s]: true where a target is a token of the output."""
         first, last = examples.input, examples.output.shape[-1] - 1
-        start = torch.as_tensor(examples.input_length, device=first.device) + 1
+        start = examples.input_length + 1
         place = torch.arange(length + 1, device=first.device)  # [T]
         in_output = (place - start).expand(*first.shape[:-1], -1)
         wanted = (in_output >= 0) & (in_output < examples.output_length)

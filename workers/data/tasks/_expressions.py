@@ -38,20 +38,25 @@ class Forms:
         return self.text.shape[-1]
 
 
+_CPU = torch.device("cpu")
+
+
 @cache
-def forms(operations: int) -> Forms:
-    """All forms of 1 .. `operations` operations, each number of operations equally likely."""
+def forms(operations: int, device: torch.device = _CPU) -> Forms:
+    """All forms of 1 .. `operations` operations, each number of operations equally likely; tables on the device."""
     found = [(share / operations, tree) for count in range(1, operations + 1) for share, tree in _trees(count)]
     drafts = [_Draft.of(tree, operations) for _, tree in found]
     longest = max(len(draft.text) for draft in drafts)
     padding = 2 * operations + 3
     cumulated = [math.ceil(total * 2**32) for total in accumulate(share for share, _ in found)]
     return Forms(
-        bounds=torch.tensor(cumulated[:-1], dtype=torch.int64),
-        text=torch.tensor([draft.text + [padding] * (longest - len(draft.text)) for draft in drafts]),
-        lengths=torch.tensor([len(draft.text) for draft in drafts]),
-        steps=torch.tensor([draft.steps + [(0, 0)] * (operations - len(draft.steps)) for draft in drafts]),
-        results=torch.tensor([operations + len(draft.steps) for draft in drafts]),
+        bounds=torch.tensor(cumulated[:-1], dtype=torch.int64, device=device),
+        text=torch.tensor([draft.text + [padding] * (longest - len(draft.text)) for draft in drafts], device=device),
+        lengths=torch.tensor([len(draft.text) for draft in drafts], device=device),
+        steps=torch.tensor(
+            [draft.steps + [(0, 0)] * (operations - len(draft.steps)) for draft in drafts], device=device
+        ),
+        results=torch.tensor([operations + len(draft.steps) for draft in drafts], device=device),
     )
 
 

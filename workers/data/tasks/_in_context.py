@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from spaces.plugins.fields import knob, size
+from spaces.plugins.fields import knob, size, step_count
 from workers.data.tasks import Batch, VectorTask
 from workers.numerics.randomness import Streams
 
@@ -30,9 +30,9 @@ class InContext(VectorTask):
     """Number n of points of the longest prompt in training, and of the validation set's."""
     curriculum_start: int = knob(11, low=1, integer=True)
     curriculum_growth: int = knob(2, low=0, integer=True)
-    curriculum_every: int = knob(2000, low=1, integer=True)
+    curriculum_every: int = step_count(2000, low=1)
     deviants: int = size(2, low=0, high=18)
-    """Judged on sequences with one number of the order of 10, of 100, ..., this many powers of ten; or, with a step of
+    """Evaluated on sequences with one number of the order of 10, of 100, ..., this many powers of ten; with a step of
     10, of 10, 20, ..., this many of them."""
     deviant_step: int = size(0, low=0, high=10**9)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins import Examples
 from spaces.plugins.fields import flag, option, part, size, text
@@ -21,7 +22,7 @@ from spaces.records import Params
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import Source, Tokens, tokens_of
 from workers.data.splits import Split, below, fractions
-from workers.data.tasks import Batch, TokenTask
+from workers.data.tasks import Batch, Task, TokenTask
 from workers.data.tasks._probes import Ask, Probes, probes_of, told_right
 from workers.data.tokenizers import Tokenizer
 from workers.numerics.randomness import Streams, mix
@@ -64,7 +65,7 @@ class LanguageTask(TokenTask):
         """What is asked about windows [L, N, s + 1] of tokens; what else is random comes from `streams`."""
 
     @abstractmethod
-    def counted(self, batch: Batch) -> Tensor:
+    def metric_positions(self, batch: Batch) -> Tensor:
         """[N, s] bool: the positions that `metrics` are taken over, at least one of each sequence."""
 
     @property
@@ -85,6 +86,11 @@ class LanguageTask(TokenTask):
     def has_identities(self) -> bool:
         return False
 
+    def sketch(self) -> Task:
+        """The same with a few made-up stories: no document is fetched, nor cut into tokens."""
+        words = max(5_000, 20 * self.length)  # of which the smallest part has to hold a window
+        return replace(self, corpus=plugins.build(Corpus, {"name": "stories", "words": words}), rare=1)
+
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         """Windows that start anywhere in the training part, at each place as likely."""
         starts = below(fractions(streams, batch), self._places(Split.TRAINING))
@@ -93,7 +99,7 @@ class LanguageTask(TokenTask):
     def validation(self, streams: Streams, batch: int) -> Batch:
         return self._held_out(Split.VALIDATION, streams, batch)
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """The test part, and each probe."""
         found = {"test": self._held_out(Split.TEST, streams, batch)}
         for name, rows in self._probes.sets.items() if self.probes else ():
@@ -106,7 +112,7 @@ class LanguageTask(TokenTask):
         losses = cross_entropy(outputs, batch["targets"])
         if "scored" in batch:
             return {"accuracy": told_right(losses, batch["scored"], self._probes.rows, self.probe_score)}
-        counts = self.counted(batch).to(losses.dtype)
+        counts = self.metric_positions(batch).to(losses.dtype)
         right = (outputs.argmax(-1) == batch["targets"]).to(losses.dtype) + nan_if_not_finite(outputs)
         means = (torch.stack([losses, right]) * counts).sum(-1) / counts.sum(-1)
         return {"nll": means[0], "accuracy": means[1]}

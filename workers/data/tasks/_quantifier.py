@@ -26,7 +26,7 @@ from workers.numerics.tensors import nan_if_not_finite
 class Quantifier(InContext):
     """At each number, is it true (1) or false (-1) of the numbers up to it; the earlier answers stand in the context.
 
-    Trained on numbers of N(0, 1) by the cross entropy of the sign. Judged on sequences of N(0, sigma^2), conditions
+    Trained on numbers of N(0, 1) by the cross entropy of the sign. Evaluated on sequences of N(0, sigma^2), conditions
     `length=50 sigma=3` for lengths 10, 20, ... and sigma 1, 2, ...; and on training lengths with one number of an
     extreme size in a random place, condition `deviant=100`, of which the answers from that place on count. The sizes
     say how long, how wide and how finely, by default as in Figures 4 and 5 of paper 000. A set has the same signs at
@@ -65,7 +65,7 @@ class Quantifier(InContext):
         return sequences(x, y, torch.ones_like(y, dtype=torch.bool))
 
     @final
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         longest = max(self.points, *self._lengths)
         x, place = streams.normal(batch, longest + 1).split([longest, 1], -1)
         sets: dict[str, Batch] = {}

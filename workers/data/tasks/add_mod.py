@@ -37,21 +37,21 @@ class AddMod(Completion):
         return 3
 
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
-        pairs = _pairs(self.modulus)[: self._trained].to(streams.state.device)
-        return self._examples(pairs[below(fractions(streams, batch), self._trained)])
+        pairs = _pairs(self.modulus, streams.state.device)[: self._training_pairs]
+        return self._examples(pairs[below(fractions(streams, batch), self._training_pairs)])
 
     def validation(self, streams: Streams, batch: int) -> Batch:
-        pairs = _pairs(self.modulus)[self._trained :].to(streams.state.device)
+        pairs = _pairs(self.modulus, streams.state.device)[self._training_pairs :]
         return self.evaluation_set(self._examples(pairs.expand(streams.lanes, -1)))
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {}
 
     def facts(self) -> Params:
         return {"chance": 1 / self.modulus}
 
     @property
-    def _trained(self) -> int:
+    def _training_pairs(self) -> int:
         return 95 * self.modulus**2 // 100
 
     def _examples(self, pairs: Tensor) -> Examples:
@@ -61,6 +61,6 @@ class AddMod(Completion):
 
 
 @cache
-def _pairs(modulus: int) -> Tensor:
+def _pairs(modulus: int, device: torch.device) -> Tensor:
     """[n^2] all pairs a n + b in a fixed random order."""
-    return Streams(state=torch.zeros(1, dtype=torch.int64)).permutations(1, modulus**2, modulus**2)[0, 0]
+    return Streams(state=torch.zeros(1, dtype=torch.int64)).permutations(1, modulus**2, modulus**2)[0, 0].to(device)

@@ -29,11 +29,17 @@ class Affine(InContext):
     `deviant=100`: x_1 of N(0, 100^2), all else of N(0, 1) (Table 5).
     `slope=10 reach=3`: y = 10 x with x evenly spaced on -3 .. 3, shuffled, and `slope=1 reach=30`: there the largest
     and the smallest output tell boundary values, which a model does not get past (Figures 1 and 9).
+    `slope=10 asked=-2.5`, with `questions`: y = 10 x with x of N(0, 1), but for the last x, which is -2.5; there
+    `answer` is the curve that these figures show. As many such x are spaced evenly on -`reach` .. `reach`, and on
+    `slope` times as much for y = x.
     """
 
     EXAMPLES: ClassVar[Examples] = (
-        {"points": 8, "curriculum_start": 4, "test_functions": 3, "test_functions_step": 2, "test_inputs": 2},
-    )
+        {
+            "points": 8, "curriculum_start": 4, "test_functions": 3, "test_functions_step": 2, "test_inputs": 2,
+            "questions": 2,
+        },
+    )  # fmt: skip
 
     test_functions: int = size(10)
     """Largest standard deviation of a and b."""
@@ -43,6 +49,7 @@ class Affine(InContext):
     test_inputs_step: int = size(1)
     slope: int = size(10)
     reach: int = size(3)
+    questions: int = size(0, low=0)
 
     def examples(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
         x, a, b = self._draw(streams, batch)
@@ -51,7 +58,7 @@ class Affine(InContext):
     def validation(self, streams: Streams, batch: int) -> Batch:
         return evaluation_set(*self.examples(streams, batch))
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         x, a, b = self._draw(streams, batch)
         sets = {
             f"functions={functions} inputs={inputs}": evaluation_set(inputs * x, functions * (a * inputs * x + b))
@@ -64,7 +71,15 @@ class Affine(InContext):
         grid = 2 * streams.permutations(batch, self.points, self.points).double() / (self.points - 1) - 1
         for slope, reach in ((self.slope, self.reach), (1, self.slope * self.reach)):
             sets[f"slope={slope} reach={reach}"] = evaluation_set(reach * grid, slope * reach * grid)
+            for asked in self._asked(reach):
+                there = torch.cat([x[..., :-1], torch.full_like(x[..., :1], asked)], -1)
+                sets[f"slope={slope} asked={asked:g}"] = evaluation_set(there, slope * there)
         return sets
+
+    def _asked(self, reach: int) -> list[float]:
+        """The x that are asked for, at a number of thousandths."""
+        last = max(self.questions - 1, 1)
+        return [round(reach * (2 * place / last - 1), 3) + 0.0 for place in range(self.questions)]
 
     @property
     def position_loss(self) -> str | None:
@@ -77,17 +92,19 @@ class Affine(InContext):
         """`mse` by equation 2: squared errors from the third point on, summed and divided by all n points.
 
         On the same prompts `zero_mse` of the answer 0 and `least_squares_mse` of the line through the points before:
-        rounding alone. `highest_output` and `lowest_output`, of a prompt's predictions from the third point on.
+        rounding alone. `highest_output` and `lowest_output`, of a prompt's predictions from the third point on. With
+        `questions` also `answer`, the prediction at the last point.
         """
         counted = predictions(outputs)[:, 2:]
         targets = batch["targets"][:, 2:].to(outputs.dtype)
-        return {
+        found = {
             "mse": (counted - targets).square().sum(-1) / self.points,
             "zero_mse": targets.square().sum(-1) / self.points,
             "least_squares_mse": batch["least_squares_mse"].to(outputs.dtype),
             "highest_output": counted.amax(-1),
             "lowest_output": counted.amin(-1),
         }
+        return found | {"answer": counted[:, -1]} if self.questions else found
 
     def facts(self) -> Params:
         """`chance`: the expected `zero_mse`, E[y^2] = 2 on the points that count."""

@@ -101,7 +101,7 @@ class ClrsText(Completion):
     def examples(self, streams: Streams, batch: int, split: Split) -> Examples:
         return self._examples(streams, batch, split, self.smallest, self.largest)
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         sizes = range(self.farthest, self.smallest - 1, -self.stride)
         return {
             f"size={n}": self.evaluation_set(self._examples(streams, batch, Split.TEST, n, n)) for n in reversed(sizes)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
-from spaces.plugins.fields import size
+from spaces.plugins.fields import flag, size
 from spaces.records import Params
 from workers.data.splits import Split, below, draw_in_split, fractions
 from workers.data.tasks import Batch
@@ -27,6 +27,7 @@ class Copying(Completion):
     Lengths are uniform on 2 .. `length` in training, on 2 .. `validation_length` in validation, and each length from
     there to `test_length` is a condition of its own, `length=16` ...: Table 1 has 2-10, 2-15 and 16-20. An example of
     length up to `length` belongs to training or to validation by its first two tokens and the rest (`draw_in_split`).
+    With `test_together` they are one condition more, `lengths=16-20`, an equal share of sequences each.
     """
 
     length: int = size(10, low=SHORTEST)
@@ -34,6 +35,7 @@ class Copying(Completion):
     test_length: int = size(20, low=SHORTEST)
     integers: int = size(8, low=4)
     """Inputs are made of the integers 1 .. n; integer i is token i - 1."""
+    test_together: bool = flag(False)
 
     def __post_init__(self) -> None:
         if not self.length <= self.validation_length < self.test_length:
@@ -73,12 +75,17 @@ class Copying(Completion):
         copied = torch.cat([(pair // self.integers)[..., None], (pair % self.integers)[..., None], rest], -1)
         return self._repeat(copied, lengths)
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         drawn = below(fractions(streams, batch, self.test_length), self.integers)
         lengths = range(self.validation_length + 1, self.test_length + 1)
-        return {
+        sets = {
             f"length={length}": self.evaluation_set(self._repeat(drawn[..., :length], length)) for length in lengths
         }
+        if self.test_together:
+            turns = lengths[0] + torch.arange(batch, device=drawn.device) % len(lengths)
+            together = self._repeat(drawn, turns[:, None].expand(*drawn.shape[:-1], 1))
+            sets[f"lengths={lengths[0]}-{lengths[-1]}"] = self.evaluation_set(together)
+        return sets
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """`accuracy`: whether all tokens of an output are the most likely ones, given the right tokens before them.

@@ -34,7 +34,7 @@ class Language(LanguageTask, NextToken):
     def examples(self, windows: Tensor, streams: Streams) -> Batch:
         return {"inputs": windows[..., :-1], "targets": windows[..., 1:]}
 
-    def counted(self, batch: Batch) -> Tensor:
+    def metric_positions(self, batch: Batch) -> Tensor:
         targets = batch["targets"]
         length = targets.shape[-1]
         return (torch.arange(length, device=targets.device) >= length // 2).expand(targets.shape)

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from spaces import plugins
 from spaces.errors import PluginError
-from spaces.plugins.fields import knob, size, text
+from spaces.plugins.fields import flag, knob, size, text
 from spaces.records import Params
 from workers.data.tasks import Batch, VectorTask
 from workers.numerics.randomness import Streams
-from workers.numerics.temperature import Prompts, error_curve, minimize_error
+from workers.numerics.temperature import Prompts, error_curve, mimic_bayes, minimize_error, predict_weights
 
 VANISHING = 1e-9
 """The least ridge penalty, as a part of the mean sum of squares of a coordinate over the pairs."""
@@ -47,6 +47,8 @@ class LinearRegression(VectorTask):
     task_scale: float = knob(1.0, low=0, open_low=True)
     task_condition: float = knob(1.0, low=0, open_low=True)
     shifts: str = text("")
+    lemma: bool = flag(False)
+    """Whether the references have lemma 4.1's weights, too."""
 
     def __post_init__(self) -> None:
         self._conditions()
@@ -68,14 +70,13 @@ class LinearRegression(VectorTask):
         return 1
 
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
-        inputs, labels = self._draw(streams, batch)
-        return _prompts(inputs, labels)
+        return _prompts(*self._draw(streams, batch))
 
     def validation(self, streams: Streams, batch: int) -> Batch:
         """Beside the prompts: what other predictions make of them, `..._error` [L, N] each."""
         return self._draw_evaluation_set(self, streams, batch)
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {name: self._draw_evaluation_set(other, streams, batch) for name, other in self._conditions().items()}
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -89,7 +90,7 @@ class LinearRegression(VectorTask):
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         before, targets = batch["inputs"].shape[2] - 1, batch["targets"][..., None]
         weights = torch.full_like(targets, 1 / targets.shape[1])
-        targets, weights = (torch.nn.functional.pad(last, (before, 0)).to(dtype) for last in (targets, weights))
+        targets, weights = (torch.nn.functional.pad(last.to(dtype), (before, 0)) for last in (targets, weights))
         return targets, weights
 
     def metrics(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -100,10 +101,16 @@ class LinearRegression(VectorTask):
         least squares solution of least norm. `zero_error`: of 0.
         `closed_form_error`, `closed_form_optimum` and `closed_form_temperature`: of attention linearised and fitted to
         the training distribution (`workers.numerics.temperature.fitted`), its expected error at temperature 1, the
-        least that another temperature gives, and that temperature.
+        least that another temperature gives, and that temperature. With `lemma`: `lemma_error` of attention linearised
+        with the weights of lemma 4.1 for the training distribution, at temperature 1; `lemma_optimum_error`, at the
+        best for the distribution that the prompts are from (theorem 4.7), and `lemma_temperature`, which that is.
         """
         references = {name: values for name, values in batch.items() if name not in ("inputs", "targets")}
         return {"error": (outputs[:, -1, 0] - batch["targets"]).square(), **references}
+
+    def evaluated_positions(self, batch: Batch) -> Tensor | None:
+        last = torch.arange(batch["inputs"].shape[2], device=batch["inputs"].device) + 1 == batch["inputs"].shape[2]
+        return last.expand(batch["inputs"].shape[:3])
 
     def facts(self) -> Params:
         """`chance`: the expected `zero_error`, E[(w . x)^2] + noise."""
@@ -129,18 +136,26 @@ class LinearRegression(VectorTask):
     # -- prompts -----------------------------------------------------------------------------------------------------
 
     def _draw(self, streams: Streams, batch: int) -> tuple[Tensor, Tensor]:
-        """Inputs [L, N, l + 1, d] and labels [L, N, l + 1], float64."""
+        """Rows [L, N, l + 1, d + 1], inputs and the label's noise, and labels [L, N, l + 1], float64."""
         size, given = self.dimension, self.prompts(streams.state.device)
-        uniform = streams.uniform(batch, size + self.context * self.features)
-        normal = torch.special.ndtri(uniform)
+        normal = streams.normal(batch, size + self.context * self.features)
         weights = _transform(normal[..., None, :size], given.task_mean, given.task_covariance)  # [L, N, 1, d]
-        rows = normal[..., size:].unflatten(-1, (self.context, self.features))
-        inputs = _transform(rows[..., :size], given.input_mean, given.input_covariance)
-        return inputs, (inputs * weights).sum(-1) + given.noise[:, None, None].sqrt() * rows[..., size]
+        rows = normal[..., size:]
+        rows *= self._along(given.input_covariance.diagonal(dim1=-2, dim2=-1).sqrt(), given.noise.sqrt())
+        rows += self._along(given.input_mean, torch.zeros_like(given.noise))
+        rows = rows.unflatten(-1, (self.context, self.features))
+        return rows, (rows[..., :size] * weights).sum(-1) + rows[..., size]
+
+    def _along(self, inputs: Tensor, label: Tensor) -> Tensor:
+        """[L, 1, (l + 1) (d + 1)] numbers of a row, [L, d] and [L], for all rows: short rows leave vectors idle."""
+        lanes = max(len(inputs), len(label))
+        row = torch.cat([inputs.expand(lanes, -1), label[:, None].expand(lanes, 1)], -1)
+        return row.repeat(1, self.context)[:, None]
 
     def _draw_evaluation_set(self, other: LinearRegression, streams: Streams, batch: int) -> Batch:
         """Prompts of `other`, with the references."""
-        inputs, labels = other._draw(streams, batch)
+        rows, labels = other._draw(streams, batch)
+        inputs = rows[..., :-1]
         truth, own = (task.prompts(inputs.device) for task in (other, self))
         found = {
             name: ((inputs[..., -1, :] * weights).sum(-1) - labels[..., -1]).square()
@@ -152,8 +167,17 @@ class LinearRegression(VectorTask):
             "closed_form_optimum": curve.at(curve.optimum),
             "closed_form_temperature": curve.optimum,
         }
+        if self.lemma:
+            matrix, value = mimic_bayes(own)
+            optimum = error_curve(matrix, value, truth).optimum
+            answers = (predict_weights(matrix, value, inputs[..., :-1, :], labels[..., :-1]) * inputs[..., -1, :]).sum(
+                -1
+            )
+            found["lemma_error"] = (answers - labels[..., -1]).square()
+            found["lemma_optimum_error"] = (answers / optimum[:, None] - labels[..., -1]).square()
+            constants["lemma_temperature"] = optimum
         found |= {name: value[:, None].expand_as(labels[..., -1]) for name, value in constants.items()}
-        return _prompts(inputs, labels) | found
+        return _prompts(rows, labels) | found
 
     def _conditions(self) -> Mapping[str, LinearRegression]:
         """Name of each shift -> the task with its distribution."""
@@ -164,7 +188,7 @@ class LinearRegression(VectorTask):
 def _values(shift: str) -> dict[str, Any]:
     """Field -> value of `input_scale=3 noise=2`; raises PluginError for any other text."""
     rules = plugins.rules(LinearRegression)
-    known = [name for name in rules if name not in ("dimension", "shifts")]
+    known = [name for name in rules if name not in ("dimension", "shifts", "lemma")]
     values: dict[str, Any] = {}
     for item in shift.split():
         name, _, value = item.partition("=")
@@ -215,7 +239,8 @@ def _ridge(inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor) -> T
     return centre + torch.linalg.solve(normal, (given.mT @ residual[..., None])[..., 0])
 
 
-def _prompts(inputs: Tensor, labels: Tensor) -> Batch:
-    """The prompts, with the last label for a target and 0 in its place."""
-    shown = torch.nn.functional.pad(labels[..., :-1], (0, 1))
-    return {"inputs": torch.cat([inputs, shown[..., None]], -1).float(), "targets": labels[..., -1]}
+def _prompts(rows: Tensor, labels: Tensor) -> Batch:
+    """The prompts: labels in their rows' last places, the last of them for a target and 0 in its place."""
+    inputs = rows.float()
+    inputs[..., -1] = torch.nn.functional.pad(labels[..., :-1], (0, 1))
+    return {"inputs": inputs, "targets": labels[..., -1]}

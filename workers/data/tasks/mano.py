@@ -15,6 +15,7 @@ from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.data.tasks._expressions import PAD, Forms, forms
 from workers.numerics.randomness import GOLDEN, Streams, mix
+from workers.numerics.tensors import constant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class Mano(Completion):
         fixed = Streams(state=mix(chosen.flatten() * GOLDEN))  # one stream for each example
         return self._examples(fractions(fixed, self._fractions).view(*chosen.shape, -1), split)
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         form, rest = fractions(streams, batch, self._fractions).split([1, self._fractions - 1], dim=-1)
         found: dict[str, Batch] = {}
         for smaller in range(self.operations):  # forms of fewer operations lie below
@@ -71,9 +72,9 @@ class Mano(Completion):
         return 2 * self.operations + 1
 
     def _examples(self, drawn: Tensor, split: Split) -> Examples:
-        table = forms(self.operations)
+        table = forms(self.operations, drawn.device)
         form, operators, two, numbers = drawn.split([1, self.operations, 1, self.operations - 1], dim=-1)
-        form = torch.bucketize(form[..., 0].contiguous(), table.bounds.to(drawn.device), right=True)  # [L, N]
+        form = torch.bucketize(form[..., 0].contiguous(), table.bounds, right=True)  # [L, N]
         operators, numbers = below(operators, 3), below(numbers, self.modulus)
         others = self._text(table, form, operators, torch.nn.functional.pad(numbers, (2, 0)))
         pair = draw_in_split(two[..., 0], others, self.modulus**2, split)
@@ -81,23 +82,23 @@ class Mano(Completion):
         return Examples(
             input=self._text(table, form, operators, numbers),
             output=self._values(table, form, operators, numbers),
-            input_length=table.lengths.to(drawn.device)[form][..., None],
+            input_length=table.lengths[form][..., None],
             output_length=1,
             asking=self.separator,
         )
 
     def _text(self, table: Forms, form: Tensor, operators: Tensor, numbers: Tensor) -> Tensor:
         """[L, N, a] the expression, then padding."""
-        rest = torch.tensor([self.modulus + 3, self.modulus + 4, self.padding], device=form.device)
+        rest = constant((self.modulus + 3, self.modulus + 4, self.padding), form.device)
         palette = torch.cat([numbers, operators + self.modulus, rest.expand(*form.shape, PAD)], -1)
-        return palette.gather(-1, table.text.to(form.device)[form])
+        return palette.gather(-1, table.text[form])
 
     def _values(self, table: Forms, form: Tensor, operators: Tensor, numbers: Tensor) -> Tensor:
         """[L, N, 1] the value mod n."""
         known = numbers
         for step, operator in enumerate(operators.split(1, dim=-1)):
-            sides = known.gather(-1, table.steps.to(form.device)[form][..., step, :])
+            sides = known.gather(-1, table.steps[form][..., step, :])
             left, right = sides.split(1, dim=-1)
             results = torch.cat([left + right, left - right, left * right], -1) % self.modulus
             known = torch.cat([known, results.gather(-1, operator)], -1)
-        return known.gather(-1, table.results.to(form.device)[form][..., None])
+        return known.gather(-1, table.results[form][..., None])

@@ -86,7 +86,7 @@ class MaskedLanguage(LanguageTask):
     def position_targets(self, batch: Batch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         return batch["targets"], weights_of(batch["wanted"], dtype)
 
-    def counted(self, batch: Batch) -> Tensor:
+    def metric_positions(self, batch: Batch) -> Tensor:
         return batch["wanted"]
 
 

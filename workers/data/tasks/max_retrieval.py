@@ -31,7 +31,7 @@ class MaxRetrieval(SetTask):
     """The class of the item of highest priority, among n items of a priority on [0, 1) and a class, both uniform.
 
     An item's features are its priority and its class, one-hot; the query, uniform on [0, 1), says nothing. All sets of
-    a training batch have the same n, uniform on `smallest` .. `items`. Judged on sets of `items` items and, under the
+    a training batch have the same n, uniform on `smallest` .. `items`. Evaluated on sets of `items` and, under the
     conditions `items=32`, `items=64` and so on, of twice as many, four times as many, up to `largest`: there softmax
     attention disperses. The sets of these sizes are the same items, grouped otherwise, in the memory of one. Source:
     paper 001, Appendix A.2 and Table 1.
@@ -82,7 +82,7 @@ class MaxRetrieval(SetTask):
     def validation(self, streams: Streams, batch: int) -> Batch:
         return self._draw_evaluation_sets(streams, batch, [self.items])[self.items]
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         """Of each size `batch` sets, or fewer where these would have more than `EVALUATED_ITEMS` items."""
         sets = self._draw_evaluation_sets(streams, batch, self._further_sizes())
         return {f"items={items}": found for items, found in sets.items()}

@@ -44,7 +44,7 @@ class Memorize(Completion):
         keys = torch.arange(self.integers**2, device=streams.state.device)
         return self.evaluation_set(self._examples(keys.expand(streams.lanes, -1)))
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {}
 
     def facts(self) -> Params:
@@ -52,11 +52,11 @@ class Memorize(Completion):
 
     def _examples(self, keys: Tensor) -> Examples:
         pair = torch.stack([keys // self.integers, keys % self.integers], -1)
-        values = _table(self.integers).to(keys.device)[keys]
+        values = _table(self.integers, keys.device)[keys]
         return Examples(input=pair, output=values[..., None], input_length=2, output_length=1, asking=self.separator)
 
 
 @cache
-def _table(integers: int) -> Tensor:
+def _table(integers: int, device: torch.device) -> Tensor:
     """[n^2] the value of each key."""
-    return below(fractions(Streams(state=torch.zeros(1, dtype=torch.int64)), integers**2)[0], integers)
+    return below(fractions(Streams(state=torch.zeros(1, dtype=torch.int64)), integers**2)[0], integers).to(device)

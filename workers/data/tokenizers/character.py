@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from workers.data.tokenizers import Encoder, Tokenizer
+from workers.data.tokenizers import Encoder, HasFile, Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class Character(Tokenizer):
         return Characters(learned)
 
 
-class Characters(Encoder):
+class Characters(HasFile):
     """Character -> its place in `alphabet`."""
 
     def __init__(self, alphabet: str) -> None:
@@ -35,3 +36,15 @@ class Characters(Encoder):
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(self._alphabet[token] for token in tokens)
+
+    def file(self) -> tuple[str, str]:
+        """Pairs of characters that are never joined; what is no token is left out, as `encode` does."""
+        end = "<|endoftext|>"
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        written = {
+            "version": "1.0",
+            "added_tokens": [{"id": self.size, "content": end, "special": True, **flags}],
+            "decoder": {"type": "Fuse"},
+            "model": {"type": "BPE", "unk_token": None, "vocab": {**self._places, end: self.size}, "merges": []},
+        }
+        return json.dumps(written, ensure_ascii=False), end

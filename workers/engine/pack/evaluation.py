@@ -1,5 +1,7 @@
 """How the trials of a pack are evaluated: every variant of their parameters, on every set, with every evaluation model.
 
+A model that computes its own gradient computes its own outputs, too, lane by lane; metrics are traced. All else is.
+
 Legend: L lanes, P parameters.
 """
 
@@ -8,22 +10,67 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import final
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from spaces import plugins
 from spaces.records import Metric
 from workers.data.tasks import Batch
 from workers.engine.pack.lane_tensors import LaneTensors
+from workers.networks.gradients import NativeOutputs
 from workers.numerics.layout import Layout
 from workers.numerics.tracing import Traced
 from workers.training.averaging import RAW, Variant
-from workers.training.recipe import Recipe, State, average, evaluate, evaluation_keys, update_key
+from workers.training.recipe import Recipe, State, average, evaluate, evaluation_keys, metrics_key, update_key
 
 LEAST_POSITIONS = 1 << 13
 """Positions that are evaluated together however few a training batch has: where validation has longer inputs."""
+
+
+def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
+    """How trials of this configuration are evaluated on this device: `native`, or what is `traced` and why."""
+    recipe = Recipe.of(config).pad()
+    reasons = {label: obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
+    found = [f"{label}: {reason}" if label else reason for label, reason in reasons.items() if reason]
+    return f"traced: {'; '.join(dict.fromkeys(found))}" if found else "native"
+
+
+def obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
+    """Why this evaluation of the recipe's model is traced on this device; None: its outputs are native."""
+    if not recipe.learning.is_plain:
+        return "the native outputs are those of one model"
+    if recipe.training.diagnostics:
+        return "diagnostics read attention weights"
+    return recipe.model.evaluations()[label].obstacle(recipe.task, recipe.dtype, device)
+
+
+class EvaluateLanes(Protocol):
+    """Metrics of L lanes with one of the evaluation models."""
+
+    def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
+        """Metric -> values [L, N], of parameters [L, P] on sets [L, N, ...]."""
+        ...
+
+
+@final
+class NativeEvaluation:
+    """Outputs by the model's own code, lane by lane, and metrics of them, traced."""
+
+    def __init__(self, recipe: Recipe, label: str, outputs: NativeOutputs, device: torch.device) -> None:
+        self._recipe, self._label, self._outputs = recipe, label, outputs
+        self._metrics = Traced(("metrics", metrics_key(recipe), str(device)), vmap(self._metrics_of_one))
+
+    def __call__(self, knobs: Batch, flat: Tensor, batch: Batch, /) -> dict[str, Tensor]:
+        recipe = self._recipe.bind(knobs)
+        outputs = self._outputs(recipe.model.evaluations()[self._label], recipe.task, flat, batch)
+        own = {path: values for path, values in knobs.items() if path.startswith("task.")}
+        return self._metrics(own, outputs, batch)
+
+    def _metrics_of_one(self, knobs: Batch, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        return plugins.bind(self._recipe.task, knobs, "task").metrics(outputs, batch)
 
 
 @final
@@ -35,18 +82,25 @@ class Evaluation:
         self._layout = layout
         self._device = device
         self._average = Traced(("average", update_key(recipe), str(device)), vmap(self._average_one, (0, 0, None)))
-        self._evaluations = {
-            label: Traced(("evaluate", label, key, str(device)), vmap(partial(self._evaluate_one, label)))
-            for label, key in evaluation_keys(recipe).items()
-        }
+        keys = evaluation_keys(recipe)
+        self._evaluations = {label: self._evaluation(label, key) for label, key in keys.items()}
+
+    def _evaluation(self, label: str, key: str) -> EvaluateLanes:
+        """The fastest evaluation with the model of this label; traced ones of equal keys share recordings."""
+        recipe, device = self._recipe, self._device
+        if obstacle(recipe, label, device) is None:
+            outputs = recipe.model.evaluations()[label].native_outputs(recipe.task, recipe.dtype, device)
+            if outputs:
+                return NativeEvaluation(recipe, label, outputs, device)
+        return Traced(("evaluate", label, key, str(device)), vmap(partial(self._evaluate_one, label)))
 
     def metrics(self, tensors: LaneTensors, sets: Mapping[str, Batch]) -> list[tuple[Metric, ...]]:
         """Metrics of each lane on its sets, by condition; under the empty one the validation set."""
         found: list[list[Metric]] = [[] for _ in tensors.seeds]
         for variant, flat in self.variants(tensors):
-            for (condition, whole), (label, traced) in itertools.product(sets.items(), self._evaluations.items()):
+            for (condition, whole), (label, evaluated) in itertools.product(sets.items(), self._evaluations.items()):
                 where = " ".join(filter(None, (condition, label, variant.condition)))
-                for metrics, means in zip(found, self._means(traced, tensors.knobs, flat, whole), strict=True):
+                for metrics, means in zip(found, self._means(evaluated, tensors.knobs, flat, whole), strict=True):
                     metrics += (Metric(name, variant.name, where, mean) for name, mean in means.items())
         return [tuple(metrics) for metrics in found]
 
@@ -56,7 +110,7 @@ class Evaluation:
         for index, variant in enumerate(self._recipe.averaging.variants):
             yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
 
-    def _means(self, traced: Traced, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
+    def _means(self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
         """For each lane what is reported of a set, from each metric's mean over the set's sequences."""
         count, length = whole["inputs"].shape[1:3]
         # A set is evaluated in chunks that need no more memory than a training batch does, or longer inputs would take
@@ -67,7 +121,7 @@ class Evaluation:
         sums: dict[str, Tensor] = {}
         for start in range(0, count, size):
             chunk = {name: tensor[:, start : start + size].contiguous() for name, tensor in whole.items()}
-            for name, values in traced(knobs, flat, chunk).items():
+            for name, values in evaluated(knobs, flat, chunk).items():
                 sums[name] = sums.get(name, 0) + values.double().sum(-1)
         columns = {name: (total / count).tolist() for name, total in sums.items()}
         lanes = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))

@@ -14,7 +14,7 @@ from torch import Tensor
 from spaces import plugins
 from workers.data.tasks import Batch, Task
 from workers.engine.pack.lane_tensors import LaneTensors
-from workers.engine.pack.lanes import Lane
+from workers.engine.pack.lanes import LaneTrial
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe, evaluation_sets
 
@@ -22,10 +22,13 @@ Rows = slice | Tensor
 """Which of some lanes."""
 
 
-def draw_training_batch(recipe: Recipe, lanes: Sequence[Lane | None], tensors: LaneTensors) -> Batch:
+def draw_training_batch(recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors) -> Batch:
     """[L, N, ...] for the next step of these lanes; `recipe` is the one that the pack's trials share."""
 
     def draw(task: Task, rows: Rows) -> Batch:
+        if isinstance(rows, slice) and task is recipe.task:
+            bound = tensors.bind(recipe)
+            return bound.learning.training(bound.task, tensors.seeds, recipe.training.batch, tensors.state.step)
         knobs = {path: values[rows] for path, values in tensors.knobs.items()}
         learning = plugins.bind(recipe.learning, knobs, "learning")
         task = plugins.bind(task, knobs, "task")
@@ -34,7 +37,7 @@ def draw_training_batch(recipe: Recipe, lanes: Sequence[Lane | None], tensors: L
     return _draw_by_task(recipe, lanes, tensors, draw)
 
 
-def draw_evaluation_sets(recipe: Recipe, lanes: Sequence[Lane | None], tensors: LaneTensors) -> dict[str, Batch]:
+def draw_evaluation_sets(recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors) -> dict[str, Batch]:
     """Condition -> set [L, N, ...]; under the empty condition the validation set."""
 
     def draw(task: Task, rows: Rows) -> dict[str, Batch]:
@@ -46,7 +49,7 @@ def draw_evaluation_sets(recipe: Recipe, lanes: Sequence[Lane | None], tensors: 
 
 
 def _draw_by_task(
-    recipe: Recipe, lanes: Sequence[Lane | None], tensors: LaneTensors, draw: Callable[[Task, Rows], Any]
+    recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors, draw: Callable[[Task, Rows], Any]
 ) -> Any:
     """What `draw` gives for each lane by the lane's own task: nested tensors [L, ...].
 
@@ -56,8 +59,8 @@ def _draw_by_task(
     if not recipe.task.kin():
         return draw(recipe.task, slice(None))
     by_task: dict[str, tuple[Task, list[int]]] = {}
-    for row, lane in enumerate(lanes):
-        task = lane.recipe.task if lane else recipe.task
+    for row, running in enumerate(lanes):
+        task = running.recipe.task if running else recipe.task
         by_task.setdefault(plugins.name_of(task), (task, []))[1].append(row)
     if len(by_task) == 1:
         [(task, _)] = by_task.values()

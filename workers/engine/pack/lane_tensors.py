@@ -31,6 +31,7 @@ class LaneTensors:
     """[L] int64: of the sets that the lanes' trials are evaluated on."""
     state: State
     """Each of its tensors with a first axis [L]."""
+    _bound: Recipe | None = None
 
     @classmethod
     def of_copies(cls, trial: Trial, recipe: Recipe, layout: Layout, width: int, device: torch.device) -> LaneTensors:
@@ -55,6 +56,12 @@ class LaneTensors:
         return LaneTensors(
             knobs=knobs, seeds=self.seeds[index], evaluation_seeds=self.evaluation_seeds[index], state=state
         )
+
+    def bind(self, recipe: Recipe) -> Recipe:
+        """The recipe that all lanes share with their knobs; what is assigned later shows in it."""
+        if self._bound is None:
+            self._bound = recipe.bind(self.knobs)
+        return self._bound
 
     def assign(self, index: int, trial: Trial | Ancestor, recipe: Recipe) -> None:
         """Give a lane the knobs and the random numbers of a trial, whose recipe this is; its state stays."""

@@ -11,14 +11,17 @@ from workers.engine.pack.lineage import Takeover
 from workers.numerics.layout import Layout
 from workers.training.recipe import Recipe, layout_of
 
+NARROWEST = 2
+"""A pack never has fewer lanes: matrix products of one lane take another kernel, with other rounding."""
+
 
 @dataclass(kw_only=True)
-class Lane:
-    """A trial in training, and how far it is."""
+class LaneTrial:
+    """The trial that a lane trains, and how far it is."""
 
     number: int
     fence: int
-    """Of the start of the trial that brought it here."""
+    """Of the start that brought the trial here."""
     steps: int
     """Optimizer steps of the whole trial."""
     layout: Layout
@@ -35,8 +38,8 @@ class Lane:
     """Of what trains here, once it has reported."""
 
     @classmethod
-    def of(cls, trial: Trial) -> Lane:
-        """A lane for this trial, at step 0."""
+    def of(cls, trial: Trial) -> LaneTrial:
+        """A trial at step 0."""
         recipe = Recipe.of(trial.config)
         return cls(
             number=trial.number,
@@ -65,29 +68,29 @@ class Lanes:
     """The lanes of a pack by lane index."""
 
     def __init__(self, width: int) -> None:
-        self.slots: list[Lane | None] = [None] * width
-        """The lane at each index; None where it is free."""
+        self.slots: list[LaneTrial | None] = [None] * width
+        """The trial of each lane, by lane index; None where it is free."""
 
     @property
-    def occupied(self) -> list[tuple[int, Lane]]:
-        """Index and lane of each that trains a trial."""
-        return [(index, lane) for index, lane in enumerate(self.slots) if lane]
+    def occupied(self) -> list[tuple[int, LaneTrial]]:
+        """Lane index and trial of each lane that has one."""
+        return [(index, running) for index, running in enumerate(self.slots) if running]
 
     @property
     def indices(self) -> dict[int, int]:
         """Number of each trial in training -> its lane index."""
-        return {lane.number: index for index, lane in self.occupied}
+        return {running.number: index for index, running in self.occupied}
 
     @property
     def first_free(self) -> int:
         return self.slots.index(None)
 
-    def find(self, number: int) -> tuple[int, Lane]:
-        """Index and lane of a trial in training; raises KeyError for any other."""
+    def find(self, number: int) -> tuple[int, LaneTrial]:
+        """A trial in training and its lane index, by number; raises KeyError for any other."""
         index = self.indices[number]
-        lane = self.slots[index]
-        assert lane, "a trial in training has a lane"
-        return index, lane
+        running = self.slots[index]
+        assert running, "a trial in training has a lane"
+        return index, running
 
     def release(self, numbers: Iterable[int]) -> None:
         """Free the lanes of these trials; numbers that are not here are ignored."""
@@ -98,7 +101,7 @@ class Lanes:
 
     def resize(self, width: int) -> None:
         """Move the lanes that are occupied to the front, in their order, and have `width` in all."""
-        kept = [lane for _, lane in self.occupied]
+        kept = [running for _, running in self.occupied]
         self.slots = [*kept, *[None] * (width - len(kept))]
 
     def find_parent(self, trial: Trial) -> int | None:
@@ -109,5 +112,5 @@ class Lanes:
         """
         if trial.parent is None or trial.parent not in self.indices:
             return None
-        index, lane = self.find(trial.parent)
-        return index if lane.step == trial.parent_step and not lane.takeovers else None
+        index, running = self.find(trial.parent)
+        return index if running.step == trial.parent_step and not running.takeovers else None

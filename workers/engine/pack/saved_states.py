@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spaces.records import Trial
-from workers.engine.checkpoints import SavedLane, SavedState, Snapshot
+from workers.engine.checkpoints import SavedState, SavedTrial, Snapshot
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.lanes import Lanes
 
@@ -22,13 +22,17 @@ def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors) -> Snapsho
     A lane that still trains an ancestor holds a state that is not the trial's own. One that has made no step is where
     it was when it was placed, and resuming it from there would save nothing.
     """
-    saved = [(index, lane) for index, lane in lanes.occupied if not lane.takeovers and lane.step > lane.start_step]
+    saved = [
+        (index, running)
+        for index, running in lanes.occupied
+        if not running.takeovers and running.step > running.start_step
+    ]
     if not saved:
         return None
     indices = [index for index, _ in saved]
     return Snapshot(
         structure=structure,
-        lanes=[SavedLane(lane.number, lane.fence, lane.step, lane.reported_step) for _, lane in saved],
+        trials=[SavedTrial(running.number, running.fence, running.step, running.reported_step) for _, running in saved],
         tensors={name: stacked.cpu()[indices] for name, stacked in tensors.named_state().items()},
     )
 
@@ -44,7 +48,7 @@ def find_saved_state(
     own = tensors.named_state()
     for checkpoint in trial.checkpoints:  # the newest first
         snapshot = read_snapshot(checkpoint.path, checkpoint.sha256)
-        if snapshot is None or snapshot.structure != structure or checkpoint.number != trial.number:
+        if snapshot is None or not snapshot.is_of(structure) or checkpoint.number != trial.number:
             continue
         saved = snapshot.state(checkpoint)
         if saved and _fits(saved.tensors, own):

@@ -6,12 +6,13 @@ Legend: n knots, m points.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from workers.numerics.native import spline as native
+from workers.numerics.tensors import one_hot
 
 Number = float | Tensor
 Axis = Literal["x", "y", "xy"]
@@ -30,7 +31,12 @@ def interpolate(points: Tensor, knots: Tensor, low: Number, high: Number) -> Ten
     scale = (knots.shape[-1] - 1) / (high - low)
     if native.covers(points) and knots.dtype == points.dtype:
         return native.interpolate(points, knots, _exact(low), _exact(scale))
-    return gather_knots(points, knots, low, scale)
+    if points.device.type == "cpu":
+        return gather_knots(points, knots, low, scale)
+    place, cell, index = _cells(points, knots.shape[-1], low, scale)
+    extended = torch.cat([knots[:1], knots, knots[-1:]])
+    left, rise = _pick(extended[:-1], index), _pick(extended.diff(), index)
+    return (left.view_as(points) + (place - cell) * rise.view_as(points)).to(points.dtype)
 
 
 def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> Tensor:
@@ -40,14 +46,48 @@ def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> T
     costs a third of indexing on a CPU, whose gradient is slow there. Half-precision points are placed in float32: eight
     bits cannot tell the cells apart.
     """
-    count = knots.shape[-1]
-    wide = points.to(torch.promote_types(points.dtype, torch.float32))
-    place = (wide - low) * scale
-    cell = place.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)  # no number is in no cell: it stays none
-    index = (cell + 1).to(torch.int64).flatten()
+    place, cell, index = _cells(points, knots.shape[-1], low, scale)
     extended = torch.cat([knots[:1], knots, knots[-1:]])
     left, rise = extended[:-1].gather(0, index), extended.diff().gather(0, index)
     return (left.view_as(points) + (place - cell) * rise.view_as(points)).to(points.dtype)
+
+
+def _cells(points: Tensor, count: int, low: Number, scale: Number) -> tuple[Tensor, Tensor, Tensor]:
+    """Where points lie among the knots, the knot before each, and, in one row, the cell that it begins."""
+    wide = points.to(torch.promote_types(points.dtype, torch.float32))
+    place = (wide - low) * scale
+    cell = place.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)  # no number is in no cell: it stays none
+    return place, cell, (cell + 1).to(torch.int64).flatten()
+
+
+class _Pick(torch.autograd.Function):
+    """Entries of a short table by their index. The gradient is a product with a one-hot matrix.
+
+    Of a gather it would be a scatter, in which a GPU adds by atomics, in another order each time.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor) -> Tensor:
+        return table.gather(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        table, index = inputs
+        ctx.save_for_backward(index)
+        ctx.size = table.shape[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        [gradient], [index] = gradients, ctx.saved_tensors
+        return one_hot(index, ctx.size, gradient.dtype).mT @ gradient, None
+
+
+def _pick(table: Tensor, index: Tensor) -> Tensor:
+    """[m] entries of a table [n]."""
+    picked: Any = _Pick.apply(table, index)
+    return picked
 
 
 def _exact(number: Number) -> Tensor:

@@ -21,7 +21,7 @@ from workers.numerics.parameters import Constant, Given, Parameter, Parameters
 class Spline(Activation):
     """Straight lines between learned values at evenly spaced knots, constant beyond the range [low, high].
 
-    The values are learned, from where they start, or `frozen`, as an architecture that was found before. `symmetrised`:
+    The values are learned, from where they start, or `frozen`, as another trial learned them. `symmetrised`:
     the given values are averaged with their own mirror image first, as Appendix D cleans learned splines. Source: paper
     002, section 2 and Appendices B and D. 121 knots on [-20, 20] are 1/3 apart, 361 are 1/9 apart: the two
     spacings of its Table 4 (its "122 points for a spacing of 1/3" is one too many).
@@ -49,7 +49,7 @@ class Spline(Activation):
             )
 
     def parameters(self) -> Mapping[str, Parameter]:
-        knots = Parameter(shape=(self.knots,), start=self._start(), decay=False, frozen=self.frozen, architecture=True)
+        knots = Parameter(shape=(self.knots,), start=self._start(), decay=False, frozen=self.frozen, nonlinearity=True)
         return {"knots": knots}
 
     def apply(self, values: Tensor, learned: Parameters) -> Tensor:

@@ -1,4 +1,4 @@
-"""Native gradients: exact rewrites in C++ of what torch computes for a model and its task's loss."""
+"""Native gradients and outputs: exact rewrites in C++ of what torch computes for a model and its task's loss."""
 
 from __future__ import annotations
 
@@ -21,5 +21,16 @@ class NativeGradient(Protocol):
 
         `model` and `task`: with their knobs and actual sizes as [L]; `streams`: one per dropout site, in use or not, in
         their order.
+        """
+        ...
+
+
+class NativeOutputs(Protocol):
+    """Outputs of L lanes at once without dropout: an exact rewrite of the model's `outputs`."""
+
+    def __call__(self, model: Any, task: Task, parameters: Tensor, batch: Batch, /) -> Tensor:
+        """Outputs [L, N, ...] at parameters [L, P], on a set [L, N, ...]; `model` and `task` as those of the gradient.
+
+        Zero at positions that the task's metrics do not read (`Task.evaluated_positions`).
         """
         ...

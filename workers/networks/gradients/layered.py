@@ -1,4 +1,4 @@
-"""Loss and gradient of the layered transformers in C++, on a CPU; layered.cpp says how it is laid out.
+"""Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.cpp says how it is laid out.
 
 The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
 random bytes (tests/test_native_layered.py). It covers most plug-ins; `obstacle` says what it does not.
@@ -30,9 +30,17 @@ from workers.networks.activations.relu_squared import ReluSquared
 from workers.networks.activations.spline import Spline
 from workers.networks.activations.swiglu import Swiglu
 from workers.networks.activations.tanh import Tanh
-from workers.networks.gradients import NativeGradient
+from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients._layered_model import Layered
-from workers.networks.gradients.plans import LOSSES, call, find_obstacle, function_of, per_lane, starts_of
+from workers.networks.gradients.plans import (
+    LOSSES,
+    call,
+    find_obstacle,
+    function_of,
+    gradient_tensors,
+    per_lane,
+    starts_of,
+)
 from workers.networks.gradients.scoring import SCORES, Number, kind_of, kinds_of, learned_by, parts_of
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
@@ -41,6 +49,7 @@ from workers.networks.positions.none import NoPosition
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
 from workers.numerics.randomness import Streams, drop_bytes
+from workers.numerics.tensors import Versions, are_of, versions_of
 
 _ACTIVATIONS = (
     *("identity", "relu", "relu_squared", "tanh", "gelu", "gelu_tanh"),
@@ -74,7 +83,7 @@ _SIZES = (
 )
 _TENSORS = (
     *("layers", "ends", "scorers", "learned", "parameters", "gradient", "loss_values", "inputs", "targets", "weights"),
-    *("lengths", "placed", "cosines", "sines", "slopes", "knobs", "states", "thresholds"),
+    *("lengths", "placed", "cosines", "sines", "slopes", "knobs", "states", "thresholds", "outputs_values"),
 )
 
 
@@ -107,6 +116,11 @@ def native_gradient(model: Layered, task: Task, dtype: torch.dtype, device: torc
     return _Gradient(model, task, dtype)
 
 
+def native_outputs(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+    """The native outputs; None where the gradient has an obstacle."""
+    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
+
+
 _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
 
 
@@ -117,8 +131,9 @@ _POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoida
 class _Tables:
     """What depends on knobs and lengths alone, for one set of lanes."""
 
-    seen: list[tuple[Tensor, int]]
-    """The knobs that they are made of, and their versions: a trial that takes a lane writes into them."""
+    model: Layered
+    seen: Versions
+    """The model's knobs: a trial that takes a lane writes into them."""
     lanes: int
     length: int
     knobs: Tensor  # [L, 8 + 3 h]
@@ -127,13 +142,12 @@ class _Tables:
     cosines: Tensor | None  # [L, s, c / 2]
     sines: Tensor | None
 
-    def serve(self, numbers: Sequence[Number], lanes: int, length: int) -> bool:
-        """Whether they are those of these knobs."""
-        tensors = [number for number in numbers if isinstance(number, Tensor)]
-        if (lanes, length, len(tensors)) != (self.lanes, self.length, len(self.seen)):
+    def serve(self, model: Layered, lanes: int, length: int) -> bool:
+        """Whether they are those of this model's knobs."""
+        if (lanes, length) != (self.lanes, self.length):
             return False
-        pairs = zip(tensors, self.seen, strict=True)
-        return all(new is old and new._version == version for new, (old, version) in pairs)
+        # The same model has the same tensors; another one may have them too.
+        return are_of(self.seen, (tensor for tensor, _ in self.seen) if model is self.model else _tensors_of(model))
 
 
 class _Gradient:
@@ -160,55 +174,58 @@ class _Gradient:
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
         on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
         self._sites = _sites(model, task, on)
-        self._sizes = {
-            **_structure(model, task),
-            "total": self._total,
-            "dropout": sum(1 << bit for bit, used in enumerate(on) if used),
-        }
+        self._sizes = {**_structure(model, task), "total": self._total}
+        self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
     def __call__(
         self, model: Layered, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
-        parameters, inputs = parameters.contiguous(), batch["inputs"].contiguous()
-        lanes, sequences, length = inputs.shape[:3]
+        tensors = gradient_tensors(task, parameters, batch)
+        states, thresholds = self._draw_sites(streams, self._tables_of(model, batch).rates, len(parameters))
+        wanted = {**tensors, "states": states, "thresholds": thresholds}
+        self._call(model, parameters, batch, wanted, dropout=self._dropout)
+        return tensors["gradient"], tensors["loss_values"]
+
+    def outputs(self, model: Layered, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
+        wanted = task.evaluated_positions(batch)
+        outputs = parameters.new_empty(*batch["inputs"].shape[:3], self._sizes["outputs"])
+        weights = wanted.to(self._dtype).contiguous() if wanted is not None else None
+        self._call(model, parameters, batch, {"outputs_values": outputs, "weights": weights}, dropout=0)
+        return outputs
+
+    def _call(
+        self, model: Layered, parameters: Tensor, batch: Batch, wanted: Mapping[str, Tensor | None], *, dropout: int
+    ) -> None:
+        """Compute what is wanted: those tensors that a gradient, or outputs, have of their own."""
+        inputs, tables = batch["inputs"], self._tables_of(model, batch)
+        inputs = (inputs.to(self._dtype) if inputs.is_floating_point() else inputs).contiguous()
         assert parameters.shape[1] == self._total, "the parameters are those of the model"
-        inputs = inputs.to(self._dtype) if inputs.is_floating_point() else inputs
-        targets, weights = task.position_targets(batch, self._dtype)
-        tables = self._tables_of(model, lanes, length)
-        gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
-        lengths = batch["lengths"].contiguous() if "lengths" in batch else None
-        states, thresholds = self._drawn(streams, tables.rates, lanes)
-        plan = _Plan(**self._sizes, lanes=lanes, batch=sequences, length=length)
+        lanes, sequences, length = inputs.shape[:3]
+        plan = _Plan(**self._sizes, lanes=lanes, batch=sequences, length=length, dropout=dropout)
         tensors = {
             "layers": self._layers,
             "ends": self._ends,
             "scorers": self._scorers,
             "learned": self._learned,
-            "parameters": parameters,
-            "gradient": gradient,
-            "loss_values": loss,
+            "parameters": parameters.contiguous(),
             "inputs": inputs,
-            "targets": targets.contiguous(),
-            "weights": weights.contiguous(),
-            "lengths": lengths,
+            "lengths": batch["lengths"].contiguous() if "lengths" in batch else None,
             "placed": tables.placed,
             "cosines": tables.cosines,
             "sines": tables.sines,
             "slopes": self._slopes,
             "knobs": tables.knobs,
-            "states": states,
-            "thresholds": thresholds,
+            **wanted,
         }
         call(self._function, plan, tensors)
-        return gradient, loss
 
-    def _tables_of(self, model: Layered, lanes: int, length: int) -> _Tables:
-        numbers = _numbers(model)
-        if self._tables is None or not self._tables.serve(numbers, lanes, length):
-            self._tables = _tables(model, numbers, lanes, length, self._dtype)
+    def _tables_of(self, model: Layered, batch: Batch) -> _Tables:
+        lanes, _, length = batch["inputs"].shape[:3]
+        if self._tables is None or not self._tables.serve(model, lanes, length):
+            self._tables = _tables(model, lanes, length, self._dtype)
         return self._tables
 
-    def _drawn(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
+    def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
         """States and thresholds [L, sites] of the dropout sites; None where all are off."""
         if not self._sites:
             return None, None
@@ -295,12 +312,13 @@ def _learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tup
 # -- what knobs give --------------------------------------------------------------------------------------------------
 
 
-def _numbers(model: Layered) -> list[Number]:
-    """All knobs of the model and its parts, inside the engine [L] each."""
-    return [value for _, value in plugins.knobs(model)]
+def _tensors_of(model: Layered) -> list[Tensor]:
+    """All knobs [L] of the model and its parts."""
+    values: list[Number] = [value for _, value in plugins.knobs(model)]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
-def _tables(model: Layered, numbers: Sequence[Number], lanes: int, length: int, dtype: torch.dtype) -> _Tables:
+def _tables(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
     spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
@@ -309,7 +327,8 @@ def _tables(model: Layered, numbers: Sequence[Number], lanes: int, length: int, 
         columns += [kind.factor, kind.b, kind.n]
     placed, cosines, sines = _positions(model, lanes, length, dtype)
     return _Tables(
-        seen=[(number, number._version) for number in numbers if isinstance(number, Tensor)],
+        model=model,
+        seen=versions_of(_tensors_of(model)),
         lanes=lanes,
         length=length,
         knobs=torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),

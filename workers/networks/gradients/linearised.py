@@ -1,4 +1,4 @@
-"""Loss and gradient of linearised attention in C++, on a CPU (workers/numerics/native/linearised.hpp).
+"""Loss and gradient of linearised attention in C++, and outputs, on a CPU (workers/numerics/native/linearised.hpp).
 
 Legend: L lanes, P parameters, N prompts, s positions, f features.
 """
@@ -14,8 +14,16 @@ from torch import Tensor
 
 from spaces import plugins
 from workers.data.tasks import Batch, Task, VectorTask
-from workers.networks.gradients import NativeGradient
-from workers.networks.gradients.plans import LOSSES, call, find_obstacle, function_of, per_lane, starts_of
+from workers.networks.gradients import NativeGradient, NativeOutputs
+from workers.networks.gradients.plans import (
+    LOSSES,
+    call,
+    find_obstacle,
+    function_of,
+    gradient_tensors,
+    per_lane,
+    starts_of,
+)
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams
 
@@ -23,7 +31,7 @@ _PARAMETERS = ("score_of_inputs", "score_of_label", "value_of_inputs", "value_of
 _SIZES = ("lanes", "batch", "length", "features", "total", "loss")
 _TENSORS = (
     *("places", "parameters", "gradient", "loss_values", "inputs", "targets", "weights", "lengths"),
-    "temperatures",
+    *("temperatures", "outputs_values"),
 )
 
 
@@ -32,6 +40,8 @@ class Linearised(Protocol):
 
     @property
     def estimated(self) -> bool: ...
+    @property
+    def centred(self) -> bool: ...
     def parameters(self, task: Task, /) -> Mapping[str, Parameter]: ...
 
 
@@ -47,12 +57,19 @@ def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.de
         return reason
     if task.position_loss not in LOSSES or not isinstance(task, VectorTask) or task.outputs != 1:
         return f"the loss of {plugins.name_of(task)} is not known to the native step"
+    if not model.centred:
+        return "linear attention that is not centred is not in the native step"
     return "an estimated temperature is not in the native step" if model.estimated else None
 
 
 def native_gradient(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
     """The native gradient; None where there is an obstacle."""
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
+
+
+def native_outputs(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+    """The native outputs; None where the gradient has an obstacle."""
+    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 
 class _Gradient:
@@ -69,21 +86,28 @@ class _Gradient:
     def __call__(
         self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
-        parameters, inputs = parameters.contiguous(), batch["inputs"].to(self._dtype).contiguous()
+        tensors = gradient_tensors(task, parameters, batch)
+        self._call(model, parameters, batch, tensors)
+        return tensors["gradient"], tensors["loss_values"]
+
+    def outputs(self, model: Any, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
+        wanted = task.evaluated_positions(batch)
+        outputs = parameters.new_empty(*batch["inputs"].shape[:3], 1)
+        weights = wanted.to(self._dtype).contiguous() if wanted is not None else None
+        self._call(model, parameters, batch, {"outputs_values": outputs, "weights": weights})
+        return outputs
+
+    def _call(self, model: Any, parameters: Tensor, batch: Batch, wanted: Mapping[str, Tensor | None]) -> None:
+        """Compute what is wanted: those tensors that a gradient, or outputs, have of their own."""
+        inputs = batch["inputs"].to(self._dtype).contiguous()
         lanes, prompts, length, features = inputs.shape
-        targets, weights = task.position_targets(batch, self._dtype)
-        gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
         plan = _Plan(**self._sizes, lanes=lanes, batch=prompts, length=length, features=features)
         tensors = {
             "places": self._places,
-            "parameters": parameters,
-            "gradient": gradient,
-            "loss_values": loss,
+            "parameters": parameters.contiguous(),
             "inputs": inputs,
-            "targets": targets.contiguous(),
-            "weights": weights.contiguous(),
             "lengths": batch["lengths"].contiguous() if "lengths" in batch else None,
             "temperatures": per_lane(model.temperature, lanes).to(self._dtype).contiguous(),
+            **wanted,
         }
         call(self._function, plan, tensors)
-        return gradient, loss

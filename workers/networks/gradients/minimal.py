@@ -1,4 +1,5 @@
-"""The minimal transformer's loss and gradient in C++, for softmax and uniform attention under next-token cross entropy.
+"""The minimal transformer's loss and gradient in C++, and its outputs, for softmax and uniform attention under
+next-token cross entropy.
 
 The same function as the model `minimal` differentiated by torch, to 1e-10 in float64, from the same random bytes
 (tests/test_native.py). minimal.cpp says how it is laid out.
@@ -6,22 +7,24 @@ The same function as the model `minimal` differentiated by torch, to 1e-10 in fl
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from spaces import plugins
 from spaces.plugins import actual, name_of
 from workers.data.tasks import Batch, NextToken, Task
-from workers.networks.gradients import NativeGradient
+from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import find_obstacle, function_of, per_lane
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.average import Average
 from workers.networks.scorers.softmax import Softmax
 from workers.numerics.native import address
 from workers.numerics.randomness import Streams, drop_bytes
+from workers.numerics.tensors import Versions, are_of, versions_of
 
 _SITES, _WHOLE_TOKENS = (1, 2), 4
 """Bits of the argument that says which dropout sites are on, and whether they drop entries of per-token matrices."""
@@ -64,6 +67,29 @@ def native_gradient(model: Minimal, task: Task, dtype: torch.dtype, device: torc
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 
+def native_outputs(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+    """The native outputs; None where the gradient has an obstacle."""
+    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What depends on knobs and actual sizes alone, for one set of lanes."""
+
+    model: Minimal
+    length: int
+    seen: Versions
+    """The knobs and actual sizes: a trial that takes a lane writes into them."""
+    knobs: Tensor  # [L, 4]
+    sizes: Tensor  # [L, 5] int64
+    rates: Mapping[int, Tensor]
+    """Number of each dropout site that is on -> its rates [L]."""
+
+    def serve(self, model: Minimal, length: int) -> bool:
+        """Whether they are those of this bound model."""
+        return model is self.model and length == self.length and are_of(self.seen, (own for own, _ in self.seen))
+
+
 class _Gradient:
     """One shape of the model; `model` says by its rates which dropout sites are on.
 
@@ -73,47 +99,86 @@ class _Gradient:
     def __init__(self, model: Minimal, task: Task, dtype: torch.dtype) -> None:
         assert isinstance(task, NextToken), "there is no obstacle"
         self._function = function_of("minimal", dtype)
+        self._outputs = function_of("minimal_outputs", dtype)
+        self._dtype = dtype
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
-        on = model.embedding_dropout, model.residual_dropout
-        self._sites = sum(bit for bit, rate in zip(_SITES, on, strict=True) if rate)
-        self._sites += _WHOLE_TOKENS if model.dropout_unit == "token" else 0
+        rates = model.embedding_dropout, model.residual_dropout
+        self._on = [number for number, rate in enumerate(rates) if rate]
+        self._whole_tokens = _WHOLE_TOKENS if model.dropout_unit == "token" else 0
+        self._tables: _Tables | None = None
 
     def __call__(
         self, model: Minimal, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(task, NextToken)
-        inputs, targets = batch["inputs"].contiguous(), batch["targets"].contiguous()
+        inputs, targets, parameters = (
+            batch["inputs"].contiguous(),
+            batch["targets"].contiguous(),
+            parameters.contiguous(),
+        )
         lanes, sequences, length = inputs.shape
-        rates = [per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
-        scales = [1 / (1 - rate) for rate in rates]
-        columns = [_logit_scale(model, lanes), per_lane(model.norm_epsilon, lanes), *scales]
-        knobs = torch.stack(columns, -1).to(parameters.dtype)
-        drawn = [drop_bytes(stream, rate) for stream, rate in zip(streams, rates, strict=True)]
-        states = torch.stack([state for state, _ in drawn], -1)
-        thresholds = torch.stack([threshold for _, threshold in drawn], -1)
-        sizes, parameters = self._actual_sizes(model, task, lanes, length), parameters.contiguous()
+        tables = self._tables_of(model, task, lanes, length, task.actual_context)
+        states, thresholds = torch.zeros(lanes, 2, dtype=torch.int64), torch.zeros(lanes, 2, dtype=torch.uint8)
+        for site, rates in tables.rates.items():
+            states[:, site], thresholds[:, site] = drop_bytes(streams[site], rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
+        tensors = tables.sizes, parameters, gradient, loss, inputs, targets, tables.knobs, states, thresholds
         status = self._function(
-            *map(ctypes.c_int, (sequences, length, *self._sizes, lanes)),
-            *map(address, (sizes, parameters, gradient, loss, inputs, targets, knobs, states, thresholds)),
-            ctypes.c_int(self._sites),
+            *(sequences, length, *self._sizes, lanes),
+            *map(address, tensors),
+            sum(_SITES[site] for site in self._on) + self._whole_tokens,
         )
         if status:
             raise MemoryError("the native step")
         return gradient, loss
 
-    def _actual_sizes(self, model: Minimal, task: NextToken, lanes: int, length: int) -> Tensor:
-        """[L, 5] int64."""
-        widths = [actual(model, field) for field in ("width", "key_width", "value_width")]
-        sizes = [task.actual_context, task.actual_tokens, *widths]
-        if isinstance(widths[0], int):
-            return torch.tensor([length, *self._sizes]).expand(lanes, -1).contiguous()
-        return torch.stack([per_lane(size, lanes) for size in sizes], -1).long()
+    def outputs(self, model: Minimal, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
+        assert isinstance(task, NextToken)
+        parameters, inputs = parameters.contiguous(), batch["inputs"].contiguous()
+        lanes, sequences, length = inputs.shape
+        # What is padding of a sequence is computed too: no position sees a later one, and no metric reads it.
+        tables = self._tables_of(model, task, lanes, length, length)
+        outputs = parameters.new_empty(*inputs.shape, task.tokens)
+        tensors = tables.sizes, parameters, outputs, inputs, tables.knobs
+        if self._outputs(*(sequences, length, *self._sizes, lanes), *map(address, tensors)):
+            raise MemoryError("the native step")
+        return outputs
+
+    def _tables_of(
+        self, model: Minimal, task: NextToken, lanes: int, length: int, actual_length: int | Tensor
+    ) -> _Tables:
+        """For sequences of `length` positions, of which a lane has `actual_length`."""
+        if self._tables is None or not self._tables.serve(model, length):
+            own = own_sizes(model, task, actual_length if isinstance(actual_length, Tensor) else length)
+            rates = [per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
+            seen: list[Any] = [*own, *(value for _, value in plugins.knobs(model))]
+            self._tables = _Tables(
+                model=model,
+                length=length,
+                seen=versions_of(number for number in seen if isinstance(number, Tensor)),
+                knobs=stack_knobs(model, lanes).to(self._dtype),
+                sizes=torch.stack([per_lane(size, lanes) for size in own], -1).long(),
+                rates={site: rates[site] for site in self._on},
+            )
+        return self._tables
 
 
-def _logit_scale(model: Minimal, lanes: int) -> Tensor:
+def own_sizes(model: Minimal, task: NextToken, length: int | Tensor) -> list[int | Tensor]:
+    """Length, tokens, width, key width and value width without padding, each [L] where it differs."""
+    return [length, task.actual_tokens, *(actual(model, name) for name in ("width", "key_width", "value_width"))]
+
+
+def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) -> Tensor:
+    """[L, 4] float64 scale of logits, epsilon of the norm, and scales of both dropouts; of a model bound to lanes."""
+    rates = [per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
+    columns = [_logit_scale(model, lanes, device), per_lane(model.norm_epsilon, lanes, device)]
+    return torch.stack([*columns, *(1 / (1 - rate) for rate in rates)], -1)
+
+
+def _logit_scale(model: Minimal, lanes: int, device: torch.device | None) -> Tensor:
     """[L] what queries times keys are multiplied by; with zero all keys weigh the same."""
     if isinstance(model.scorer, Average):
-        return torch.zeros(lanes, dtype=torch.float64)
+        return torch.zeros(lanes, dtype=torch.float64, device=device)
     assert isinstance(model.scorer, Softmax)
-    return 1 / (per_lane(model.scorer.temperature, lanes) * per_lane(actual(model, "key_width"), lanes).sqrt())
+    temperature, key_width = model.scorer.temperature, actual(model, "key_width")
+    return 1 / (per_lane(temperature, lanes, device) * per_lane(key_width, lanes, device).sqrt())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from workers.data.tasks import Batch, Task
 from workers.networks.gradients.scoring import Number
 from workers.numerics.native import address, library
 from workers.numerics.parameters import Parameter
@@ -43,6 +44,17 @@ def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Map
         raise MemoryError("the native step")
 
 
+def gradient_tensors(task: Task, parameters: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """What each gradient reads of the task and writes: targets and weights of positions, the gradient, the loss [L]."""
+    targets, weights = task.position_targets(batch, parameters.dtype)
+    return {
+        "gradient": torch.empty_like(parameters),
+        "loss_values": parameters.new_empty(len(parameters)),
+        "targets": targets.contiguous(),
+        "weights": weights.contiguous(),
+    }
+
+
 def starts_of(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]:
     """Where each parameter starts in the flat vector, and how long that is."""
     sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
@@ -50,6 +62,6 @@ def starts_of(parameters: Mapping[str, Parameter]) -> tuple[dict[str, int], int]
     return dict(zip(parameters, starts, strict=True)), total
 
 
-def per_lane(knob: Number, lanes: int) -> Tensor:
-    """[L] float64, also of a switch that is off in all lanes."""
-    return torch.as_tensor(knob, dtype=torch.float64).expand(lanes)
+def per_lane(knob: Number, lanes: int, device: torch.device | None = None) -> Tensor:
+    """[L] float64, also of a switch that is off in all lanes; `device`: if it is not where the knob is."""
+    return torch.as_tensor(knob, dtype=torch.float64, device=device).expand(lanes)

@@ -1,4 +1,4 @@
-"""Loss and gradient of attention pooling in C++, on a CPU (workers/numerics/native/pooling.hpp).
+"""Loss and gradient of attention pooling in C++, and outputs, on a CPU (workers/numerics/native/pooling.hpp).
 
 Legend: L lanes, P parameters, N sets, n items.
 """
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from spaces import plugins
 from workers.data.tasks import Batch, SetTask, Task
-from workers.networks.gradients import NativeGradient
-from workers.networks.gradients.plans import call, find_obstacle, function_of, per_lane, starts_of
+from workers.networks.gradients import NativeGradient, NativeOutputs
+from workers.networks.gradients.plans import call, find_obstacle, function_of, gradient_tensors, per_lane, starts_of
 from workers.networks.gradients.scoring import SCORES, kind_of, learned_by
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter
@@ -25,7 +25,7 @@ _MAPS = ("item_in", "item_out", "query_in", "query_out", "query", "key_value", "
 _SIZES = ("lanes", "batch", "items", "width", "features", "asked", "classes", "total")
 _TENSORS = (
     *("places", "scorer", "learned", "parameters", "gradient", "loss_values", "inputs", "queries", "lengths"),
-    *("targets", "weights", "knobs"),
+    *("targets", "weights", "knobs", "outputs_values"),
 )
 
 
@@ -61,6 +61,11 @@ def native_gradient(model: Pooling, task: Task, dtype: torch.dtype, device: torc
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype)
 
 
+def native_outputs(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+    """The native outputs; None where the gradient has an obstacle."""
+    return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
+
+
 class _Gradient:
     """One structure of a model on one task; what follows from it alone is made once."""
 
@@ -92,24 +97,29 @@ class _Gradient:
     def __call__(
         self, model: Any, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
-        parameters, inputs = parameters.contiguous(), batch["inputs"].to(self._dtype).contiguous()
+        tensors = gradient_tensors(task, parameters, batch)
+        self._call(model, parameters, batch, tensors)
+        return tensors["gradient"], tensors["loss_values"]
+
+    def outputs(self, model: Any, task: Task, parameters: Tensor, batch: Batch) -> Tensor:
+        outputs = parameters.new_empty(*batch["inputs"].shape[:2], self._sizes["classes"])
+        self._call(model, parameters, batch, {"outputs_values": outputs})
+        return outputs
+
+    def _call(self, model: Any, parameters: Tensor, batch: Batch, wanted: Mapping[str, Tensor]) -> None:
+        """Compute what is wanted: those tensors that a gradient, or outputs, have of their own."""
+        inputs = batch["inputs"].to(self._dtype).contiguous()
         lanes, sets, items = inputs.shape[:3]
-        targets, weights = task.position_targets(batch, self._dtype)
         kind = kind_of(model.scorer)
         assert kind, "obstacle() knows all others"
         knobs = torch.stack([per_lane(number, lanes) for number in (kind.factor, kind.b, kind.n)], -1)
-        gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
         plan = _Plan(**self._sizes, lanes=lanes, batch=sets, items=items)
         tensors = self._tables | {
-            "parameters": parameters,
-            "gradient": gradient,
-            "loss_values": loss,
+            "parameters": parameters.contiguous(),
             "inputs": inputs,
             "queries": batch["query"].to(self._dtype).contiguous(),
             "lengths": batch["lengths"].contiguous(),
-            "targets": targets.contiguous(),
-            "weights": weights.contiguous(),
             "knobs": knobs.to(self._dtype).contiguous(),
+            **wanted,
         }
         call(self._function, plan, tensors)
-        return gradient, loss

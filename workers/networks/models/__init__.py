@@ -12,10 +12,10 @@ from torch import Tensor
 
 from spaces import plugins
 from spaces.errors import PluginError
-from spaces.records import Architecture
+from spaces.records import LearnedSpline
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.networks.frozen_splines import FORMS, with_frozen_splines
-from workers.networks.gradients import NativeGradient
+from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter, Parameters
 
@@ -56,18 +56,18 @@ class Attention(NamedTuple):
 class Model(ABC):
     """A model's configuration, a frozen dataclass; sizes and plug-in names are structural, rates are knobs."""
 
-    architecture_forms: ClassVar[Sequence[str]] = FORMS
+    spline_forms: ClassVar[Sequence[str]] = FORMS
     """What may stand for a learned spline in a trial that uses it; first the spline itself."""
 
     @staticmethod
-    def with_architectures(config: Mapping[str, Any], learned: Sequence[Architecture], form: str) -> Mapping[str, Any]:
+    def with_splines(config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
         """A model's configuration with the splines that a trial of it learned, frozen, as one of the forms."""
         return with_frozen_splines(config, learned, form)
 
     @property
-    def may_pad(self) -> bool:
-        """Whether zeros may be added to its tensors, and to its task's, without a change of what it computes."""
-        return False
+    def padding_obstacle(self) -> str | None:
+        """Why zeros added to its tensors, or its task's, would change what it computes; None: they would not."""
+        return "its layers do not tell padding from content"
 
     @property
     def causal(self) -> bool:
@@ -112,8 +112,12 @@ class Model(ABC):
         """A faster way to the gradient of this model on this task and device; None: torch's own."""
         return None
 
+    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+        """A faster way to this model's outputs on sets of this task and device; None: torch's own."""
+        return None
+
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
-        """Why there is no faster way to the gradient, in a few words; None: there is one."""
+        """Why there is no faster way to gradient and outputs, in a few words; None: there is one."""
         return (
             None
             if self.native_gradient(task, dtype, device)
@@ -142,11 +146,19 @@ def check_causality(task: TokenTask, model: Model, *, causal: bool) -> None:
     if task.causal == causal:
         return
     name, own = plugins.name_of(task), plugins.name_of(model)
-    if task.causal:
-        raise PluginError(
-            f"model.name: {own!r} sees the tokens that {name!r} asks for; choose a causal one, transformer"
-        )
-    raise PluginError(f"model.name: {own!r} sees what comes before alone, {name!r} needs both sides; choose encoder")
+    problem = f"sees the tokens that {name!r} asks for" if task.causal else f"sees no later token, which {name!r} needs"
+    choices = sorted({example["name"] for example in plugins.examples(Model) if _suits(example, task)})
+    raise PluginError(f"model.name: {own!r} {problem}; choose one of {', '.join(choices)}")
+
+
+def _suits(example: Mapping[str, Any], task: TokenTask) -> bool:
+    """Whether a model, built from an example, reads this task's tokens and sees as much of them as it should."""
+    model = plugins.build(Model, example, "model")
+    try:
+        model.parameters(task)
+    except PluginError:  # it reads something else
+        return False
+    return model.causal == task.causal
 
 
 def drop(values: Tensor, keep: Tensor) -> Tensor:

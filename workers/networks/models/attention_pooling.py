@@ -14,7 +14,7 @@ from spaces.plugins import Examples
 from spaces.plugins.fields import part, size
 from workers.data.tasks import Batch, SetTask, Task, is_given
 from workers.networks.activations.gelu import Gelu
-from workers.networks.gradients import NativeGradient, pooling
+from workers.networks.gradients import NativeGradient, NativeOutputs, pooling
 from workers.networks.models import Affine, Attention, Model, Site, require_task
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.numerics.parameters import Constant, Parameter, Parameters, lecun_normal, under, within
@@ -88,6 +88,9 @@ class AttentionPooling(Model):
 
     def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
         return pooling.native_gradient(self, task, dtype, device)
+
+    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+        return pooling.native_outputs(self, task, dtype, device)
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         return pooling.obstacle(self, task, dtype, device)

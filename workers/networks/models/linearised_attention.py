@@ -13,7 +13,7 @@ from spaces.errors import PluginError
 from spaces.plugins import name_of, replace
 from spaces.plugins.fields import flag, knob, text
 from workers.data.tasks import Batch, Task, VectorTask, is_given
-from workers.networks.gradients import NativeGradient, linearised
+from workers.networks.gradients import NativeGradient, NativeOutputs, linearised
 from workers.networks.models import Model, Site, require_task
 from workers.numerics.parameters import Constant, Parameter, Parameters
 from workers.numerics.temperature import sweep
@@ -24,18 +24,21 @@ from workers.numerics.temperature import sweep
 class LinearisedAttention(Model):
     """(x_q, y_q) -> mean u + (1 / temperature) mean (z - mean z) u over the other positions i; y is the last feature.
 
-    z_i = (x_i, y_i) . M x_q are scores and u_i = (x_i, y_i) V values: attention with the weights (1 + (z - mean z) /
+    z_i = (x_i, y_i) . M x_q are logits and u_i = (x_i, y_i) V values: attention with the weights (1 + (z - mean z) /
     temperature) / n in place of softmax(z / temperature), and the products of its matrices learned as one (paper 004,
-    equations 5 and 7). A position has no score for itself, since the one that is asked has no label to give. As all is
+    equations 5 and 7). A position has no logit for itself, since the one that is asked has no label to give. As all is
     linear, it is computed by one matrix of sums over the positions, without a weight for every two of them.
 
     V starts as the label, 1, and 0 for x; M small for x and 0 for y. Where all starts small, some seeds end in a worse
-    minimum, in which x has a value and y a score.
+    minimum, in which x has a value and y a logit.
 
     `temperatures`: more of them at which the trained weights are validated, `1.5 2 4`, and `temperature=estimated` in
     any case. `estimated` is the paper's heuristic (Appendix J), which knows no label and no true distribution: the
-    temperature times the second moment of the scores between two inputs over the mean score of an input with itself,
-    here over all inputs of each prompt, from their mean. These scores are of x alone, times the label's entry in V.
+    temperature times the second moment of the logits between two inputs over the mean logit of an input with itself,
+    here over all inputs of each prompt, from their mean. These logits are of x alone, times the label's entry in V.
+
+    Without `centred` it is linear attention, (1 / temperature) mean z u (equation 6), which a shift of the mean of the
+    inputs reaches; its temperature is estimated from the inputs as they are.
 
     Legend: N prompts, s positions, f features, o outputs.
     """
@@ -43,6 +46,7 @@ class LinearisedAttention(Model):
     temperature: float = knob(1.0, low=0, open_low=True)
     estimated: bool = flag(False)
     temperatures: str = text("")
+    centred: bool = flag(True)
 
     def __post_init__(self) -> None:
         sweep("model.temperatures", self.temperatures)
@@ -77,12 +81,14 @@ class LinearisedAttention(Model):
         )  # [f, f - 1], [f, o]
         rows, given = batch["inputs"].to(matrix.dtype), is_given(batch)[..., None].to(matrix.dtype)
         count = given.sum(-2, keepdim=True)  # [N, 1, 1]
-        mean = (rows * given).sum(-2, keepdim=True) / count
+        mean = (rows * given).sum(-2, keepdim=True) / count if self.centred else 0.0
         centred = (rows - mean) * given  # a shift of the keys changes no weight
         others = (count - given).clamp(min=1)  # [N, s, 1]
         queries = rows[..., :-1] @ matrix.mT  # [N, s, f]: M x_q
         own = (queries * centred).sum(-1, keepdim=True) * (centred @ value)
         whole = queries @ (centred.mT @ (centred @ value))  # [N, s, o]
+        if not self.centred:
+            return (whole - own) / others / self._temperature(centred, given, parameters)
         covariance = (whole - own * (1 + given / others)) / others
         average = (mean - centred / others) @ value  # of the others
         return average + covariance / self._temperature(centred, given, parameters)
@@ -90,17 +96,20 @@ class LinearisedAttention(Model):
     def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
         return linearised.native_gradient(self, task, dtype, device)
 
+    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+        return linearised.native_outputs(self, task, dtype, device)
+
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         return linearised.obstacle(self, task, dtype, device)
 
     def _temperature(self, centred: Tensor, given: Tensor, parameters: Parameters) -> float | Tensor:
-        """As it is, or [N, 1, o] if it is estimated."""
+        """As it is, or [N, 1, o] if it is estimated from the rows, around their mean where that is taken off."""
         if not self.estimated:
             return self.temperature
         inputs = centred[..., :-1]
-        scores = inputs @ parameters["score_of_inputs"] @ inputs.mT  # [N, s, s]
-        selves, count = scores.diagonal(dim1=-2, dim2=-1), given.sum((-2, -1))
+        logits = inputs @ parameters["score_of_inputs"] @ inputs.mT  # [N, s, s]
+        selves, count = logits.diagonal(dim1=-2, dim2=-1), given.sum((-2, -1))
         first = selves.sum(-1) / count
-        second = (scores.square().sum((-2, -1)) - selves.square().sum(-1)) / (count * (count - 1)).clamp(min=1)
+        second = (logits.square().sum((-2, -1)) - selves.square().sum(-1)) / (count * (count - 1)).clamp(min=1)
         ratio = (second / first)[..., None, None] * parameters["value_of_label"]
         return self.temperature * torch.where((ratio > 0) & ratio.isfinite(), ratio, 1)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from spaces.plugins import Examples, actual, replace
+from spaces.plugins import Examples, actual, name_of, replace
 from spaces.plugins.fields import knob, option, part, size
 from workers.data.tasks import Batch, Task, TokenTask
 from workers.networks.gradients import minimal as minimal_native
@@ -20,6 +20,7 @@ from workers.networks.models import (
     Attention,
     Model,
     NativeGradient,
+    NativeOutputs,
     Site,
     check_causality,
     drop,
@@ -64,9 +65,10 @@ class Minimal(Model):
     dropout_unit: str = option("occurrence", ("occurrence", "token"))
 
     @property
-    def may_pad(self) -> bool:
-        """With a scorer of logits, most of them: others see how wide queries and keys are."""
-        return isinstance(self.scorer, LogitScorer) and self.scorer.may_pad
+    def padding_obstacle(self) -> str | None:
+        if isinstance(self.scorer, LogitScorer) and self.scorer.may_pad:
+            return None
+        return f"its scorer {name_of(self.scorer)} counts all keys, or sees how wide queries and keys are"
 
     @property
     def causal(self) -> bool:
@@ -139,6 +141,9 @@ class Minimal(Model):
 
     def native_gradient(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
         return minimal_native.native_gradient(self, task, dtype, device)
+
+    def native_outputs(self, task: Task, dtype: torch.dtype, device: torch.device) -> NativeOutputs | None:
+        return minimal_native.native_outputs(self, task, dtype, device)
 
     def obstacle(self, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
         return minimal_native.obstacle(self, task, dtype, device)

@@ -77,10 +77,10 @@ class LogitScorer(Scorer):
 
         Half precision is computed in float32, where sums over many keys and small differences survive.
         """
-        return self.score(widen(logits), visible, learned).to(logits.dtype)
+        return self.weigh(widen(logits), visible, learned).to(logits.dtype)
 
     @abstractmethod
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         """What `of_logits` returns, of logits in float32 or float64."""
 
 

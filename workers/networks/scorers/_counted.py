@@ -22,7 +22,7 @@ class Counted(LogitScorer):
     def sums_to_one(self) -> bool:
         return False
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return (self.kernel(logits) / visible_keys(visible, logits)).masked_fill(~visible, 0.0)
 
     @abstractmethod

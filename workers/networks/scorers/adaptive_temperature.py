@@ -36,7 +36,7 @@ class AdaptiveTemperature(LogitScorer):
     a1: float = knob(4.917)
     a0: float = knob(-1.791)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits, visible) if self.phase == "evaluation" else self.sharpen(logits, visible)
 
     def evaluations(self) -> Mapping[str, Scorer]:

@@ -14,6 +14,6 @@ from workers.numerics.parameters import Parameters
 class Average(LogitScorer):
     """Weights 1 / (number of visible keys), whatever the logits: the constant attention of paper 003, equation 5."""
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         uniform = visible.to(logits.dtype) / visible.sum(-1, keepdim=True)
         return uniform.expand_as(logits)

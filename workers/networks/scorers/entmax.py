@@ -25,5 +25,5 @@ class Entmax(LogitScorer):
 
     alpha: float = knob(1.5, low=1, high=4)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return entmax(logits, visible, self.alpha)

@@ -28,5 +28,5 @@ class LearnedEntmax(LogitScorer):
         start = Constant(value=math.log((self.alpha - 1) / (2 - self.alpha)))
         return {"alpha": Parameter(shape=(heads,), start=start, decay=False)}
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return entmax(logits, visible, 1 + logistic(per_head(learned["alpha"])))

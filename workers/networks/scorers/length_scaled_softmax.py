@@ -21,5 +21,5 @@ class LengthScaledSoftmax(LogitScorer):
 
     scale: float = knob(1.0, low=0, open_low=True)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits * (self.scale * visible_keys(visible, logits).log()), visible)

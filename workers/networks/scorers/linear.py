@@ -25,5 +25,5 @@ class Linear(LogitScorer):
     def sums_to_one(self) -> bool:
         return False
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return (logits / (self.temperature * visible_keys(visible, logits))).masked_fill(~visible, 0.0)

@@ -22,7 +22,7 @@ class LinearisedSoftmax(LogitScorer):
 
     temperature: float = knob(1.0, low=0, open_low=True)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         count = visible_keys(visible, logits)
         shown = torch.where(visible, logits, 0)
         centred = shown - shown.sum(-1, keepdim=True) / count

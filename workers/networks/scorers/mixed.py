@@ -59,7 +59,7 @@ class Mixed(LogitScorer):
     def may_pad(self) -> bool:
         return all(isinstance(part, LogitScorer) and part.may_pad for part in (self.first, self.second))
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         first = self.split(logits.shape[-3])
         assert isinstance(self.first, LogitScorer)
         assert isinstance(self.second, LogitScorer)

@@ -21,7 +21,7 @@ class NormSoftmax(LogitScorer):
     one visible key has too; its weight is 1. Source: Jiang et al. 2023, "NormSoftmax", equation 4.
     """
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         count = visible_keys(visible, logits)
         mean = torch.where(visible, logits, 0).sum(-1, keepdim=True) / count
         centred = torch.where(visible, logits - mean, 0)

@@ -38,7 +38,7 @@ class Polynomial(LogitScorer):
     def sums_to_one(self) -> bool:
         return False
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         power = functools.reduce(torch.mul, [logits] * self.power)  # torch's own power rounds by place
         counted = visible if self.keys == "visible" else visible.new_ones(visible.shape)
         return (power / visible_keys(counted, logits).sqrt()).masked_fill(~visible, 0.0)

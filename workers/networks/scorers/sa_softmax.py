@@ -23,7 +23,7 @@ class SelfAdjustingSoftmax(LogitScorer):
     def sums_to_one(self) -> bool:
         return False
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         shown = torch.where(visible, logits, 0)  # zeros change neither min(row, 0) nor max(row, 0)
         low, high = shown.amin(-1, keepdim=True).clamp(max=0), shown.amax(-1, keepdim=True).clamp(min=0)
         return masked_softmax(logits, visible) * (shown - low) / (high - low).clamp(min=1e-10)

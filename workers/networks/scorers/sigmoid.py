@@ -23,5 +23,5 @@ class Sigmoid(LogitScorer):
     def sums_to_one(self) -> bool:
         return False
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return logistic(logits - visible_keys(visible, logits).log()).masked_fill(~visible, 0.0)

@@ -21,5 +21,5 @@ class Softmax(LogitScorer):
 
     temperature: float = knob(1.0, low=0, open_low=True)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits / self.temperature, visible)

@@ -29,7 +29,7 @@ class EvaluationSoftmax(LogitScorer):
     def __post_init__(self) -> None:
         sweep("scorer.temperatures", self.temperatures)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits, visible)
 
     def evaluations(self) -> Mapping[str, Scorer]:

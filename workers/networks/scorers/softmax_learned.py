@@ -26,5 +26,5 @@ class LearnedSoftmax(LogitScorer):
         start = Constant(value=math.log(self.temperature))
         return {"log_temperature": Parameter(shape=(heads,), start=start, decay=False)}
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits * per_head(-learned["log_temperature"]).exp(), visible)

@@ -15,5 +15,5 @@ from workers.numerics.parameters import Parameters
 class Sparsemax(LogitScorer):
     """Weights [z - tau]_+, tau such that they sum to 1. Source: Martins and Astudillo 2016, equation 3."""
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return entmax(logits, visible, 2.0)

@@ -30,7 +30,7 @@ class SignedAveraging(LogitScorer):
         starts = {"b": self.b, "n": self.n}
         return {k: Parameter(shape=(heads,), start=Constant(value=v), decay=False) for k, v in starts.items()}
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         b, n = per_head(learned["b"]), per_head(learned["n"])
         n = torch.where(n >= 1, n, 2 - n)  # with a slope at the bound itself, which |n - 1| lacks
         return masked_softmax(bend(logits, b.abs(), n), visible)

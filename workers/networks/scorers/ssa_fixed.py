@@ -22,5 +22,5 @@ class FixedSignedAveraging(LogitScorer):
     b: float = knob(1.0, low=0, open_low=True)
     n: float = knob(1.5, low=1)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(bend(logits, self.b, self.n), visible)

@@ -15,7 +15,7 @@ template <typename T> inline void of_gelu(V<T> x, V<T> &value, V<T> &slope) {
     V<T> distribution, density;
     normal(x, distribution, density);
     value = x * distribution;
-    slope = distribution + x * density;
+    slope = multiply_add(x, density, distribution);
 }
 template <typename T> inline void of_gelu_tanh(V<T> x, V<T> &value, V<T> &slope) {
     const T root = T(0.79788456080286535588), cubic = T(0.044715);
@@ -34,7 +34,7 @@ template <typename T> inline void of_logistic(V<T> x, V<T> &value, V<T> &slope) 
 template <typename T> inline void of_silu(V<T> x, V<T> &value, V<T> &slope) {
     const V<T> share = logistic<T>(x);
     value = x * share;
-    slope = share + value * (T(1) - share);
+    slope = multiply_add(value, V<T>(T(1) - share), share);
 }
 template <typename T> inline void of_relu(V<T> x, V<T> &value, V<T> &slope) {
     value = x < T(0) ? V<T>{} : x; // what is no number stays none

@@ -20,11 +20,11 @@ template <typename Function> inline V<double> each(V<double> x, Function functio
 inline V<float> exponential(V<float> x) {
     x = x < -87.0f ? all(-87.0f) : x;
     x = x > 89.0f ? all(89.0f) : x;           // becomes infinity below
-    const V<float> shifted = x * 1.44269504f + 12582912.0f; // 1.5 * 2^23: rounds to the nearest integer
+    const V<float> shifted = multiply_add(x, all(1.44269504f), all(12582912.0f)); // 1.5 * 2^23: rounds to the nearest integer
     const V<float> whole = shifted - 12582912.0f;
-    const V<float> r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    const V<float> r = multiply_add(whole, all(2.12194440e-4f), multiply_add(whole, all(-0.693359375f), x));
     V<float> p = all(1.0f / 5040);
-    for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
+    for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = multiply_add(p, r, all(c));
     const I<float> bits = ((I<float>)shifted + 127) << 23;
     return p * (V<float>)bits;
 }
@@ -40,8 +40,8 @@ inline V<float> logarithm_of_1_plus(V<float> x) {
     const V<float> m = (V<float>)(bits - (exponent << 23));
     const V<float> t = (m - 1.0f) / (m + 1.0f), square = t * t;
     V<float> p = all(2.0f / 9);
-    for (float c : {2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}) p = p * square + c;
-    const V<float> whole = __builtin_convertvector(exponent, V<float>) * 0.693147181f + t * p;
+    for (float c : {2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}) p = multiply_add(p, square, all(c));
+    const V<float> whole = multiply_add(__builtin_convertvector(exponent, V<float>), all(0.693147181f), t * p);
     return (y < 3e38f ? whole + lost : y); // infinity, and what is no number, as they are
 }
 inline V<double> logarithm_of_1_plus(V<double> x) {
@@ -52,8 +52,8 @@ inline V<double> logarithm_of_1_plus(V<double> x) {
 inline V<float> hyperbolic_tangent(V<float> x) {
     const V<float> y = absolute<float>(x), square = x * x;
     V<float> p = all(-5.70498872745e-3f);
-    for (float c : {2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f}) p = p * square + c;
-    const V<float> near = x + x * square * p;
+    for (float c : {2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f}) p = multiply_add(p, square, all(c));
+    const V<float> near = multiply_add(x * square, p, x);
     const V<float> far = 1.0f - 2.0f / (exponential(2.0f * y) + 1.0f);
     return y < 0.625f ? near : (x < 0.0f ? -far : far);
 }
@@ -70,12 +70,12 @@ template <typename T> inline V<T> logistic(V<T> x) {
 // The normal distribution function Phi, and its density. float: Phi(-y) for y >= 0 is e^(-y^2 / 2) times a slowly falling
 // function of y, here a polynomial in 1 / (1 + 0.26 y), fitted in its relative error (6e-9) on 0 .. 14.5.
 inline void normal(V<float> x, V<float> &distribution, V<float> &density) {
-    const V<float> y = absolute<float>(x), t = 1.0f / (1.0f + 0.26f * y);
+    const V<float> y = absolute<float>(x), t = 1.0f / multiply_add(all(0.26f), y, all(1.0f));
     const V<float> power = exponential(-0.5f * (x * x));
     V<float> p = all(0.0340773669f);
     for (float c : {-0.171328808f, 0.292859908f, -0.203277678f, 0.202136746f, 0.0301412338f, 0.109844216f, 0.101638973f,
                     0.103915671f, -7.62612349e-06f})
-        p = p * t + c;
+        p = multiply_add(p, t, all(c));
     const V<float> tail = power * p;
     distribution = x < 0.0f ? tail : 1.0f - tail;
     density = power * 0.398942280f;

@@ -25,15 +25,8 @@ template <typename T> class Lane {
 
     void gradient(int64_t lane) {
         open(lane);
-        const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
-        std::memcpy(parameters_, parameters, sizeof(T) * plan_.total); // may be read a register past its end
         gradient_ = static_cast<T *>(plan_.gradient) + lane * plan_.total;
         std::memset(gradient_, 0, sizeof(T) * plan_.total);
-        for (int l = 0; l < plan_.depth; l++) read(layers_[l], plan_.layers + l * LAYER_PLACES);
-        final_gain_.read(parameters_), final_bias_.read(parameters_), writing_bias_.read(parameters_);
-        const T *from = parameters_ + (plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING]);
-        writing_.read(from, plan_.tied ? d : v, plan_.tied);
-        if (plan_.features) reading_.read(parameters_ + plan_.ends[READING], d), reading_bias_.read(parameters_);
         loss_ = 0;
         for (int next = 0; next < N;) {
             next = take_block(next);
@@ -41,12 +34,26 @@ template <typename T> class Lane {
             forward();
             backward();
         }
+        close_table();
         for (int l = 0; l < plan_.depth; l++) write(layers_[l], plan_.layers + l * LAYER_PLACES);
         final_gain_.write(gradient_), final_bias_.write(gradient_), writing_bias_.write(gradient_);
         T *to = gradient_ + (plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING]);
         writing_.write(to, plan_.tied ? d : v, plan_.tied);
         if (plan_.features) reading_.write(gradient_ + plan_.ends[READING], d), reading_bias_.write(gradient_);
         static_cast<T *>(plan_.loss_values)[lane] = T(loss_);
+    }
+
+    // The outputs at all positions that weigh anything, as a trained model answers: without dropout.
+    void evaluate(int64_t lane) {
+        open(lane);
+        T *outputs = static_cast<T *>(plan_.outputs_values) + lane * N * s * v;
+        std::memset(outputs, 0, sizeof(T) * N * s * v);
+        for (int next = 0; next < N;) {
+            next = take_block(next);
+            if (loss_rows_.empty()) continue;
+            forward();
+            write_outputs(outputs);
+        }
     }
 
   private:
@@ -89,6 +96,14 @@ template <typename T> class Lane {
     uint8_t *embedding_bytes_;
     int chunk_ = 0;
 
+    // The first layer's rows, once for each kind of row in the batch.
+    int most_distinct_ = 0, distinct_ = 0;                 // 0: it is worked on row by row
+    std::vector<int> kinds_, kind_of_key_;                 // [N s] of a position; of a token, or token and position
+    std::vector<int64_t> firsts_;                          // [U] the first position of a kind
+    Normed<T> table_normed_;
+    T *table_given_, *table_g_;                            // [U][D] what the maps read, and the gradient by it
+    T *table_q_, *table_k_, *table_v_, *table_q_g_, *table_k_g_, *table_v_g_; // [U][H]
+
     bool thins(int site) const { return plan_.dropout & site; }
     bool has(int letter) const { return plan_.canon & letter; }
     bool deviates() const { return plan_.query_key_norm || has(AT_B); }
@@ -99,12 +114,14 @@ template <typename T> class Lane {
 
     // -- one lane: lane_memory.hpp
     void open(int64_t lane);
+    void open_parameters(int64_t lane);
     template <typename Work> static void each_vector(Layer<T> &one, Work work);
     void read(Layer<T> &one, const int64_t *at);
     void write(Layer<T> &one, const int64_t *at);
 
     // -- a block of sequences: lane_block.hpp
     int take_block(int first);
+    bool carries(int64_t number) const { return !weights_ || weights_[number] != T(0); } // what is no number counts
     bool is_narrow(int layer) const { return narrow_ && layer == plan_.depth - 1; }
     int ends_of(int layer) const { return is_narrow(layer) ? int(loss_rows_.size()) : rows_; }
     const std::vector<Sequence> &seen_by(int layer) const { return is_narrow(layer) ? last_ : sequences_; }
@@ -116,18 +133,34 @@ template <typename T> class Lane {
     void thin(const Site<T> &site, T *rows, const uint8_t *bytes, int layer, int count) const;
     static void add(T *to, const T *from, int stride);
 
+    // -- lane_table.hpp
+    void lay_out_table(Memory &memory);
+    void find_distinct();
+    void open_table();
+    void look_up();
+    void look_up_gradient();
+    void close_table();
+    bool looks_up(int layer) const { return distinct_ && layer == 0; }
+    std::ptrdiff_t kind_of(int row) const { return kinds_[row_numbers_[row]]; }
+
     // -- lane_forward.hpp
     void forward();
     void norm(T *out, const Normed<T> &kept, const T *rows, int count, const Vector<T> &gain, const Vector<T> &bias) const;
     void norm_gradient(T *rows, const Normed<T> &kept, int count, const Vector<T> &gain, const Vector<T> &bias) const;
     void begin();
+    void embed(T *to, int64_t number) const;
+    void map(int l, const T *stream);
     void attend(int l, const T *stream);
     std::ptrdiff_t weights_place(int l, const Sequence &one, int head) const;
     T slope(int head) const { return plan_.slopes ? static_cast<const T *>(plan_.slopes)[head] : T(0); }
     const T *pass_mlp(int l);
+    const T *ended() const { return plan_.pre_norm ? final_ : ended_; } // rows that carry loss, as outputs are made of
     void unit_heads(T *unit, T *factors, T *rows, int count) const;
     void unit_heads_gradient(T *rows, const T *unit, const T *factors, int count);
     void turn_rows(T *rows, int l, int count, T way, bool ends = true) const;
+
+    void write_outputs(T *to) const;
+    void cap(T *row) const;
 
     // -- lane_backward.hpp
     void backward();
@@ -136,7 +169,11 @@ template <typename T> class Lane {
     void pass_mlp_gradient(int l, T *g);
     void attend_gradient(int l, T *g, T *to);
     const T *thinned_gradient(const Site<T> &site, const T *g, const uint8_t *bytes, int l, int count);
+    void map_gradient(int l, T *to);
     void begin_gradient(T *g);
+    void learn_embedding(const T *__restrict g, int64_t number);
+    void learn_maps(Layer<T> &one, const T *asked, int queries, const T *q_g, const T *given, int rows, const T *k_g,
+                    const T *v_g) const;
 };
 
 } // namespace layered

@@ -19,11 +19,10 @@ template <typename T> void Lane<T>::backward() {
 // The loss, and in `stream_g_` the gradient by the stream after the last layer.
 template <typename T> void Lane<T>::score_outputs() {
     const int count = int(loss_rows_.size());
-    const T *ended = plan_.pre_norm ? final_ : ended_;
     T *to = narrow_ ? stream_g_ : branch_g_;
     for (int first = 0; first < count; first += chunk_) {
         const int here = std::min(chunk_, count - first);
-        const T *rows = ended + std::ptrdiff_t(first) * D;
+        const T *rows = ended() + std::ptrdiff_t(first) * D;
         writing_.apply(outputs_, O, rows, D, here, writing_bias_.values);
         for (int i = 0; i < here; i++) score(outputs_ + std::ptrdiff_t(i) * O, row_numbers_[loss_rows_[first + i]]);
         writing_bias_.learn(outputs_, O, here);
@@ -49,11 +48,7 @@ template <typename T> void Lane<T>::score(T *row, int64_t number) {
         loss_ += cross_entropy(row, v, answers_[number], weight);
         return;
     }
-    for (int e = 0; e < O; e += W<T>) {
-        const V<T> t = hyperbolic_tangent(V<T>(load<T>(row + e) / cap_));
-        store<T>(capped_ + e, t);
-        store<T>(row + e, cap_ * t);
-    }
+    cap(row);
     loss_ += cross_entropy(row, v, answers_[number], weight);
     for (int e = 0; e < O; e += W<T>) {
         const V<T> t = load<T>(capped_ + e);
@@ -122,10 +117,21 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
         unit_heads_gradient(q_g_, one.q_before, one.q_factor, count);
         unit_heads_gradient(k_g_, one.k_before, one.k_factor, rows_);
     }
-    one.query_bias.learn(q_g_, H, count), one.key_bias.learn(k_g_, H, rows_), one.value_bias.learn(v_g_, H, rows_);
-    one.query.learn(is_narrow(l) ? one.asked : one.given, D, q_g_, H, count);
-    one.key.learn(one.given, D, k_g_, H, rows_);
-    one.value.learn(one.given, D, v_g_, H, rows_);
+    if (looks_up(l)) {
+        look_up_gradient();
+        std::memset(to, 0, sizeof(T) * rows_ * D);
+    } else {
+        map_gradient(l, to);
+    }
+    for (int i = 0; i < count; i++)
+        add(to + std::ptrdiff_t(row_of(l, i)) * D, g + std::ptrdiff_t(i) * D, D);
+}
+
+// From the gradients by queries, keys and values to those by the stream, at `to`, and of what the maps learn.
+template <typename T> void Lane<T>::map_gradient(int l, T *to) {
+    Layer<T> &one = layers_[l];
+    const int count = ends_of(l);
+    learn_maps(one, is_narrow(l) ? one.asked : one.given, count, q_g_, one.given, rows_, k_g_, v_g_);
     T *given_g = has(AT_A) ? spare_g_ : to;
     one.key.apply_turned(given_g, D, k_g_, H, rows_, false);
     one.value.apply_turned(given_g, D, v_g_, H, rows_, true);
@@ -138,8 +144,15 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
     }
     if (has(AT_A)) one.canon_a.apply_gradient(to, given_g, one.given_unmixed, D, sequences_);
     if (plan_.pre_norm) norm_gradient(to, one.attention_normed, rows_, one.attention_gain, one.attention_bias);
-    for (int i = 0; i < count; i++)
-        add(to + std::ptrdiff_t(row_of(l, i)) * D, g + std::ptrdiff_t(i) * D, D);
+}
+
+template <typename T>
+void Lane<T>::learn_maps(Layer<T> &one, const T *asked, int queries, const T *q_g, const T *given, int rows, const T *k_g,
+                         const T *v_g) const {
+    one.query_bias.learn(q_g, H, queries), one.key_bias.learn(k_g, H, rows), one.value_bias.learn(v_g, H, rows);
+    one.query.learn(asked, D, q_g, H, queries);
+    one.key.learn(given, D, k_g, H, rows);
+    one.value.learn(given, D, v_g, H, rows);
 }
 
 // The gradient by what a dropout site was given.
@@ -154,19 +167,21 @@ template <typename T> void Lane<T>::begin_gradient(T *g) {
     if (embedding_site_.on)
         for (int r = 0; r < rows_; r++)
             embedding_site_.thin(g + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
-    for (int r = 0; r < rows_; r++) {
-        const T *__restrict from = g + std::ptrdiff_t(r) * D;
-        if (plan_.ends[POSITIONS] >= 0) {
-            T *__restrict to = gradient_ + plan_.ends[POSITIONS] + std::ptrdiff_t(place_of(r)) * d;
-            for (int e = 0; e < d; e++) to[e] += from[e];
-        }
-        if (plan_.features) continue;
-        T *__restrict to = gradient_ + plan_.ends[READING] + tokens_[row_numbers_[r]] * d;
-        for (int e = 0; e < d; e++) to[e] += from[e];
-    }
+    for (int r = 0; r < rows_; r++) learn_embedding(g + std::ptrdiff_t(r) * D, row_numbers_[r]);
     if (!plan_.features) return;
     reading_bias_.learn(g, D, rows_);
     reading_.learn(inputs_, int(plan_.features), g, D, rows_);
+}
+
+// Adds the gradient by one row of the stream to those of its position and token.
+template <typename T> void Lane<T>::learn_embedding(const T *__restrict g, int64_t number) {
+    if (plan_.ends[POSITIONS] >= 0) {
+        T *__restrict to = gradient_ + plan_.ends[POSITIONS] + number % s * d;
+        for (int e = 0; e < d; e++) to[e] += g[e];
+    }
+    if (plan_.features) return;
+    T *__restrict to = gradient_ + plan_.ends[READING] + tokens_[number] * d;
+    for (int e = 0; e < d; e++) to[e] += g[e];
 }
 
 } // namespace layered

@@ -13,7 +13,7 @@ template <typename T> int Lane<T>::take_block(int first) {
     for (; n < N; n++) {
         int used = s;
         if (plan_.causal) // what follows the last position with loss changes nothing
-            while (used > 0 && weights_[n * s + used - 1] == T(0)) used--;
+            while (used > 0 && !carries(n * s + used - 1)) used--;
         if (rows_ + used > most_) break;
         Sequence one;
         one.number = n, one.first = one.first_query = rows_, one.keys = one.queries = used;
@@ -23,7 +23,7 @@ template <typename T> int Lane<T>::take_block(int first) {
         for (int i = 0; i < used; i++) {
             all_places_.push_back(i);
             row_numbers_.push_back(int64_t(n) * s + i);
-            if (weights_[n * s + i] == T(0)) continue; // what is no number counts
+            if (!carries(n * s + i)) continue;
             loss_rows_.push_back(rows_ + i);
             last_places_.push_back(i);
         }

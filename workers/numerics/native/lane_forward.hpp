@@ -34,22 +34,25 @@ template <typename T> void Lane<T>::begin() {
             std::memcpy(inputs_ + std::ptrdiff_t(r) * width, features_ + row_numbers_[r] * width, sizeof(T) * width);
         reading_.apply(stream_, D, inputs_, width, rows_, reading_bias_.values);
     }
-    const T *table = plan_.ends[POSITIONS] >= 0 ? parameters_ + plan_.ends[POSITIONS] : placed_;
-    for (int r = 0; r < rows_; r++) {
-        T *__restrict to = stream_ + std::ptrdiff_t(r) * D;
-        if (!plan_.features)
-            std::memcpy(to, parameters_ + plan_.ends[READING] + tokens_[row_numbers_[r]] * d, sizeof(T) * d);
-        const T *__restrict position = table + (table ? std::ptrdiff_t(place_of(r)) * d : 0);
-        for (int e = 0; table && e < d; e++) to[e] += position[e];
-    }
+    for (int r = 0; r < rows_; r++) embed(stream_ + std::ptrdiff_t(r) * D, row_numbers_[r]);
     if (!embedding_site_.on) return;
     draw(embedding_site_, embedding_bytes_);
     for (int r = 0; r < rows_; r++)
         embedding_site_.thin(stream_ + std::ptrdiff_t(r) * D, embedding_bytes_ + std::ptrdiff_t(r) * d, d);
 }
 
-// The stream after attention, in `middle`.
-template <typename T> void Lane<T>::attend(int l, const T *stream) {
+// The position with this number in the lane, as the first layer reads it; what is read of features is there already.
+template <typename T> void Lane<T>::embed(T *__restrict to, int64_t number) const {
+    if (!plan_.features)
+        std::memcpy(to, parameters_ + plan_.ends[READING] + tokens_[number] * d, sizeof(T) * d);
+    const T *table = plan_.ends[POSITIONS] >= 0 ? parameters_ + plan_.ends[POSITIONS] : placed_;
+    if (!table) return;
+    const T *__restrict position = table + number % s * d;
+    for (int e = 0; e < d; e++) to[e] += position[e];
+}
+
+// Queries, keys and values by the learned maps.
+template <typename T> void Lane<T>::map(int l, const T *stream) {
     Layer<T> &one = layers_[l];
     const int count = ends_of(l);
     one.given = stream;
@@ -72,6 +75,16 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
     one.query.apply(one.q, H, asked, D, count, one.query_bias.values);
     one.key.apply(one.k, H, one.given, D, rows_, one.key_bias.values);
     one.value.apply(one.v, H, one.given, D, rows_, one.value_bias.values);
+}
+
+// The stream after attention, in `middle`.
+template <typename T> void Lane<T>::attend(int l, const T *stream) {
+    Layer<T> &one = layers_[l];
+    const int count = ends_of(l);
+    if (looks_up(l))
+        look_up();
+    else
+        map(l, stream);
     if (plan_.query_key_norm) {
         unit_heads(one.q_before, one.q_factor, one.q, count);
         unit_heads(one.k_before, one.k_factor, one.k, rows_);
@@ -140,6 +153,29 @@ template <typename T> const T *Lane<T>::pass_mlp(int l) {
     return one.out;
 }
 
+// The outputs of the block's rows to their places in the lane's [N][s][v].
+template <typename T> void Lane<T>::write_outputs(T *to) const {
+    const int count = int(loss_rows_.size());
+    for (int first = 0; first < count; first += chunk_) {
+        const int here = std::min(chunk_, count - first);
+        writing_.apply(outputs_, O, ended() + std::ptrdiff_t(first) * D, D, here, writing_bias_.values);
+        for (int i = 0; i < here; i++) {
+            T *row = outputs_ + std::ptrdiff_t(i) * O;
+            if (plan_.capped) cap(row);
+            std::memcpy(to + row_numbers_[loss_rows_[first + i]] * v, row, sizeof(T) * v);
+        }
+    }
+}
+
+// A row of outputs becomes cap * tanh(row / cap), and `capped_` the tanh.
+template <typename T> void Lane<T>::cap(T *row) const {
+    for (int e = 0; e < O; e += W<T>) {
+        const V<T> t = hyperbolic_tangent(V<T>(load<T>(row + e) / cap_));
+        store<T>(capped_ + e, t);
+        store<T>(row + e, cap_ * t);
+    }
+}
+
 // Every head's channels to unit length; the rows in place too.
 template <typename T> void Lane<T>::unit_heads(T *unit, T *factors, T *rows, int count) const {
     for (int r = 0; r < count; r++)
@@ -169,8 +205,8 @@ template <typename T> void Lane<T>::turn_rows(T *rows, int l, int count, T way, 
             T *__restrict first = rows + std::ptrdiff_t(r) * H + head * c, *__restrict second = first + half;
             for (int e = 0; e < half; e++) {
                 const T a = first[e], b = second[e], turn = way * sine[e];
-                first[e] = a * cosine[e] - b * turn;
-                second[e] = a * turn + b * cosine[e];
+                first[e] = multiply_add(a, cosine[e], -b * turn);
+                second[e] = multiply_add(a, turn, b * cosine[e]);
             }
         }
     }

@@ -29,6 +29,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
     chunk_ = std::max<int>(2 * TILE_ROWS, LOGITS_BYTES / (sizeof(T) * O));
     outputs_ = memory.take<T>(std::size_t(std::min(chunk_, most_)) * O);
     attention_.lay_out(memory, {h, c, H, s, padded(s, W<T>), plan_.causal != 0});
+    lay_out_table(memory);
     attention_sites_.resize(plan_.depth), mlp_sites_.resize(plan_.depth), weight_sites_.resize(plan_.depth);
 }
 
@@ -83,13 +84,12 @@ template <typename T> void Lane<T>::open(int64_t lane) {
     epsilon_ = knobs[EPSILON], cap_ = knobs[CAP];
     tokens_ = static_cast<const int64_t *>(plan_.inputs) + line;
     features_ = static_cast<const T *>(plan_.inputs) + line * plan_.features;
-    answers_ = static_cast<const int64_t *>(plan_.targets) + line;
-    numbers_ = static_cast<const T *>(plan_.targets) + line;
-    weights_ = static_cast<const T *>(plan_.weights) + line;
     lengths_ = plan_.lengths ? plan_.lengths + lane * N : nullptr;
     const auto own = [&](const void *table, int64_t size) {
         return table ? static_cast<const T *>(table) + lane * size : nullptr;
     };
+    answers_ = plan_.targets ? static_cast<const int64_t *>(plan_.targets) + line : nullptr;
+    numbers_ = own(plan_.targets, N * s), weights_ = own(plan_.weights, N * s);
     placed_ = own(plan_.placed, s * d), cosines_ = own(plan_.cosines, s * (c / 2));
     sines_ = own(plan_.sines, s * (c / 2));
     const int depth = plan_.depth, sites = 1 + 3 * depth;
@@ -115,6 +115,18 @@ template <typename T> void Lane<T>::open(int64_t lane) {
         spline.knots = int(plan_.knots), spline.learned = plan_.knots_learned;
         spline.low = knobs[SPLINE_LOW], spline.scale = knobs[SPLINE_SCALE];
     }
+    open_parameters(lane);
+    open_table();
+}
+
+template <typename T> void Lane<T>::open_parameters(int64_t lane) {
+    const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
+    std::memcpy(parameters_, parameters, sizeof(T) * plan_.total); // may be read a register past its end
+    for (int l = 0; l < plan_.depth; l++) read(layers_[l], plan_.layers + l * LAYER_PLACES);
+    final_gain_.read(parameters_), final_bias_.read(parameters_), writing_bias_.read(parameters_);
+    const T *from = parameters_ + (plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING]);
+    writing_.read(from, plan_.tied ? d : v, plan_.tied);
+    if (plan_.features) reading_.read(parameters_ + plan_.ends[READING], d), reading_bias_.read(parameters_);
 }
 
 template <typename T>

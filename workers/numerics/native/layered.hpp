@@ -1,5 +1,5 @@
-// Loss and gradient of the layered transformers (workers/networks/models/_layers.py), one lane after another, each in blocks of
-// whole sequences that stay in the core's cache from the embedding to the last weight's gradient.
+// Loss and gradient of the layered transformers (workers/networks/models/_layers.py), or their outputs alone, one lane after
+// another, each in blocks of whole sequences that stay in the core's cache from the embedding to the last weight's gradient.
 //
 // A lane is read once a step: its matrices become panels for the forward and for the backward products (products.hpp),
 // vectors are padded to whole registers. Then block by block: forward, keeping what the gradient needs, loss, backward,
@@ -8,6 +8,7 @@
 //
 // What is left out: positions after the last one that carries loss, where no position sees later ones; and in the last
 // layer queries, MLP and outputs of all positions without loss, unless a convolution in that layer looks back at them.
+// In the first layer queries, keys and values are made once for each distinct row of the batch (lane_table.hpp).
 //
 // Legend: L lanes, N sequences, s positions, d width, h heads, c channels of a head, f hidden channels of the MLP,
 // v outputs. Suffix _g: gradient. R rows of a block are its sequences' positions, Q of them pass a layer's end.
@@ -19,6 +20,7 @@
 #include "lane_block.hpp"
 #include "lane_forward.hpp"
 #include "lane_memory.hpp"
+#include "lane_table.hpp"
 
 namespace layered {
 
@@ -29,7 +31,11 @@ template <typename T> int all_lanes(const Plan &plan) try {
     const Lane<T> sketch(plan, counted, most);
     Memory memory(counted.used());
     Lane<T> one(plan, memory, most);
-    for (int64_t lane = 0; lane < plan.lanes; lane++) one.gradient(lane);
+    for (int64_t lane = 0; lane < plan.lanes; lane++)
+        if (plan.outputs_values)
+            one.evaluate(lane);
+        else
+            one.gradient(lane);
     return 0;
 } catch (const std::exception &) {
     return 1;

@@ -1,4 +1,5 @@
-// Loss and gradient of linearised attention (workers/networks/models/linearised_attention.py), one lane after another.
+// Loss and gradient of linearised attention (workers/networks/models/linearised_attention.py), or its outputs alone, one lane
+// after another.
 //
 // A prompt's output at position q is (m - c_q / o) V + (S g - (1 + 1 / o) (g . c_q) c_q) V / (o t) with g = M x_q, the
 // mean row m, rows c_i = r_i - m without it, S the sum of c_i c_i', o other positions and the temperature t; rows that
@@ -22,9 +23,10 @@ struct LinearisedPlan {
     void *loss_values;       // [L]
     const void *inputs;      // [L][N][s][f]
     const void *targets;     // [L][N][s]
-    const void *weights;     // [L][N][s] of a position's loss
+    const void *weights;     // [L][N][s] of a position's loss; null: of outputs, all are computed
     const int64_t *lengths;  // [L][N] positions that are given; null: all
     const void *temperatures; // [L]
+    void *outputs_values;    // [L][N][s] where positions weigh anything, else 0; null: the gradient is computed
 };
 
 namespace layered {
@@ -39,16 +41,13 @@ template <typename T> class Linearised {
           values_(plan.length), scores_(plan.length) {}
 
     void gradient(int64_t lane) {
-        const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
-        const int64_t *at = plan_.places;
-        std::copy_n(parameters + at[0], x * x, score_.begin());
-        std::copy_n(parameters + at[1], x, score_.begin() + x * x);
-        std::copy_n(parameters + at[2], x, value_.begin());
-        value_[x] = parameters[at[3]];
+        open(lane);
         std::fill(score_g_.begin(), score_g_.end(), T(0)), std::fill(value_g_.begin(), value_g_.end(), T(0));
-        temperature_ = static_cast<const T *>(plan_.temperatures)[lane];
         double loss = 0;
-        for (int64_t prompt = lane * plan_.batch; prompt < (lane + 1) * plan_.batch; prompt++) loss += pass_prompt(prompt);
+        each_position(lane, [&](int64_t number, const T *row) {
+            loss += learn(row, number_at(plan_.weights, number), number_at(plan_.targets, number));
+        });
+        const int64_t *at = plan_.places;
         T *to = static_cast<T *>(plan_.gradient) + lane * plan_.total;
         std::copy_n(score_g_.begin(), x * x, to + at[0]);
         std::copy_n(score_g_.begin() + x * x, x, to + at[1]);
@@ -57,10 +56,17 @@ template <typename T> class Linearised {
         static_cast<T *>(plan_.loss_values)[lane] = T(loss);
     }
 
+    void evaluate(int64_t lane) {
+        open(lane);
+        T *outputs = static_cast<T *>(plan_.outputs_values);
+        std::fill_n(outputs + lane * plan_.batch * plan_.length, plan_.batch * plan_.length, T(0));
+        each_position(lane, [&](int64_t number, const T *) { outputs[number] = output_; });
+    }
+
   private:
     const LinearisedPlan &plan_;
     const int f, x; // features, and those without the label
-    T temperature_ = 1;
+    T temperature_ = 1, output_ = 0;
     std::vector<T> score_, value_, score_g_, value_g_; // [f][x], [f]
     std::vector<T> mean_, asked_, asked_g_, reached_, worth_;
     std::vector<T> centred_;         // [s][f]
@@ -68,13 +74,39 @@ template <typename T> class Linearised {
 
     static T dot(const T *a, const T *b, int count) {
         T total = 0;
-        for (int e = 0; e < count; e++) total += a[e] * b[e];
+        for (int e = 0; e < count; e++) total = multiply_add(a[e], b[e], total);
         return total;
     }
 
-    double pass_prompt(int64_t prompt) {
+    static T number_at(const void *numbers, int64_t number) { return static_cast<const T *>(numbers)[number]; }
+
+    void open(int64_t lane) {
+        const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
+        const int64_t *at = plan_.places;
+        std::copy_n(parameters + at[0], x * x, score_.begin());
+        std::copy_n(parameters + at[1], x, score_.begin() + x * x);
+        std::copy_n(parameters + at[2], x, value_.begin());
+        value_[x] = parameters[at[3]];
+        temperature_ = static_cast<const T *>(plan_.temperatures)[lane];
+    }
+
+    // Calls work(number, row) for each position of the lane that weighs anything, after its output is computed.
+    template <typename Work> void each_position(int64_t lane, Work work) {
+        const int64_t s = plan_.length;
+        const T *rows = static_cast<const T *>(plan_.inputs);
+        for (int64_t prompt = lane * plan_.batch; prompt < (lane + 1) * plan_.batch; prompt++) {
+            const int given = open_prompt(prompt, rows + prompt * s * f);
+            for (int64_t number = prompt * s; number < (prompt + 1) * s; number++) {
+                if (plan_.weights && number_at(plan_.weights, number) == T(0)) continue; // what is no number counts
+                pass_position(rows + number * f, int(number - prompt * s), given);
+                work(number, rows + number * f);
+            }
+        }
+    }
+
+    // Its rows without their mean, and how many are given.
+    int open_prompt(int64_t prompt, const T *rows) {
         const int s = int(plan_.length);
-        const T *rows = static_cast<const T *>(plan_.inputs) + prompt * s * f;
         const int64_t told = plan_.lengths ? plan_.lengths[prompt] : s;
         const int given = int(told < 1 ? 1 : told > s ? s : told);
         std::fill(mean_.begin(), mean_.end(), T(0));
@@ -86,19 +118,14 @@ template <typename T> class Linearised {
         std::fill(worth_.begin(), worth_.end(), T(0)); // S V
         for (int i = 0; i < given; i++) {
             values_[i] = dot(&centred_[i * f], value_.data(), f);
-            for (int e = 0; e < f; e++) worth_[e] += centred_[i * f + e] * values_[i];
+            for (int e = 0; e < f; e++) 
+                worth_[e] = multiply_add(centred_[i * f + e], values_[i], worth_[e]);
         }
-        double loss = 0;
-        for (int q = 0; q < s; q++) {
-            const T weight = static_cast<const T *>(plan_.weights)[prompt * s + q];
-            if (weight == T(0)) continue; // what is no number counts
-            loss += pass_position(rows + q * f, q, given, weight, static_cast<const T *>(plan_.targets)[prompt * s + q]);
-        }
-        return loss;
+        return given;
     }
 
-    // One position with loss, given or not.
-    double pass_position(const T *row, int q, int given, T weight, T target) {
+    // The output at one position, given or not, and what its gradient is made of.
+    void pass_position(const T *row, int q, int given) {
         const bool is_given = q < given;
         const int rest = is_given ? given - 1 : given;
         const T others = T(rest < 1 ? 1 : rest), self = is_given ? T(1) + T(1) / others : T(0);
@@ -106,22 +133,27 @@ template <typename T> class Linearised {
         std::fill(reached_.begin(), reached_.end(), T(0)); // S g
         for (int i = 0; i < given; i++) {
             scores_[i] = dot(&centred_[i * f], asked_.data(), f);
-            for (int e = 0; e < f; e++) reached_[e] += centred_[i * f + e] * scores_[i];
+            for (int e = 0; e < f; e++) 
+                reached_[e] = multiply_add(centred_[i * f + e], scores_[i], reached_[e]);
         }
         const T *own = is_given ? &centred_[q * f] : nullptr;
         const T share = T(1) / (others * temperature_);
         const T own_score = own ? scores_[q] : T(0), own_value = own ? values_[q] : T(0);
-        T output = 0;
+        output_ = 0;
         for (int e = 0; e < f; e++) { // what V is multiplied by, in the place of S g
             const T centred = own ? own[e] : T(0);
             reached_[e] = mean_[e] - centred / others + share * (reached_[e] - self * own_score * centred);
             asked_g_[e] = share * (worth_[e] - self * own_value * centred);
-            output += reached_[e] * value_[e];
+            output_ += reached_[e] * value_[e];
         }
-        const double loss = error(Loss(plan_.loss), &output, target, weight); // its gradient in its place
+    }
+
+    // The loss of the position that was passed last; adds its gradient.
+    double learn(const T *row, T weight, T target) {
+        const double loss = error(Loss(plan_.loss), &output_, target, weight); // its gradient in its place
         for (int e = 0; e < f; e++) {
-            value_g_[e] += output * reached_[e];
-            const T g = output * asked_g_[e];
+            value_g_[e] += output_ * reached_[e];
+            const T g = output_ * asked_g_[e];
             for (int c = 0; c < x; c++) score_g_[e * x + c] += g * row[c];
         }
         return loss;
@@ -131,7 +163,11 @@ template <typename T> class Linearised {
 template <typename T> int linearised_all_lanes(const LinearisedPlan &plan) try {
     const FlushToZero flushed;
     Linearised<T> one(plan);
-    for (int64_t lane = 0; lane < plan.lanes; lane++) one.gradient(lane);
+    for (int64_t lane = 0; lane < plan.lanes; lane++)
+        if (plan.outputs_values)
+            one.evaluate(lane);
+        else
+            one.gradient(lane);
     return 0;
 } catch (const std::exception &) {
     return 1;

@@ -1,5 +1,5 @@
-// Loss and gradient of the minimal transformer (workers/networks/models/minimal.py) under next-token cross entropy, one lane
-// after another, each in blocks of W sequences.
+// Loss and gradient of the minimal transformer (workers/networks/models/minimal.py) under next-token cross entropy, or its
+// outputs alone, one lane after another, each in blocks of W sequences.
 //
 // A block holds one sequence per element of a vector register: every number of the model is a register of W sequences'
 // numbers, so that shapes of any size fill the vector units, and what one lane works on stays in the core's cache.
@@ -18,6 +18,7 @@
 
 #include "splitmix.hpp"
 #include "exchange.hpp"
+#include "fused.hpp"
 #include "vectors.hpp"
 
 namespace {
@@ -44,11 +45,11 @@ inline int padded(int count, int to) { return (count + to - 1) / to * to; }
 // polynomial on [-ln 2 / 2, ln 2 / 2]: within 1 unit in the last place or so.
 inline V<float> exponential(V<float> x) {
     x = x < all(-87.0f) ? all(-87.0f) : x;
-    V<float> shifted = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: rounds to the nearest integer
+    V<float> shifted = multiply_add(x, all(1.44269504f), all(12582912.0f));  // 1.5 * 2^23: rounds to the nearest integer
     V<float> whole = shifted - 12582912.0f;
-    V<float> r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    V<float> r = multiply_add(whole, all(2.12194440e-4f), multiply_add(whole, all(-0.693359375f), x));
     V<float> p = all(1.0f / 5040);
-    for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
+    for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = multiply_add(p, r, all(c));
     I<float> bits = ((I<float>)shifted + 127) << 23;
     return p * (V<float>)bits;
 }
@@ -63,8 +64,8 @@ inline V<float> logarithm(V<float> x) {
     I<float> bits = (I<float>)x, exponent = (bits - 0x3F3504F3) >> 23;
     V<float> m = (V<float>)(bits - (exponent << 23));
     V<float> t = (m - 1.0f) / (m + 1.0f), square = t * t, p = all(2.0f / 9);
-    for (float c : {2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}) p = p * square + c;
-    return __builtin_convertvector(exponent, V<float>) * 0.693147181f + t * p + (x - x);
+    for (float c : {2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f}) p = multiply_add(p, square, all(c));
+    return multiply_add(__builtin_convertvector(exponent, V<float>), all(0.693147181f), t * p) + (x - x);
 }
 inline V<double> logarithm(V<double> x) {
     for (int n = 0; n < W<double>; n++) x[n] = std::log(x[n]);
@@ -89,9 +90,9 @@ void tile(V<T> *y, int yi, const V<T> *a, int ai, int ac, const B *b, int bc, in
         for (int i = 0; i < TI; i++) row[i] = a[i * ai];
 #pragma GCC unroll 6
         for (int e = 0; e < TE; e++) {
-            const B factor = b[e * be];
+            const V<T> factor = V<T>{} + b[e * be];
 #pragma GCC unroll 4
-            for (int i = 0; i < TI; i++) sums[i][e] += row[i] * factor;
+            for (int i = 0; i < TI; i++) sums[i][e] = multiply_add(row[i], factor, sums[i][e]);
         }
     }
 #pragma GCC unroll 24
@@ -145,7 +146,7 @@ inline void add_columns(T *y, int yi, const T *a, int ai, int ac, const T *b, in
     for (int i = 0; i < ROWS; i++) std::memcpy(&sums[i], y + i * yi, sizeof(R));
     for (int c = 0; c < count; c++) {
         std::memcpy(&row, b + c * bc, sizeof(R));
-        for (int i = 0; i < ROWS; i++) sums[i] += a[i * ai + c * ac] * row;
+        for (int i = 0; i < ROWS; i++) sums[i] = multiply_add(R{} + a[i * ai + c * ac], row, sums[i]);
     }
     for (int i = 0; i < ROWS; i++) std::memcpy(y + i * yi, &sums[i], sizeof(R));
 }
@@ -286,6 +287,29 @@ template <typename T> class Minimal {
         return sum<T>(loss_) / (T(N) * s);
     }
 
+    // Logits [N][line][columns] of a lane without dropout, of which the first s rows and v columns are written.
+    void evaluate(const T *parameters, T *logits, int columns, const int64_t *inputs, const Knobs<T> &knobs) {
+        unpack(parameters, knobs);
+        const Tables at = lay_out_tables(vp);
+        fill_tables(at, nullptr);
+        add_product(at.table, vp, at.rows, d, 1, U, v, v, d, v);
+        const int sv = padded(s * v, W<T>), ss = s * s;
+        V<T> *P = block_buffer.get(ss + 2 * sv), *rows = P + ss, *z = rows + sv;
+        for (int first = 0; first < N; first += W<T>) {
+            read_block(first, inputs, nullptr);
+            gather_weights(P, at.A);
+            attend(P);
+            gather_rows(rows, at.table, vp, v, at.line, row_v);
+            gather_rows(z, at.direct, vp, v, at.line, row_v);
+            multiply<T, V<T>>(z, v, P, s, 1, rows, v, 1, s, s, v, true, Sum::up_to_row);
+            from_registers<T>(at.line, row_v, z, sv);
+            for (int n = 0; n < W<T> && first + n < N; n++)
+                for (int i = 0; i < s; i++)
+                    std::memcpy(logits + (std::size_t(first + n) * stride_ + i) * columns, at.line + n * row_v + i * v,
+                                v * sizeof(T));
+        }
+    }
+
   private:
     const int N, stride_;
     int s = 0, v = 0, d = 0, k = 0, u = 0, dp = 0, vp = 0, row_d = 0, row_v = 0;
@@ -346,7 +370,7 @@ template <typename T> class Minimal {
             weight_[n] = first + n < N ? 1 : 0;
             for (int i = 0; i < s; i++) {
                 tokens_[i][n] = int(inputs[sequence * stride_ + i]);
-                targets_[i][n] = int(targets[sequence * stride_ + i]);
+                if (targets) targets_[i][n] = int(targets[sequence * stride_ + i]);
             }
         }
     }
@@ -364,7 +388,7 @@ template <typename T> class Minimal {
     void attend_gradient(V<T> *P_g, const V<T> *P) {
         for (int i = 0; i < s; i++) {
             V<T> inner = {};
-            for (int j = 0; j <= i; j++) inner += P[i * s + j] * P_g[i * s + j];
+            for (int j = 0; j <= i; j++) inner = multiply_add(P[i * s + j], P_g[i * s + j], inner);
             for (int j = 0; j <= i; j++) P_g[i * s + j] = P[i * s + j] * (P_g[i * s + j] - inner);
             for (int j = i + 1; j < s; j++) P_g[i * s + j] = V<T>{};
         }
@@ -429,7 +453,7 @@ template <typename T> class Minimal {
             to_registers<T>(X, line, row_d, sd);
             for (int i = 0; i < s; i++) {
                 V<T> squares = {};
-                for (int c = 0; c < d; c++) squares += X[i * d + c] * X[i * d + c];
+                for (int c = 0; c < d; c++) squares = multiply_add(X[i * d + c], X[i * d + c], squares);
                 squares = squares / T(d) + knobs_.epsilon;
                 for (int n = 0; n < W<T>; n++) r[i][n] = 1 / std::sqrt(squares[n]);
                 for (int c = 0; c < d; c++) Nd[i * d + c] = X[i * d + c] * r[i];
@@ -466,7 +490,7 @@ template <typename T> class Minimal {
             multiply<T, T>(N_g, d, key_g, k, 1, K, 1, k, s, k, d, true);
             for (int i = 0; i < s; i++) {
                 V<T> inner = {};
-                for (int c = 0; c < d; c++) inner += Nd[i * d + c] * N_g[i * d + c];
+                for (int c = 0; c < d; c++) inner = multiply_add(Nd[i * d + c], N_g[i * d + c], inner);
                 inner = inner / T(d);
                 for (int c = 0; c < d; c++) O_g[i * d + c] += r[i] * (N_g[i * d + c] - Nd[i * d + c] * inner);
             }
@@ -507,7 +531,44 @@ template <typename T> class Minimal {
                 }
     }
 
-    // Without embedding dropout queries, keys, rows and direct logits depend on tokens only: tables (paper 003, eq. 3).
+    // What depends on tokens alone where no occurrence of one is like no other (paper 003, eq. 3), and gradients.
+    struct Tables {
+        T *q, *key, *key_T, *A, *A_g;    // [v][k] queries and keys, [k][v], [v][v] logits of attention
+        T *rows, *rows_g, *q_g, *key_g;  // [v][d] what attention mixes, [v][k]
+        T *flip;                         // room for a matrix, transposed
+        T *line;                         // [W][row_d + row_v]
+        T *table, *table_g;              // [v][stride] rows, or their products with the unembedding
+        T *direct, *direct_g;            // [v][vp] embeddings times the unembedding
+    };
+    Tables lay_out_tables(int stride) {
+        Tables at;
+        at.q = work, at.key = at.q + v * k, at.key_T = at.key + v * k, at.A = at.key_T + k * v, at.A_g = at.A + v * v;
+        at.rows = at.A_g + v * v, at.rows_g = at.rows + v * d, at.q_g = at.rows_g + v * d, at.key_g = at.q_g + v * k;
+        at.flip = at.key_g + v * k;
+        std::memset(work, 0, (at.flip - work) * sizeof(T));
+        at.line = rows_buffer.get(W<T> * (row_d + row_v) + 2 * v * (dp + vp) + 2 * v * vp);
+        at.table = at.line + W<T> * (row_d + row_v), at.table_g = at.table + v * stride;
+        at.direct = at.table_g + v * stride, at.direct_g = at.direct + v * vp;
+        std::memset(at.table, 0, (at.direct_g + v * vp - at.table) * sizeof(T));
+        return at;
+    }
+    void fill_tables(const Tables &at, const Dropout *thinned_rows) {
+        normalise_tokens();
+        add_product(at.q, k, N_t, d, 1, Q, k, v, d, k);
+        add_product(at.key, k, N_t, d, 1, K, k, v, d, k);
+        transposed(at.key_T, at.key, v, k, k);
+        add_product(at.A, v, at.q, k, 1, at.key_T, v, v, k, v);
+        add_product(at.rows, d, N_t, d, 1, R, d, v, d, d);
+        if (thinned_rows) thin(at.rows, *thinned_rows, 1);
+        add_product(at.direct, vp, E, d, 1, U, v, v, d, v);
+    }
+    void gather_weights(V<T> *P, const T *A) {
+        for (int i = 0; i < s; i++)
+            for (int j = 0; j <= i; j++)
+                for (int n = 0; n < W<T>; n++) P[i * s + j][n] = A[tokens_[i][n] * v + tokens_[j][n]];
+    }
+
+    // Without embedding dropout queries, keys, rows and direct logits are tables.
     void per_token(const int64_t *inputs, const int64_t *targets, const Dropout *residual, const Dropout *thinned_rows) {
         const int columns = residual ? d : v;  // what attention mixes: rows before, or after the unembedding
         const int stride = residual ? dp : vp, line_stride = residual ? row_d : row_v;
@@ -517,21 +578,9 @@ template <typename T> class Minimal {
         V<T> *U_s = sums_buffer.get(d * v);
         std::memset(U_s, 0, d * v * sizeof(V<T>));
 
-        T *q = work, *key = q + v * k, *key_T = key + v * k, *A = key_T + k * v, *A_g = A + v * v, *T_t = A_g + v * v;
-        T *T_g = T_t + v * d, *q_g = T_g + v * d, *key_g = q_g + v * k, *flip = key_g + v * k;
-        std::memset(work, 0, (flip - work) * sizeof(T));
-        normalise_tokens();
-        add_product(q, k, N_t, d, 1, Q, k, v, d, k);
-        add_product(key, k, N_t, d, 1, K, k, v, d, k);
-        transposed(key_T, key, v, k, k);
-        add_product(A, v, q, k, 1, key_T, v, v, k, v);
-        add_product(T_t, d, N_t, d, 1, R, d, v, d, d);
-        if (thinned_rows) thin(T_t, *thinned_rows, 1);
-        T *line = rows_buffer.get(W<T> * (row_d + row_v) + 2 * v * (dp + vp) + 2 * v * vp);
-        T *table = line + W<T> * (row_d + row_v), *table_g = table + v * stride;
-        T *direct = table_g + v * stride, *direct_g = direct + v * vp;
-        std::memset(table, 0, (direct_g + v * vp - table) * sizeof(T));
-        add_product(direct, vp, E, d, 1, U, v, v, d, v);
+        const Tables at = lay_out_tables(stride);
+        const auto [q, key, key_T, A, A_g, T_t, T_g, q_g, key_g, flip, line, table, table_g, direct, direct_g] = at;
+        fill_tables(at, thinned_rows);
         if (residual)
             for (int t = 0; t < v; t++) std::memcpy(table + t * stride, T_t + t * d, d * sizeof(T));
         else
@@ -539,9 +588,7 @@ template <typename T> class Minimal {
 
         for (int first = 0; first < N; first += W<T>) {
             read_block(first, inputs, targets);
-            for (int i = 0; i < s; i++)
-                for (int j = 0; j <= i; j++)
-                    for (int n = 0; n < W<T>; n++) P[i * s + j][n] = A[tokens_[i][n] * v + tokens_[j][n]];
+            gather_weights(P, A);
             attend(P);
             gather_rows(rows, table, stride, columns, line, line_stride);
             gather_rows(z, direct, vp, v, line, row_v);
@@ -647,6 +694,18 @@ template <typename T> class Lane {
         return loss;
     }
 
+    void evaluate(const Shape &own, const T *parameters, T *logits, const int64_t *inputs, const T *knobs) {
+        model_.take(own);
+        const Knobs<T> taken{knobs[0], knobs[1], T(1), T(1)};
+        std::memset(logits, 0, std::size_t(N) * all_.length * all_.tokens * sizeof(T));
+        if (own.tokens != all_.tokens || own.width != all_.width || own.key_width != all_.key_width || own.value_width != all_.value_width) {
+            T *cropped = parameters_.get(total(own));
+            crop(cropped, parameters, own, all_);
+            parameters = cropped;
+        }
+        model_.evaluate(parameters, logits, all_.tokens, inputs, taken);
+    }
+
   private:
     Minimal<T> model_;
     const Shape all_;
@@ -670,6 +729,18 @@ void all_lanes(int batch, const Shape &all, int lanes, const int64_t *sizes, con
     }
 }
 
+template <typename T>
+void outputs_of_all_lanes(int batch, const Shape &all, int lanes, const int64_t *sizes, const T *parameters, T *outputs,
+                          const int64_t *inputs, const T *knobs) {
+    Lane<T> one(batch, all, false);
+    const std::size_t P = total(all), line = std::size_t(batch) * all.length;
+    for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
+        const int64_t *n = sizes + 5 * lane;
+        const Shape own{int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])};
+        one.evaluate(own, parameters + lane * P, outputs + lane * line * all.tokens, inputs + lane * line, knobs + 4 * lane);
+    }
+}
+
 } // namespace
 
 // Per lane: `sizes` [L][5] length, tokens, width, key width, value width, at most those that the arrays are laid out
@@ -687,5 +758,18 @@ void all_lanes(int batch, const Shape &all, int lanes, const int64_t *sizes, con
     } catch (const std::exception &) {                                                                                 \
         return 1;                                                                                                      \
     }
+// `outputs` [L][N][length][tokens]: logits, 0 beyond a lane's own sizes; the rest as above.
+#define GRAFT_MINIMAL_OUTPUTS(NAME, T)                                                                                  \
+    extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,      \
+                         const int64_t *sizes, const T *parameters, T *outputs, const int64_t *inputs,                 \
+                         const T *knobs) try {                                                                         \
+        outputs_of_all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, sizes, parameters, \
+                                outputs, inputs, knobs);                                                               \
+        return 0;                                                                                                      \
+    } catch (const std::exception &) {                                                                                 \
+        return 1;                                                                                                      \
+    }
+GRAFT_MINIMAL_OUTPUTS(minimal_outputs_float32, float)
+GRAFT_MINIMAL_OUTPUTS(minimal_outputs_float64, double)
 GRAFT_MINIMAL(minimal_float32, float)
 GRAFT_MINIMAL(minimal_float64, double)

@@ -28,7 +28,7 @@ template <typename T> inline T to_unit(T *unit, const T *row, int count, bool ce
         const V<T> centred = load<T>(row + c) - mean;
         store<T>(unit + c, centred);
         const V<T> inside = load_within<T>(unit + c, c, count);
-        squares += inside * inside;
+        squares = multiply_add(inside, inside, squares);
     }
     const T factor = T(1) / std::sqrt(sum<T>(squares) / T(count) + epsilon);
     for (int c = 0; c < count; c += W<T>) store<T>(unit + c, load<T>(unit + c) * all(factor));
@@ -40,12 +40,12 @@ template <typename T> inline void from_unit(T *gradient, const T *unit, T factor
     V<T> inner = {}, total = {};
     for (int c = 0; c < count; c += W<T>) {
         const V<T> g = load_within<T>(gradient + c, c, count);
-        inner += g * load_within<T>(unit + c, c, count);
+        inner = multiply_add(g, load_within<T>(unit + c, c, count), inner);
         total += g;
     }
     const V<T> along = all<T>(sum<T>(inner) / T(count)), mean = all<T>(centre ? sum<T>(total) / T(count) : T(0));
     for (int c = 0; c < count; c += W<T>)
-        store<T>(gradient + c, all(factor) * (load<T>(gradient + c) - mean - load<T>(unit + c) * along));
+        store<T>(gradient + c, all(factor) * multiply_add(V<T>(-load<T>(unit + c)), along, V<T>(load<T>(gradient + c) - mean)));
 }
 
 template <typename T>
@@ -55,8 +55,8 @@ inline void normalise(T *out, const Normed<T> &kept, const T *rows, int stride, 
         T *unit = kept.unit + std::size_t(r) * stride, *to = out + std::size_t(r) * stride;
         kept.factor[r] = to_unit(unit, rows + std::size_t(r) * stride, width, centre, epsilon);
         for (int c = 0; c < width; c += W<T>) {
-            const V<T> scaled = load<T>(unit + c) * load<T>(norm.gain + c);
-            store<T>(to + c, norm.bias ? scaled + load<T>(norm.bias + c) : scaled);
+            const V<T> row = load<T>(unit + c), gain = load<T>(norm.gain + c);
+            store<T>(to + c, norm.bias ? multiply_add(row, gain, load<T>(norm.bias + c)) : row * gain);
         }
     }
 }
@@ -70,7 +70,7 @@ inline void normalise_gradient(T *gradient, const Normed<T> &kept, int stride, i
         const T *unit = kept.unit + std::size_t(r) * stride;
         for (int c = 0; c < width; c += W<T>) {
             const V<T> g = load<T>(row + c);
-            store<T>(norm.gain_gradient + c, load<T>(norm.gain_gradient + c) + g * load<T>(unit + c));
+            store<T>(norm.gain_gradient + c, multiply_add(g, load<T>(unit + c), load<T>(norm.gain_gradient + c)));
             if (norm.bias) store<T>(norm.bias_gradient + c, load<T>(norm.bias_gradient + c) + g);
             store<T>(row + c, g * load<T>(norm.gain + c));
         }

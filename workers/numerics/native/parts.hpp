@@ -78,7 +78,8 @@ template <typename T> struct Convolution {
                     const T *from = in + std::ptrdiff_t(one.first + i) * stride + c;
                     V<T> value = load<T>(from);
                     for (int n = std::max(0, KERNEL - 1 - i); n < KERNEL; n++)
-                        value += load<T>(from + (n - KERNEL + 1) * std::ptrdiff_t(stride)) * load<T>(taps[n].values + c);
+                        value = multiply_add(load<T>(from + (n - KERNEL + 1) * std::ptrdiff_t(stride)),
+                                             load<T>(taps[n].values + c), value);
                     store<T>(out + std::ptrdiff_t(one.first + i) * stride + c, value);
                 }
     }
@@ -92,10 +93,12 @@ template <typename T> struct Convolution {
                     for (int n = 0; n < KERNEL; n++) {
                         const int ahead = KERNEL - 1 - n; // this position is read by the one so far ahead
                         if (i + ahead < one.keys)
-                            value += load<T>(out_g + at + ahead * std::ptrdiff_t(stride)) * load<T>(taps[n].values + c);
+                            value = multiply_add(load<T>(out_g + at + ahead * std::ptrdiff_t(stride)),
+                                                 load<T>(taps[n].values + c), value);
                         if (i - ahead < 0) continue;
                         T *sum = taps[n].gradient + c;
-                        store<T>(sum, load<T>(sum) + load<T>(out_g + at) * load<T>(in + at - ahead * std::ptrdiff_t(stride)));
+                        store<T>(sum, multiply_add(load<T>(out_g + at),
+                                                   load<T>(in + at - ahead * std::ptrdiff_t(stride)), load<T>(sum)));
                     }
                     store<T>(in_g + at, value);
                 }

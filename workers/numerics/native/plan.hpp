@@ -16,7 +16,7 @@ struct Plan {
     void *loss_values;       // [L]
     const void *inputs;      // [L][N][s] int64, or [L][N][s][features]
     const void *targets;     // [L][N][s] int64, or numbers
-    const void *weights;     // [L][N][s] of a position's loss
+    const void *weights;     // [L][N][s] of a position's loss; null: of outputs, all are computed
     const int64_t *lengths;  // [L][N] positions that are given; null: all
     const void *placed;      // [L][s][d] added to the stream; null: nothing
     const void *cosines;     // [L][s][c / 2] of the angles that queries and keys are turned by; null: they are not
@@ -25,6 +25,7 @@ struct Plan {
     const void *knobs;       // [L][KNOBS + 3 h]
     const int64_t *states;   // [L][sites] of the dropout sites' streams, those that are on and those that are not
     const uint8_t *thresholds;
+    void *outputs_values;    // [L][N][s][v] where positions weigh anything, else 0; null: the gradient is computed
 };
 enum LayerPlace {
     ATTENTION_NORM, ATTENTION_NORM_BIAS, CANON_A, QUERY_KEY_VALUE, QUERY_KEY_VALUE_BIAS, CANON_B, OUTPUT, OUTPUT_BIAS,

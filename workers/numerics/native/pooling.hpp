@@ -1,4 +1,5 @@
-// Loss and gradient of attention pooling (workers/networks/models/attention_pooling.py), one lane after another.
+// Loss and gradient of attention pooling (workers/networks/models/attention_pooling.py), or its outputs alone, one lane after
+// another.
 //
 // What belongs to a set (its query, the head, the answer) is computed for all sets of a lane at once; its items in chunks
 // of rows, as they are many. Only items that are given are rows. All sums run in an order that depends on the lane's own
@@ -31,6 +32,7 @@ struct PoolingPlan {
     const int64_t *targets;  // [L][N]
     const void *weights;     // [L][N] of a set's loss
     const void *knobs;       // [L][3] the scorer's factor, b and n
+    void *outputs_values;    // [L][N][c]; null: the gradient is computed
 };
 // The head's keys and values are two maps side by side in one matrix.
 enum PoolingMap { ITEM_IN, ITEM_OUT, QUERY_IN, QUERY_OUT, ASK, KEY, VALUE, HEAD_OUT, CLASS_IN, CLASS_OUT, POOLING_MAPS };
@@ -85,11 +87,9 @@ template <typename T> class Pooling {
     }
 
     void gradient(int64_t lane) {
-        open(lane);
-        pass_queries();
-        for (int r = 0; r < starts_[N]; r += ROWS) pass_items(r, std::min(ROWS, starts_[N] - r));
-        pool();
-        const double loss = answer();
+        forward(lane);
+        targets_ = plan_.targets + lane * N, set_weights_ = static_cast<const T *>(plan_.weights) + lane * N;
+        const double loss = score_answers();
         pool_gradient();
         for (int r = 0; r < starts_[N]; r += ROWS) pass_items_gradient(r, std::min(ROWS, starts_[N] - r));
         pass_queries_gradient();
@@ -98,6 +98,12 @@ template <typename T> class Pooling {
         for (const Map<T> &map : maps_) map.write(to);
         scorer_.write(to);
         static_cast<T *>(plan_.loss_values)[lane] = T(loss);
+    }
+    void evaluate(int64_t lane) {
+        forward(lane);
+        T *to = static_cast<T *>(plan_.outputs_values) + lane * N * plan_.classes;
+        for (int set = 0; set < N; set++)
+            std::memcpy(to + set * plan_.classes, outputs_ + std::ptrdiff_t(set) * C, sizeof(T) * plan_.classes);
     }
 
   private:
@@ -128,17 +134,26 @@ template <typename T> class Pooling {
     int count(int set) const { return starts_[set + 1] - starts_[set]; }
     T dot(const T *a, const T *b) const {
         V<T> total = {};
-        for (int e = 0; e < d; e += W<T>) total += load<T>(a + e) * load_within<T>(b + e, e, d);
+        for (int e = 0; e < d; e += W<T>) 
+            total = multiply_add(load<T>(a + e), load_within<T>(b + e, e, d), total);
         return sum<T>(total);
     }
     // to += factor * from
     void add(T *to, T factor, const T *from) const {
-        for (int e = 0; e < d; e += W<T>) store<T>(to + e, load<T>(to + e) + factor * load<T>(from + e));
+        for (int e = 0; e < d; e += W<T>) 
+            store<T>(to + e, multiply_add(all(factor), load<T>(from + e), load<T>(to + e)));
     }
     void bend(T *slopes, T *out, int rows) const {
         activate(Activation::gelu_tanh, slopes, D, out, D, rows, d, none_);
     }
 
+    void forward(int64_t lane) {
+        open(lane);
+        pass_queries();
+        for (int r = 0; r < starts_[N]; r += ROWS) pass_items(r, std::min(ROWS, starts_[N] - r));
+        pool();
+        answer();
+    }
     void open(int64_t lane) {
         const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
         std::memcpy(parameters_, parameters, sizeof(T) * plan_.total); // may be read a register past its end
@@ -146,7 +161,6 @@ template <typename T> class Pooling {
         const T *knobs = static_cast<const T *>(plan_.knobs) + 3 * lane;
         scorer_.factor = knobs[0], scorer_.b = knobs[1], scorer_.n = knobs[2];
         scorer_.read(parameters_);
-        targets_ = plan_.targets + lane * N, set_weights_ = static_cast<const T *>(plan_.weights) + lane * N;
         const T *from = static_cast<const T *>(plan_.inputs) + lane * N * n * plan_.features;
         starts_[0] = 0;
         for (int set = 0; set < N; set++, from += n * plan_.features) {
@@ -187,14 +201,16 @@ template <typename T> class Pooling {
             for (int i = 0; i < count(set); i++) add(pooled, row[i], items + i * D), totals_[set] += row[i];
         }
     }
-    // The loss; `set_g_` becomes the gradient by `mixed_`.
-    double answer() {
+    void answer() {
         maps_[VALUE].matrix.apply(mixed_, D, pooled_, D, N, nullptr);
         for (int set = 0; set < N; set++) add(mixed_ + std::ptrdiff_t(set) * D, totals_[set], maps_[VALUE].bias.values);
         maps_[HEAD_OUT].apply(head_, D, mixed_, D, N);
         maps_[CLASS_IN].apply(hidden_slopes_, D, head_, D, N);
         bend(hidden_slopes_, hidden_, N);
         maps_[CLASS_OUT].apply(outputs_, C, hidden_, D, N);
+    }
+    // The loss; `set_g_` becomes the gradient by `mixed_`.
+    double score_answers() {
         double loss = 0;
         for (int set = 0; set < N; set++)
             loss += cross_entropy(outputs_ + std::ptrdiff_t(set) * C, int(plan_.classes), targets_[set], set_weights_[set]);
@@ -227,8 +243,9 @@ template <typename T> class Pooling {
                 shift += score_g_[i];
                 for (int e = 0; e < d; e += W<T>) {
                     const V<T> value = load<T>(item + e);
-                    store<T>(key_g + e, load<T>(key_g + e) + score_g_[i] * value);
-                    store<T>(item + e, row[i] * load<T>(pooled_g_ + at + e) + score_g_[i] * load<T>(key_ + at + e));
+                    store<T>(key_g + e, multiply_add(all(score_g_[i]), value, load<T>(key_g + e)));
+                    store<T>(item + e, multiply_add(all(row[i]), load<T>(pooled_g_ + at + e),
+                                                    V<T>(score_g_[i] * load<T>(key_ + at + e))));
                 }
             }
             add(key_bias.gradient, shift, scaled_ + at);
@@ -264,7 +281,11 @@ template <typename T> int pool_all_lanes(const PoolingPlan &plan) try {
     const Pooling<T> sketch(plan, counted);
     Memory memory(counted.used());
     Pooling<T> one(plan, memory);
-    for (int64_t lane = 0; lane < plan.lanes; lane++) one.gradient(lane);
+    for (int64_t lane = 0; lane < plan.lanes; lane++)
+        if (plan.outputs_values)
+            one.evaluate(lane);
+        else
+            one.gradient(lane);
     return 0;
 } catch (const std::exception &) {
     return 1;

@@ -54,7 +54,7 @@ void multiply_strips(int strips, T *y, std::ptrdiff_t y_stride, const T *a, std:
             for (int i = 0; i < TI; i++) {
                 const V<T> number = all<T>(SIDE == Side::rows ? from[i * a_stride] : from[i]);
 #pragma GCC unroll 2
-                for (int e = 0; e < TE; e++) sums[i][e] += number * factors[e];
+                for (int e = 0; e < TE; e++) sums[i][e] = multiply_add(number, factors[e], sums[i][e]);
             }
             from += SIDE == Side::rows ? 1 : a_stride;
             by += b_stride;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "exchange.hpp"
+#include "fused.hpp"
 
 namespace registers {
 

@@ -83,7 +83,8 @@ template <typename T> inline void softmax(T *row, int visible, T factor) {
 // The gradient by what softmax was given, from that by its weights; times `factor`, in place.
 template <typename T> inline void softmax_gradient(T *gradient, const T *weights, int visible, T factor) {
     V<T> inner = {};
-    for (int c = 0; c < visible; c += W<T>) inner += load_within<T>(gradient + c, c, visible) * load<T>(weights + c);
+    for (int c = 0; c < visible; c += W<T>) 
+        inner = multiply_add(load_within<T>(gradient + c, c, visible), load<T>(weights + c), inner);
     const V<T> mean = all(sum<T>(inner));
     for (int c = 0; c < visible; c += W<T>)
         store<T>(gradient + c, load<T>(weights + c) * (load<T>(gradient + c) - mean) * factor);

@@ -43,6 +43,12 @@ def _values(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor
     return values
 
 
+@_values.register_fake
+def _shape_of_values(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
+    """Of tensors that have shapes and no numbers."""
+    return torch.empty_like(points)
+
+
 @torch.library.custom_op("graft::spline_gradient", mutates_args=(), device_types="cpu")
 def _gradients(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients [L, m] by points and [L, n] by knots, from the gradient [L, m] by values."""
@@ -75,7 +81,7 @@ class _Spline(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        values = _Spline.apply(*_folded(info.batch_size, in_dims, tensors))
+        values = _Spline.apply(*_fold(info.batch_size, in_dims, tensors))
         return values.unflatten(0, (info.batch_size, -1)), 0
 
 
@@ -90,11 +96,11 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:
-        parts = _Gradients.apply(*_folded(info.batch_size, in_dims, tensors))
+        parts = _Gradients.apply(*_fold(info.batch_size, in_dims, tensors))
         return tuple(part.unflatten(0, (info.batch_size, -1)) for part in parts), (0, 0)
 
 
-def _folded(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+def _fold(lanes: int, dims: _Dims, tensors: tuple[Tensor, ...]) -> list[Tensor]:
     """Lanes of lanes as more lanes: [L, 1, m] becomes [L, m]."""
     return [
         (tensor.movedim(dim, 0) if dim is not None else tensor.expand(lanes, *tensor.shape)).flatten(0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -31,6 +31,9 @@ RAW = Variant("raw")
 
 class Averaging(ABC):
     """An average's configuration, a frozen dataclass; its powers and lags are knobs."""
+
+    VARIANTS: ClassVar[Sequence[str]] = ("raw", "ema", "bema")
+    """The names that variants may have, of any average; reports draw each in its own way."""
 
     @property
     @abstractmethod

@@ -41,9 +41,9 @@ def update_average(ema: Tensor, parameters: Tensor, rho: float, kappa: float | T
 
     A weight is often below 1e-7, for millions of steps: float32 would round such an update to nothing, or far too much.
     """
-    return ema + consumed(rho, kappa, step) * (parameters.double() - ema)
+    return ema + decay_weight(rho, kappa, step) * (parameters.double() - ema)
 
 
-def consumed(rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
+def decay_weight(rho: float, kappa: float | Tensor, step: Tensor) -> Tensor:
     """The weight (rho + n)^-kappa of theta_{n+1}, float64."""
     return power(rho + step.double(), -kappa)

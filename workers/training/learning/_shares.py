@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from spaces import plugins
 from spaces.errors import PluginError
 from workers.data.tasks import Batch, Task
 from workers.numerics.randomness import hash_rows
@@ -21,6 +22,8 @@ Drawn = Callable[[int], Batch]
 _SLACK = 1.25
 """More is drawn than is likely to be needed: a batch that is short repeats its own sequences."""
 _SPARE = 16
+_FOUND: set[tuple[str, torch.device]] = set()
+"""What was found to have sequences to hold out (a task, one in how many, how many wanted), on devices but the CPU."""
 
 
 def draw_kept(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
@@ -36,8 +39,14 @@ def draw_held_out(task: Task, drawn: Drawn, count: int, one_in: int) -> Batch:
     """
     batch = drawn(math.ceil((_SLACK * count + _SPARE) * one_in))
     wanted = _is_held_out(task, batch, one_in)
-    if not wanted.any(-1).all():
-        raise PluginError(f"learning.held_out_one_in: {one_in} holds out no sequence of so small a task")
+    # A GPU would be waited for at each step: there it is asked once, as it is a matter of the task.
+    asked = plugins.canonical_json([plugins.name_of(task), plugins.structure_of(task), one_in, count])
+    key = (asked, wanted.device)
+    if key not in _FOUND and not wanted.is_meta:
+        if not wanted.any(-1).all():
+            raise PluginError(f"learning.held_out_one_in: {one_in} holds out no sequence of so small a task")
+        if wanted.device.type != "cpu":
+            _FOUND.add(key)
     return _first(batch, wanted, count)
 
 
@@ -53,7 +62,7 @@ def _first(batch: Batch, wanted: Tensor, count: int) -> Batch:
     take another's or stop short.
     """
     order = (~wanted).to(torch.int8).argsort(dim=-1, stable=True)
-    turn = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True)
+    turn = torch.arange(count, device=wanted.device) % wanted.sum(-1, keepdim=True).clamp(min=1)
     index = order.gather(-1, turn)
     lanes = torch.arange(len(wanted), device=wanted.device)[:, None]
     return {name: tensor[lanes, index] for name, tensor in batch.items()}

@@ -13,9 +13,9 @@ from torch.func import grad, vmap
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins import Examples
-from spaces.plugins.fields import knob, part, size
+from spaces.plugins.fields import part, size, step_count
 from workers.data.tasks import Batch, Task
-from workers.networks import architectures
+from workers.networks import learned_splines
 from workers.networks.models import Model, in_use
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter, under, within
@@ -53,7 +53,7 @@ class Architecture(Learning):
     held_out_one_in: int = size(5, low=0)
     """One sequence in so many, by a hash of its inputs, teaches the form and never the weights; the others never the
     form. 0: both learn from all, as for a map that is memorised. 5 is the paper's 20 %."""
-    life: int = knob(0, low=0, integer=True)
+    life: int = step_count(0)
     """Steps after which a model is reset to new initial weights, and over which its schedule runs. The models are
     reset in turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as
     in the paper."""
@@ -77,7 +77,7 @@ class Architecture(Learning):
                 "learning.name: 'architecture' learns the form of non-linearities, and the model has none that learns; "
                 "set model.activation or model.scorer to one that does: spline, spline_kernel"
             )
-        if unkept := sorted(form - architectures.kept_parameters(model)):
+        if unkept := sorted(form - learned_splines.kept_parameters(model)):
             raise PluginError(
                 f"learning.name: 'architecture' keeps splines that all layers share, not {unkept[0]}; set "
                 "model.activation or model.scorer.phi to spline itself, and model.activation_per_layer to false"
@@ -130,12 +130,12 @@ class Architecture(Learning):
             both, trained = vmap(of_model)(weights, own)
             return both.sum(), trained.mean()
 
-        (of_weights, of_form), value = grad(total, argnums=(0, 1), has_aux=True)(*self._parted(layouts, flat))
+        (of_weights, of_form), value = grad(total, argnums=(0, 1), has_aux=True)(*self._split(layouts, flat))
         return torch.cat([of_weights.flatten(), of_form]), value
 
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:
         layouts = _layouts(layout)
-        weights, form = self._parted(layouts, flat)
+        weights, form = self._split(layouts, flat)
         own = vmap(lambda one: optimizer.start(one, layouts.weights))(weights)
         return under(_MODEL, own) | under("form", self.optimizer.start(form, layouts.form))
 
@@ -143,8 +143,8 @@ class Architecture(Learning):
         """Each model and the form by an optimizer of their own, clipping of the gradient's norm included."""
         _, _, moments, step, steps = descent
         layouts = _layouts(layout)
-        weights, form = self._parted(layouts, descent.parameters)
-        of_weights, of_form = self._parted(layouts, descent.gradient)
+        weights, form = self._split(layouts, descent.parameters)
+        of_weights, of_form = self._split(layouts, descent.gradient)
 
         life = torch.as_tensor(self.life, device=steps.device).long()
         lived = torch.where(life > 0, life, steps)
@@ -165,7 +165,7 @@ class Architecture(Learning):
     ) -> tuple[Tensor, Moments]:
         model, layouts = (step // (self.life // self.models) - 1) % self.models, _layouts(layout)
         fresh = layouts.weights.initial(torch.tensor([seed]), step)[0].to(flat)
-        weights, form = (part.clone() for part in self._parted(layouts, flat))
+        weights, form = (part.clone() for part in self._split(layouts, flat))
         weights[model] = fresh
         started = optimizer.start(fresh, layouts.weights)
         own = {
@@ -176,7 +176,7 @@ class Architecture(Learning):
 
     def evaluate(self, layout: Layout, flat: Tensor, evaluate_model: EvaluateModel) -> dict[str, Tensor]:
         layouts = _layouts(layout)
-        weights, form = self._parted(layouts, flat)
+        weights, form = self._split(layouts, flat)
         shared = layouts.form.split(form)
         found = vmap(lambda one: evaluate_model(layouts.weights.split(one) | shared))(weights)
         return {name: values.mean(0) for name, values in found.items()}
@@ -189,14 +189,14 @@ class Architecture(Learning):
         since = torch.where(step < first, step, (step - first) % (self.models * turn))
         return torch.where(life > 0, since, step)
 
-    def _parted(self, layouts: _Layouts, flat: Tensor) -> tuple[Tensor, Tensor]:
+    def _split(self, layouts: _Layouts, flat: Tensor) -> tuple[Tensor, Tensor]:
         """[M, W] and [F] of [P]."""
         weights, form = flat.split([self.models * layouts.weights.total, layouts.form.total])
         return weights.view(self.models, -1), form
 
 
 def _is_form(parameter: Parameter) -> bool:
-    return parameter.architecture and not parameter.frozen
+    return parameter.nonlinearity and not parameter.frozen
 
 
 def _layouts(layout: Layout) -> _Layouts:

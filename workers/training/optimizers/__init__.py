@@ -40,9 +40,9 @@ class Optimizer(ABC):
     clip_norm: float = knob(1.0, low=0, open_low=True)
 
     @property
-    def may_pad(self) -> bool:
-        """Whether zeros may be added to the parameters without a change of what it computes."""
-        return True
+    def padding_obstacle(self) -> str | None:
+        """Why zeros added to the parameters would change what it computes; None: they would not."""
+        return None
 
     def check(self, parameters: Iterable[Parameter]) -> None:
         """Raise PluginError if a model with these parameters cannot be trained by it; most train all."""
@@ -51,7 +51,7 @@ class Optimizer(ABC):
     @final
     def descend(self, descent: Descent, layout: Layout) -> tuple[Tensor, Moments]:
         """Parameters [P] and moments after the step: clipping, schedule and `update`."""
-        gradient = clipped(descent.gradient, torch.as_tensor(self.clip_norm))
+        gradient = clip(descent.gradient, torch.as_tensor(self.clip_norm))
         rate = self.learning_rate * self.schedule.factor(descent.step, descent.steps)
         return self.update(descent.parameters, gradient, descent.moments, rate, descent.step, layout)
 
@@ -71,7 +71,7 @@ def exact(knob: float | Tensor) -> Tensor:
     return torch.as_tensor(knob, dtype=torch.float64)
 
 
-def clipped(gradient: Tensor, norm: Tensor) -> Tensor:
+def clip(gradient: Tensor, norm: Tensor) -> Tensor:
     """The gradient [P] scaled to a Euclidean norm of at most `norm`, with torch.nn.utils.clip_grad_norm_'s 1e-6."""
     length = torch.linalg.vector_norm(gradient)
     return gradient * (norm.to(length.dtype) / (length + 1e-6)).clamp(max=1.0)

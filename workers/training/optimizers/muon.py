@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -45,9 +45,8 @@ class Muon(TwoMoments):
     other_rate: float = knob(0.1, low=0)
 
     @property
-    def may_pad(self) -> bool:
-        """The rate depends on the true shape of a matrix."""
-        return False
+    def padding_obstacle(self) -> str | None:
+        return "its rate depends on the shape of a matrix"
 
     def check(self, parameters: Iterable[Parameter]) -> None:
         if not any(parameter.matrices for parameter in parameters):
@@ -65,14 +64,25 @@ class Muon(TwoMoments):
         buffer = moments["buffer"] + (1 - momentum) * (gradient - moments["buffer"])
         direction = gradient + momentum * (buffer - gradient) if self.nesterov else buffer
         decayed = layout.split(parameters * (1 - rate * decay).to(kind))
-        turned = self._turned(layout, direction)
+        turned = self._turn(layout, direction)
         named = {
             name: decayed[name] - rate.to(kind) * turned[name] if name in turned else tensor
             for name, tensor in layout.split(moved).items()
         }
         return layout.join(named), {**two, "buffer": buffer}
 
-    def _turned(self, layout: Layout, direction: Tensor) -> dict[str, Tensor]:
+    def matrices_of(self, layout: Layout) -> Iterator[tuple[int, int, int, int, float]]:
+        """Of each matrix that is orthogonalised: where it starts in [P], rows, columns, step of rows, adjustment."""
+        start = 0
+        for parameter in layout.parameters.values():
+            if count := parameter.matrices:
+                rows, step = parameter.shape
+                columns = step // count
+                for part in range(count):
+                    yield start + part * columns, rows, columns, step, self._adjustment((rows, columns))
+            start += math.prod(parameter.shape)
+
+    def _turn(self, layout: Layout, direction: Tensor) -> dict[str, Tensor]:
         """What each hidden matrix moves by, for rate 1; matrices of one shape are turned together."""
         by_shape: dict[torch.Size, list[tuple[str, Sequence[Tensor]]]] = defaultdict(list)
         for name, tensor in layout.split(direction).items():
@@ -83,7 +93,7 @@ class Muon(TwoMoments):
         for shape, found in by_shape.items():
             stacked = torch.stack([part for _, parts in found for part in parts])
             sizes = [len(parts) for _, parts in found]
-            images = self._adjustment(shape) * orthogonalised(stacked, self.iterations)
+            images = self._adjustment(shape) * orthogonalise(stacked, self.iterations)
             for (name, _), image in zip(found, images.split(sizes), strict=True):
                 turned[name] = torch.cat(image.unbind(), dim=-1)
         return turned
@@ -93,7 +103,7 @@ class Muon(TwoMoments):
         return 0.2 * math.sqrt(max(shape)) if self.adjustment == "match_adamw" else math.sqrt(max(1, outputs / inputs))
 
 
-def orthogonalised(matrices: Tensor, iterations: int) -> Tensor:
+def orthogonalise(matrices: Tensor, iterations: int) -> Tensor:
     """[m, r, c] with the same singular vectors as `matrices` and singular values of about 1 (those of 0 stay 0)."""
     a, b, c = COEFFICIENTS
     flat = matrices.mT if matrices.shape[-2] > matrices.shape[-1] else matrices

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spaces.plugins.fields import knob
+from spaces.plugins.fields import knob, step_count
 from workers.training.schedules import Schedule
 
 
@@ -21,7 +21,7 @@ class Cosine(Schedule):
     after the last update. Source: Loshchilov and Hutter 2017, "SGDR", equation 5, with one cycle.
     """
 
-    warmup: int = knob(0, low=0, integer=True)
+    warmup: int = step_count(0)
     end_multiplier: float = knob(0.0, low=0, high=1)
 
     def factor(self, step: Tensor, steps: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spaces.plugins.fields import knob
+from spaces.plugins.fields import knob, step_count
 from workers.training.schedules import Schedule
 
 
@@ -20,7 +20,7 @@ class Linear(Schedule):
     n = warmup exactly. With warmup >= steps the whole run is warm-up. Source: paper 003, 5.4 and Table 1.
     """
 
-    warmup: int = knob(0, low=0, integer=True)
+    warmup: int = step_count(0)
     end_multiplier: float = knob(0.0, low=0, high=1)
 
     def factor(self, step: Tensor, steps: Tensor) -> Tensor:

@@ -1,14 +1,13 @@
-"""The forms of non-linearities that a model has learned, as they are kept for other trials."""
+"""The splines that a model has learned, as they are kept for other trials."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from spaces.records import Architecture
+from spaces.records import Component, LearnedSpline
 from workers.networks.activations.spline import Spline
+from workers.networks.frozen_splines import PATHS
 from workers.networks.models import Model
-from workers.networks.scorers.spline_kernel import SplineKernel
 from workers.numerics.parameters import Parameters
 
 
@@ -17,10 +16,10 @@ def kept_parameters(model: Model) -> set[str]:
     return {name for _, name, _ in _splines(model)}
 
 
-def architectures(model: Model, parameters: Parameters) -> tuple[Architecture, ...]:
+def learned_splines(model: Model, parameters: Parameters) -> tuple[LearnedSpline, ...]:
     """The splines that all layers of a model share and that learned, from its parameters by name."""
     return tuple(
-        Architecture(
+        LearnedSpline(
             component=component, low=float(spline.low), high=float(spline.high), knots=tuple(parameters[name].tolist())
         )
         for component, name, spline in _splines(model)
@@ -28,9 +27,11 @@ def architectures(model: Model, parameters: Parameters) -> tuple[Architecture, .
     )
 
 
-def _splines(model: Model) -> Iterator[tuple[Literal["mlp", "attention"], str, Spline]]:
-    activation, scorer = getattr(model, "activation", None), getattr(model, "scorer", None)
-    if isinstance(activation, Spline):
-        yield "mlp", "activation.knots", activation
-    if isinstance(scorer, SplineKernel) and isinstance(scorer.phi, Spline):
-        yield "attention", "scorer.phi.knots", scorer.phi
+def _splines(model: Model) -> Iterator[tuple[Component, str, Spline]]:
+    """Component, name of the parameter that holds the knots, and spline."""
+    for component, path in PATHS:
+        found: object = model
+        for field in path:
+            found = getattr(found, field, None)
+        if isinstance(found, Spline):
+            yield component, f"{'.'.join(path)}.knots", found

@@ -1,0 +1,174 @@
+"""What a fused step tells its kernel: where arrays lie, what lanes there are, and which steps (numerics/cuda/plan.hpp).
+
+Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u value width, P parameters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import NamedTuple
+
+THREADS = 256
+MATRICES = 7
+_ALIGNMENT = 4
+"""Floats: an array of words starts at a multiple of theirs."""
+MOST_ROWS = 128
+"""Rows of sequences that are worked on at once, at most: more fill no more threads."""
+
+
+class Sizes(NamedTuple):
+    """The sizes that a pack's arrays are laid out by."""
+
+    batch: int
+    length: int
+    tokens: int
+    width: int
+    key_width: int
+    value_width: int
+
+
+class Limits(NamedTuple):
+    """Shared memory of a GPU in bytes: of a multiprocessor, of a block at most, and what each block takes beside."""
+
+    multiprocessor: int
+    block: int
+    reserved: int = 1024
+
+
+def weight_arrays(sizes: Sizes) -> dict[str, int]:
+    """Floats of each array of a lane's weights and tokens, in the order of plan.hpp."""
+    _, _, v, d, k, u = sizes
+    parameters = {
+        "EMBEDDING": v * _odd(d),
+        "GAIN": _odd(d),
+        "QUERY": d * _odd(k),
+        "KEY": d * _odd(k),
+        "VALUE": d * _odd(u),
+        "OUTPUT": u * _odd(d),
+        "UNEMBEDDING": d * _odd(v),
+    }
+    combined = {"QUERY_BY_GAIN": d * _odd(k), "KEY_BY_GAIN": d * _odd(k), "VALUE_BY_GAIN": d * _odd(u)}
+    mixed = {"MIXED": d * _odd(d), "MIXED_G": d * _odd(d)}
+    return {**parameters, **{f"{name}_G": size for name, size in parameters.items()}, **combined, **mixed}
+
+
+def token_arrays(sizes: Sizes) -> dict[str, int]:
+    """Floats of each array of tokens, for which no occurrence is like no other."""
+    _, _, v, d, k, _ = sizes
+    of_width, of_key_width = v * _odd(d), v * _odd(k)
+    tables = {"USED": of_width, "NORMED": of_width, "TOKEN_QUERY": of_key_width, "TOKEN_KEY": of_key_width}
+    tables |= {"TOKEN_ROWS": of_width, "LOGITS": v * _odd(v), "NORMED_G": of_width, "TOKEN_QUERY_G": of_key_width}
+    return tables | {"TOKEN_KEY_G": of_key_width, "TOKEN_ROWS_G": of_width, "LOGITS_G": v * _odd(v), "FACTORS": v}
+
+
+def row_arrays(sizes: Sizes, sequences: int, *, occurrences: bool) -> dict[str, int]:
+    """Floats of each array of so many sequences; `occurrences`: of one token differ."""
+    _, s, v, d, k, _ = sizes
+    rows = sequences * s
+    masks = -(-rows * d // 4)  # a byte each
+    drawn = {"KEYS": 2 * sequences * v, "TOKENS": sequences * (s + 1), "PLACES": sequences * v}
+    masked = {"KEPT_EMBEDDING": masks if occurrences else 0, "KEPT_ROWS": masks}
+    of_width, of_key_width = rows * _odd(d), rows * _odd(k) if occurrences else 0
+    streams = {
+        "STREAM": of_width,
+        "NORMED_ROWS": of_width if occurrences else 0,
+        "ROWS": of_width,
+        "STREAM_G": of_width,
+    }
+    keys = dict.fromkeys(("QUERIES", "KEYS_OF_ROWS", "QUERIES_G", "KEYS_OF_ROWS_G"), of_key_width)
+    weights = {"WEIGHTS": rows * _odd(s), "WEIGHTS_G": rows * _odd(s), "OUTPUTS": rows * _odd(v)}
+    return {**drawn, **masked, **streams, **keys, **weights, "ROW_FACTORS": rows, "ROW_LOSSES": rows}
+
+
+def block_arrays(sizes: Sizes) -> dict[str, int]:
+    """Floats of what a block has once."""
+    return {"LOSSES": sizes.batch, "PARTIAL_SUMS": 2 * THREADS}
+
+
+def _odd(count: int) -> int:
+    """The length of a row: threads that read a row each then read different banks of shared memory."""
+    return count | 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Where a block's arrays lie."""
+
+    sequences: int
+    """Worked on at once."""
+    weights_in_shared: bool
+    """Whether what a lane's weights and tokens take is in shared memory too, or in the GPU's own."""
+    places: tuple[int, ...]
+    """Where each array starts, in floats, in the order of plan.hpp."""
+    shared_bytes: int
+    scratch_floats: int
+    """Of a lane, in the GPU's own memory."""
+
+
+def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | None:
+    """Where arrays lie: with room for two blocks on a multiprocessor, else for one; None: there is no such way.
+
+    Which one it is changes no bit: sums have one order, however many sequences are worked on at once.
+    """
+    halves = limits.multiprocessor // 2 - limits.reserved
+    for weights_in_shared, room in ((True, halves), (True, limits.block), (False, limits.block)):
+        most = min(sizes.batch, max(1, MOST_ROWS // sizes.length))
+        for sequences in range(most, 0, -1):
+            found = _arrange(sizes, sequences, occurrences=occurrences, weights_in_shared=weights_in_shared)
+            if found.shared_bytes <= min(room, limits.block):
+                # A block whose threads have too few rows waits most of the time: fewer blocks are then better.
+                if sequences * sizes.length * 4 >= most * sizes.length or room == limits.block:
+                    return found
+                break
+    return None
+
+
+def _arrange(sizes: Sizes, sequences: int, *, occurrences: bool, weights_in_shared: bool) -> Workspace:
+    tokens = token_arrays(sizes)
+    own = weight_arrays(sizes) | (dict.fromkeys(tokens, 0) if occurrences else tokens)
+    others = row_arrays(sizes, sequences, occurrences=occurrences) | block_arrays(sizes)
+    places: list[int] = []
+    end = 0
+    for size in own.values():
+        places.append(end)
+        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+    scratch = 0 if weights_in_shared else end
+    end -= scratch
+    for size in others.values():
+        places.append(end)
+        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return Workspace(
+        sequences=sequences,
+        weights_in_shared=weights_in_shared,
+        places=tuple(places),
+        shared_bytes=4 * end,
+        scratch_floats=scratch,
+    )
+
+
+_SMALLEST = Sizes(1, 1, 1, 1, 1, 1)
+ARRAYS = (
+    *(*weight_arrays(_SMALLEST), *token_arrays(_SMALLEST)),
+    *(*row_arrays(_SMALLEST, 1, occurrences=True), *block_arrays(_SMALLEST)),
+)
+"""The names of all arrays, in the order of plan.hpp."""
+
+_NUMBERS = ("batch", "steps", "averages", "decoupled", "dropped", "sequences", "parameters", "scratch_floats")
+_TENSORS = (
+    *("sizes", "seeds", "knobs", "rates", "scalars", "parameters_of", "first", "second", "shadow", "step"),
+    *("loss_sum", "diverged_at", "scratch"),
+)
+
+
+class KernelPlan(ctypes.Structure):
+    """`Plan` of plan.hpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+        ("starts", ctypes.c_int64 * MATRICES),
+        ("columns", ctypes.c_int64 * MATRICES),
+        ("places", ctypes.c_int64 * len(ARRAYS)),
+        *((name, ctypes.c_void_p) for name in _TENSORS),
+        ("lanes", ctypes.c_int64),
+    ]

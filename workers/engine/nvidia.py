@@ -1,0 +1,95 @@
+"""NVIDIA cards of this machine as their driver shows them, and why torch cannot use them; asks no CUDA."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc/driver/nvidia")
+LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""CUDA -> the first driver for it on Linux. Source: NVIDIA, "CUDA Compatibility", minor version compatibility."""
+_VERSION = re.compile(r"Kernel Module.*?\s(\d{3,}\.[\d.]+)")
+_WHERE = "https://pytorch.org/get-started/locally"
+
+
+class Driver(NamedTuple):
+    """A driver of NVIDIA's and the cards that it drives."""
+
+    version: str
+    """`580.65.06`; empty if it does not say."""
+    cards: tuple[str, ...]
+    """The model of each."""
+
+    def __str__(self) -> str:
+        models = dict.fromkeys(self.cards)
+        counted = [f"{self.cards.count(model)} x {model}" if self.cards.count(model) > 1 else model for model in models]
+        return f"{', '.join(counted)}, driver {self.version or 'of unknown version'}"
+
+
+class TorchBuild(NamedTuple):
+    """What of torch's build decides which cards it can use."""
+
+    version: str
+    cuda: str | None
+    """The CUDA it was built for, `13.0`; None: none."""
+    error: str
+    """What it said when it was asked to compute on a card; empty if it says that there is none."""
+
+
+def find_driver(proc: Path = PROC) -> Driver | None:
+    """The driver and its cards: as the kernel shows them, else as nvidia-smi does; None where there is no card."""
+    cards: list[str] = []
+    for file in sorted(proc.glob("gpus/*/information")):
+        with suppress(OSError):
+            lines = (line.partition(":") for line in file.read_text().splitlines())
+            cards += [text.strip() for name, _, text in lines if name.strip() == "Model"]
+    if not cards:
+        return _ask_nvidia_smi()
+    with suppress(OSError):
+        if found := _VERSION.search((proc / "version").read_text()):
+            return Driver(found[1], tuple(cards))
+    return Driver("", tuple(cards))
+
+
+def _ask_nvidia_smi() -> Driver | None:
+    """Under Windows' Linux there is a driver, but nothing of it in /proc."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    command = [program, "--query-gpu=driver_version,name", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    rows = [line.split(", ", 1) for line in listed.splitlines() if ", " in line]
+    return Driver(rows[0][0], tuple(name for _, name in rows)) if rows else None
+
+
+def is_hidden(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user keeps all cards from CUDA, by CUDA_VISIBLE_DEVICES."""
+    listed = environment.get("CUDA_VISIBLE_DEVICES")
+    return listed is not None and listed.split(",")[0].strip() in ("", "-1", "NoDevFiles")
+
+
+def explain_obstacle(driver: Driver, torch: TorchBuild) -> str:
+    """Why this torch cannot use these cards, and the cure, in a line."""
+    if torch.cuda is None:
+        return (
+            f"{driver} is here, but torch {torch.version} is built without CUDA; install a build with it, "
+            f"which {_WHERE} names (CUDA 13 needs driver 580 or newer, CUDA 12 driver 525)"
+        )
+    major = int(torch.cuda.partition(".")[0])
+    least, here = LEAST_DRIVER.get(major), int(driver.version.partition(".")[0] or 0)
+    if least and 0 < here < least:
+        return (
+            f"{driver} is here, but torch {torch.version} is built for CUDA {torch.cuda}, which needs driver {least} "
+            f"or newer; update the driver, or install a torch for an older CUDA, which {_WHERE} names"
+        )
+    said = f": {torch.error}" if torch.error else ", which does not see it; a container needs `--gpus all`"
+    return f"{driver} is here, but torch {torch.version} (CUDA {torch.cuda}) cannot compute on it{said}"

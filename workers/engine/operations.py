@@ -1,0 +1,101 @@
+"""What tensor operations do to a device: whether one is a kernel, which bytes it moves, how many FLOPs it makes.
+
+A kernel reads each of its arguments once and writes each of its results once: what torch's own kernels move beyond that
+(a reduction in two passes, a sort in many) is not counted, and an operation that starts several kernels counts as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._library.custom_ops import OPDEFS
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+_NO_KERNELS = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "lift_fresh",
+        "_unsafe_view",
+        "detach",
+        "detach_",
+    }
+)
+"""Operations that are no views, and compute nothing all the same."""
+
+
+class Kernel(NamedTuple):
+    """One kernel."""
+
+    operation: str
+    bytes: int
+    """Read and written."""
+    flops: int
+    """Of a product two for each pair of numbers, of any other operation one for each number that it writes."""
+    size: int
+    """Numbers that it writes, or reads where these are more: about the threads that it can use."""
+
+
+def is_kernel(operation: Any) -> bool:
+    """Whether an operation (an OpOverload) computes something: a view or an allocation does not."""
+    return not operation.is_view and operation.overloadpacket.__name__ not in _NO_KERNELS
+
+
+_KERNELS = frozenset({"fused_update", "stream_states", "stream_words", "stream_mask", "stream_permutations"})
+"""Operations of ours that are one kernel."""
+
+
+def implementation(operation: Any) -> Any:
+    """The function behind an operation of ours that is made of torch's; None for one of torch's, and for a kernel."""
+    if operation.namespace != "graft" or operation.overloadpacket.__name__ in _KERNELS:
+        return None
+    return OPDEFS[f"graft::{operation.overloadpacket.__name__}"]._init_fn  # pyright: ignore[reportPrivateUsage]
+
+
+class KernelList(TorchDispatchMode):
+    """While it is entered, lists a device's kernels of this thread: those that are left below vmap and autograd."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device
+        self.kernels: list[Kernel] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        keywords = kwargs or {}
+        if (ours := implementation(func)) is not None:
+            with self:
+                return ours(*args, **keywords)
+        results = func(*args, **keywords)
+        given, made = _tensors((args, keywords)), _tensors(results)
+        # What is computed of single numbers of the processor's is done there, and before the GPU needs it.
+        if is_kernel(func) and any(one.device == self._device for one in (*given, *made)):
+            count = flop_registry.get(func.overloadpacket)
+            flops = int(count(*args, **keywords, out_val=results)) if count else None
+            self.kernels.append(_kernel(str(func), given, made, flops))
+        return results
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _kernel(operation: str, given: Sequence[Tensor], made: Sequence[Tensor], flops: int | None) -> Kernel:
+    moved = sum(map(stored_bytes, given)) + sum(map(stored_bytes, made))
+    written = sum(one.numel() for one in made)
+    size = max([written, *(one.numel() for one in given)])
+    return Kernel(operation, moved, written if flops is None else flops, size)
+
+
+def stored_bytes(tensor: Tensor) -> int:
+    """Bytes of the numbers that a tensor has in memory: what is expanded is there once."""
+    sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size]
+    return math.prod(sizes) * tensor.dtype.itemsize

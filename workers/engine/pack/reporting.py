@@ -1,0 +1,108 @@
+"""The reports of a pack's trials: their metrics when they are due, and that they diverged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import final
+
+import torch
+
+from spaces.records import Fingerprint, Metric, Report
+from workers.engine.fingerprints import fingerprint_of
+from workers.engine.pack.evaluation import Evaluation
+from workers.engine.pack.lane_data import draw_evaluation_sets
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.pack.lanes import NARROWEST, Lanes, LaneTrial
+from workers.networks.learned_splines import learned_splines
+from workers.numerics.layout import Layout
+from workers.training.recipe import Recipe
+
+
+@final
+class Reporting:
+    """Evaluates lanes of one structure and writes their reports."""
+
+    def __init__(self, recipe: Recipe, layout: Layout, step_kind: str, device: torch.device) -> None:
+        """`recipe` and `layout` are those that the pack's trials share; `step_kind`: `Step.kind`."""
+        self.evaluation = Evaluation(recipe, layout, device)
+        self._recipe = recipe
+        self._layout = layout
+        self._step_kind = step_kind
+        self._device = device
+
+    def evaluate(self, lanes: Lanes, tensors: LaneTensors, indices: list[int]) -> list[tuple[Metric, ...]]:
+        """Metrics of these lanes on each one's validation set, and on the task's shifted sets."""
+        padded = pad_to_power_of_two(indices)
+        tensors = tensors.select(padded)
+        sets = draw_evaluation_sets(self._recipe, [lanes.slots[index] for index in padded], tensors)
+        return self.evaluation.metrics(tensors, sets)[: len(indices)]
+
+    def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> list[Report]:
+        """Validate the trials whose report is due, but for those of these numbers, which diverged."""
+        every = self._recipe.training.validate_every
+        due = [
+            (index, running)
+            for index, running in lanes.occupied
+            if running.number not in without and running.report_due(every)
+        ]
+        if not due:
+            return []
+        loss_sums: list[float] = tensors.state.loss_sum.tolist()
+        found = self.evaluate(lanes, tensors, [index for index, _ in due])
+        reports: list[Report] = []
+        for (index, running), metrics in zip(due, found, strict=True):
+            mean_loss = loss_sums[index] / (running.step - running.reported_step)
+            running.reported_step = running.step
+            tensors.state.loss_sum[index] = 0
+            if not all(math.isfinite(metric.value) for metric in metrics):
+                reports.append(self._diverged(running, running.step, "a validation metric", metrics))
+                continue
+            ends = running.step == running.steps
+            parameters = self._layout.crop(running.layout, tensors.state.parameters[index]) if ends else {}
+            report = Report(
+                number=running.number,
+                fence=running.fence,
+                step=running.step,
+                metrics=(*metrics, Metric("loss", "raw", "", mean_loss)),
+                state="finished" if ends else "running",
+                splines=learned_splines(running.recipe.model, parameters) if ends else (),
+                fingerprint=self._fingerprint_of(running),
+            )
+            reports.append(report)
+        return reports
+
+    def report_diverged(self, lanes: Lanes, tensors: LaneTensors) -> list[Report]:
+        """The trials whose training loss was not finite at a step."""
+        diverged_at: list[int] = tensors.state.diverged_at.tolist()
+        return [
+            self._diverged(running, diverged_at[index], "the training loss")
+            for index, running in lanes.occupied
+            if diverged_at[index]
+        ]
+
+    def _diverged(self, running: LaneTrial, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
+        return Report(
+            number=running.number,
+            fence=running.fence,
+            step=step,
+            metrics=metrics,
+            state="diverged",
+            error=f"{what} was not finite at step {step}",
+            fingerprint=self._fingerprint_of(running),
+        )
+
+    def _fingerprint_of(self, running: LaneTrial) -> Fingerprint:
+        if running.fingerprint is None:
+            running.fingerprint = fingerprint_of(running.recipe, self._step_kind, self._device)
+        return running.fingerprint
+
+
+def pad_to_power_of_two(indices: list[int]) -> list[int]:
+    """The indices, and the first of them again up to a power of two.
+
+    Each width is recorded once (`workers.numerics.tracing`), which costs as much as many validations; how many lanes
+    are due together changes from one call to the next.
+    """
+    width = max(NARROWEST, 1 << (len(indices) - 1).bit_length())
+    return (indices + indices[:1] * width)[:width]

@@ -1,0 +1,266 @@
+"""How a pack makes steps: their operations started one after another, or as one CUDA graph, or many steps at a launch.
+
+A GPU computes faster than a processor starts kernels: those of a step of few lanes are captured once, and started all
+together at each later step (NVIDIA, "CUDA C++ Programming Guide", CUDA Graphs). A graph has the addresses of a pack's
+tensors in it. So states are written in place, as is what a trial that takes a lane brings; other tensors, which a pack
+has after each change of its width, are captured anew.
+
+Where a capture fails, or where the graph does not give the numbers of the step that was made before it, the pack goes
+on without one: one line says why. None of this has run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+
+from spaces import plugins
+from spaces.messages import shorten
+from workers.engine.fused.step import FusedStep
+from workers.engine.pack.lane_data import draw_training_batch
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.pack.lanes import LaneTrial
+from workers.engine.step import Step, TracedStep
+from workers.numerics.tracing import tree_leaves, tree_map
+from workers.training.recipe import Recipe, State
+
+WARM_UP_STEPS = 2
+"""Made as ever before a capture: the first one records operations and loads libraries, which no capture can."""
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-6
+"""How near the two ways come: they start the same kernels, of which a few add in any order."""
+_LOG = logging.getLogger(__name__)
+_TOLD: set[str] = set()
+"""Why packs of this process have gone on without a graph."""
+
+Lanes = Sequence[LaneTrial | None]
+Act = Callable[[], None]
+Advance = Callable[[int], int]
+"""Makes at least one step and at most so many, after which the tensors hold the new state; how many it made."""
+
+
+class Graph(Protocol):
+    """What a device was asked to do, to be asked again at once."""
+
+    def warm_up(self, act: Act) -> None:
+        """Do it as it would be captured, on a stream of its own."""
+        ...
+
+    def capture(self, act: Act) -> None:
+        """Note what `act` asks of the device, in place of what was noted before; nothing is computed.
+
+        Raises RuntimeError for what cannot be captured, and where memory runs out.
+        """
+        ...
+
+    def replay(self) -> None:
+        """Ask it again of the device: of the same addresses, whatever they hold now."""
+        ...
+
+    def forget(self) -> None:
+        """Free what is held for replays."""
+        ...
+
+
+class Stepper(Protocol):
+    """Makes the steps of a pack."""
+
+    def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
+        """Makes steps of these lanes, as long as neither they nor which tensors they train with change."""
+        ...
+
+
+def stepper_of(recipe: Recipe, step: Step | FusedStep, device: torch.device) -> Stepper:
+    """The fastest way to make steps on this device: a graph of traced ones on a GPU."""
+    if isinstance(step, FusedStep):
+        return FusedSteps(step)
+    starting = StartedSteps(recipe, step)
+    graph = graph_of(device) if isinstance(step, TracedStep) else None
+    return GraphedSteps(starting, graph) if graph else starting
+
+
+def graph_of(device: torch.device) -> Graph | None:
+    """What captures on this device; None where nothing can."""
+    return CudaGraph(device) if device.type == "cuda" else None
+
+
+@final
+class StartedSteps:
+    """Each operation of a step is started by the processor."""
+
+    def __init__(self, recipe: Recipe, step: Step) -> None:
+        self.recipe = recipe
+        self._step = step
+
+    def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
+        def advance(most: int) -> int:
+            tensors.state = self.next_state(lanes, tensors)
+            return 1
+
+        return advance
+
+    def next_state(self, lanes: Lanes, tensors: LaneTensors) -> State:
+        """The state after a step; the tensors are left as they are."""
+        batch = draw_training_batch(self.recipe, lanes, tensors)
+        return self._step(tensors.knobs, tensors.seeds, tensors.state, batch)
+
+
+@final
+class FusedSteps:
+    """Many steps at a launch, their data with them."""
+
+    def __init__(self, step: FusedStep) -> None:
+        self._step = step
+
+    def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
+        def advance(most: int) -> int:
+            tensors.state, made = self._step.advance(tensors.knobs, tensors.seeds, tensors.state, most)
+            return made
+
+        return advance
+
+
+@final
+class GraphedSteps:
+    """Steps are captured once for a pack's tensors, after a few that are started, and replayed from then on."""
+
+    def __init__(self, starting: StartedSteps, graph: Graph) -> None:
+        self._starting = starting
+        self._graph = graph
+        self._key: tuple[object, ...] = ()
+        """What the graph depends on beside numbers: tensors, and the lanes' tasks."""
+        self._made = 0
+        """Steps since the tensors are these."""
+        self._captured = self._given_up = False
+
+    def of(self, lanes: Lanes, tensors: LaneTensors) -> Advance:
+        tasks = _tasks_of(self._starting.recipe, lanes)
+        if self._given_up or len(tasks) > 1:  # which lanes have which task is sent at each step
+            self._graph.forget()
+            self._key = ()  # the state is in other tensors after each step
+            return self._starting.of(lanes, tensors)
+        if self._key != (id(tensors), *tasks):
+            self._graph.forget()  # before there is a new one: there may not be room for two
+            self._key, self._made, self._captured = (id(tensors), *tasks), 0, False
+            self._tensors = tensors  # kept: another object could get its id
+
+        def advance(most: int) -> int:
+            if self._captured:
+                self._graph.replay()
+            elif self._given_up:
+                act()
+            else:
+                self._warm_up(act, tensors)
+            return 1
+
+        def act() -> None:
+            _write(tensors.state, self._starting.next_state(lanes, tensors))
+
+        return advance
+
+    def _warm_up(self, act: Act, tensors: LaneTensors) -> None:
+        """One more step that is started; the last of them is compared with what the graph makes of the same state."""
+        if self._made + 1 < WARM_UP_STEPS:
+            self._graph.warm_up(act)
+            self._made += 1
+            return
+        before = _copy(tensors.state)
+        self._graph.warm_up(act)
+        self._made += 1
+        # From here on the step is made, whatever happens to the graph: nothing may be raised.
+        if reason := self._capture(act, tensors.state, before):
+            self._graph.forget()
+            self._given_up = True
+            if reason not in _TOLD:
+                _TOLD.add(reason)
+                _LOG.warning("steps are started kernel by kernel, not as a CUDA graph: %s", reason)
+        else:
+            self._captured = True
+
+    def _capture(self, act: Act, state: State, before: State) -> str | None:
+        """Capture the step; what keeps it from being used, None if nothing does. The state is left as it is."""
+        try:
+            after = _copy(state)
+            self._graph.capture(act)
+        except (RuntimeError, MemoryError) as error:
+            return shorten(str(error).partition("\n")[0] or type(error).__name__, 200)
+        _write(state, before)
+        self._graph.replay()
+        pairs = zip(tree_leaves(state), tree_leaves(after), strict=True)
+        if all(torch.allclose(found, expected, _RELATIVE, _ABSOLUTE, equal_nan=True) for found, expected in pairs):
+            return None
+        _write(state, after)
+        return "it gave other numbers than the step did that was captured"
+
+
+def _tasks_of(recipe: Recipe, lanes: Lanes) -> set[str]:
+    """The lanes' tasks, where they may differ; what is drawn follows from the lanes then, not from tensors alone."""
+    if not recipe.task.kin():
+        return set()
+    return {plugins.name_of(running.recipe.task if running else recipe.task) for running in lanes}
+
+
+def _copy(state: State) -> State:
+    return tree_map(torch.clone, state)
+
+
+def _write(state: State, new: State) -> None:
+    """Write a state into the tensors of another, in few kernels."""
+    pairs: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
+
+    def note(to: Tensor, made: Tensor) -> None:
+        if to is not made:  # what a step leaves as it is, it returns
+            pairs.setdefault(to.dtype, []).append((to, made))
+
+    tree_map(note, state, new)
+    for own in pairs.values():
+        targets, sources = zip(*own, strict=True)
+        torch._foreach_copy_([*targets], [*sources])  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+
+
+@final
+class CudaGraph:
+    """A CUDA graph, captured on a stream of its own into memory of its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def warm_up(self, act: Act) -> None:
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            act()
+        current.wait_stream(self._stream)
+
+    def capture(self, act: Act) -> None:
+        self.forget()
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()  # what steps held so far is not for the graph, which has a pool of its own
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._stream):
+            # Other threads may evaluate, and allocate, meanwhile: only what this one does is the capture's concern.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                act()
+            except BaseException:
+                with suppress(RuntimeError):  # it is void, and says so; the error that made it so tells more
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        self._graph = graph
+
+    def replay(self) -> None:
+        assert self._graph, "captured before it is replayed"
+        self._graph.replay()
+
+    def forget(self) -> None:
+        if self._graph:
+            torch.cuda.synchronize(self._device)  # a replay may be under way
+            self._graph.reset()
+            self._graph = None

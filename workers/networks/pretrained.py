@@ -1,0 +1,171 @@
+"""Pretrained models of the kind of Llama and Gemma, from a local folder, with a scorer of ours in place of softmax.
+
+The one door to Hugging Face transformers, which is loaded when a model is.
+Legend: N sequences, s positions, l layers, h heads, q queries, k keys, c channels of a head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from spaces import plugins
+from spaces.errors import StudyError
+from workers.networks.scorers import LogitScorer, Scorer, widen
+
+_LEARNED = "graft_scorer"
+"""The attribute of an attention module that holds what its scorer learns, [h, ...] each."""
+
+
+def load_pretrained(folder: Path, scorer: Mapping[str, Any] | None = None, dtype: str = "float32") -> Any:
+    """The model of a folder, an `AutoModelForCausalLM`; nothing is fetched. `scorer`: `{"name": "ssa", "b": 1.0}`.
+
+    None leaves softmax, by transformers' plainest code. What a scorer learns becomes parameters of each layer of
+    attention, `graft_scorer`, which train and are saved with the others; in evaluation a scorer is what it is in
+    validation. Raises StudyError for a folder that holds no such model, or a scorer that looks at more than logits.
+    """
+    transformers = _library()
+    if not (folder / "config.json").is_file():
+        raise StudyError(f"{folder}: there is no config.json of a pretrained model in it")
+    own = None if scorer is None else _build(scorer)
+    name = "eager" if own is None else _register(transformers, own)
+    try:
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, attn_implementation=name, dtype=getattr(torch, dtype)
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise StudyError(f"{folder}: transformers cannot load it: {' '.join(str(error).split())[:200]}") from error
+    modules = list(attention_modules(model))
+    if not modules:
+        raise StudyError(f"{folder}: {type(model).__name__} has no attention of the kind of Llama's or Gemma's")
+    if own is not None:
+        for module in modules:
+            module.register_module(_LEARNED, _learned(own, model.config.num_attention_heads))
+        _restore(model, folder)
+    return model.eval()
+
+
+def attention_modules(model: nn.Module) -> Iterator[nn.Module]:
+    """The layers' attention, the first layer first."""
+    for module in model.modules():
+        if hasattr(module, "num_key_value_groups") and hasattr(module, "layer_idx"):
+            yield module
+
+
+@torch.no_grad()
+def head_entropies(model: Any, tokens: Tensor) -> Tensor:
+    """[l, N, h, q] entropy in nats of the attention of each head to tokens [N, s] (paper 001, Figure 3).
+
+    Of weights that sum to 1 and are not negative.
+    """
+    with _recorded(model) as found:
+        model(tokens, use_cache=False)
+    weights = torch.stack(found).double()
+    return -torch.xlogy(weights, weights).sum(-1)
+
+
+@contextmanager
+def _recorded(model: Any) -> Generator[list[Tensor]]:
+    """The weights [N, h, q, k] of each layer, while a model is called."""
+    found: list[Tensor] = []
+
+    def keep(module: nn.Module, given: Any, made: Any) -> None:
+        found.append(made[1])
+
+    handles = [module.register_forward_hook(keep) for module in attention_modules(model)]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _library() -> Any:
+    try:
+        return import_module("transformers")
+    except ImportError as error:
+        raise StudyError(
+            "pretrained models need the package transformers: pip install 'graft-search[huggingface]'"
+        ) from error
+
+
+def _build(config: Mapping[str, Any]) -> LogitScorer:
+    scorer = plugins.build(Scorer, config, "scorer")
+    if not isinstance(scorer, LogitScorer):
+        raise StudyError(f"scorer: {config['name']!r} looks at queries and keys; it must depend on their logits alone")
+    return scorer
+
+
+def _register(transformers: Any, scorer: LogitScorer) -> str:
+    """Make a scorer known to transformers; under which name."""
+    settings = plugins.canonical_json(plugins.config_of(scorer))
+    name = f"graft_{plugins.name_of(scorer)}_{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    transformers.AttentionInterface.register(name, _attention(scorer))
+    masks = import_module("transformers.masking_utils")
+    masks.AttentionMaskInterface.register(name, masks.eager_mask)
+    return name
+
+
+def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Attention as transformers calls it: what is mixed [N, q, h, c], and the weights [N, h, q, k]."""
+    evaluated = scorer.evaluations()[""]
+    assert isinstance(evaluated, LogitScorer), "validation changes a scorer's temperature, not its kind"
+
+    def attend(
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        softcap: float | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, Tensor]:
+        key, value = (part.repeat_interleave(module.num_key_value_groups, dim=1) for part in (key, value))
+        scale = 1 / math.sqrt(query.shape[-1]) if scaling is None else scaling
+        logits = widen(query) @ widen(key).mT * scale
+        if softcap is not None:
+            logits = softcap * (logits / softcap).tanh()
+        visible = torch.ones_like(logits[:1, :1], dtype=torch.bool) if attention_mask is None else attention_mask == 0
+        # A query that is padding sees nothing; no one reads what it mixes, but it must be a number.
+        visible = visible | ~visible.any(-1, keepdim=True)
+        used = scorer if module.training else evaluated
+        weights = used.of_logits(logits, visible, dict(getattr(module, _LEARNED).items())).to(value.dtype)
+        mixed = nn.functional.dropout(weights, p=dropout, training=module.training) @ value
+        return mixed.transpose(1, 2).contiguous(), weights
+
+    return attend
+
+
+def _learned(scorer: LogitScorer, heads: int) -> nn.ParameterDict:
+    """What it learns in one layer, as it starts; in float32 whatever the model is in."""
+    middle = torch.full((1,), 0.5, dtype=torch.float64)  # starts that are drawn begin in the middle of what they draw
+    return nn.ParameterDict(
+        {
+            name: nn.Parameter(
+                one.start.values(middle.expand(1, math.prod(one.shape))).float().reshape(one.shape).clone()
+            )
+            for name, one in scorer.parameters(heads).items()
+        }
+    )
+
+
+@torch.no_grad()
+def _restore(model: nn.Module, folder: Path) -> None:
+    """Take over what scorers learned, where the folder was saved after training."""
+    known = dict(model.named_parameters())
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                if f".{_LEARNED}." in name and name in known:
+                    known[name].copy_(file.get_tensor(name))

@@ -1,0 +1,124 @@
+"""CUDA C++ compiled where it runs: once for each kind of GPU, kept on disk.
+
+The compiler is NVRTC, a library that torch's builds for CUDA bring along (else `pip install nvidia-cuda-nvrtc`). It
+needs neither a GPU nor a driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+import hashlib
+import importlib.util
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from workers.numerics.native import cache_folder
+
+OPTIONS = ("--std=c++17", "--fmad=false")
+"""Of all kernels: products and sums are rounded together where a source says so alone, as by torch's operations."""
+
+
+class CompilerError(RuntimeError):
+    """There is no compiler, or it refuses a kernel; what it says, in one line."""
+
+
+def load_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> bytes:
+    """What `compile_cubin` makes, from the cache if it was made here before."""
+    name = f"{source.stem}-{cubin_key(source, architecture, options)}.cubin"
+    with suppress(OSError):
+        return (cache_folder() / name).read_bytes()
+    compiled = compile_cubin(source, architecture, options)
+    with suppress(OSError):  # a home that cannot be written
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as aside:
+            made = Path(aside) / name
+            made.write_bytes(compiled)
+            made.replace(cache_folder() / name)  # a process that starts now reads a whole file or none
+    return compiled
+
+
+def cubin_key(source: Path, architecture: str, options: Sequence[str] = ()) -> str:
+    """A digest of what a cubin's bits depend on: source and headers, options, compiler and architecture."""
+    texts = [f"{path.name}\0{path.read_text()}" for path in (*_headers(source), source)]
+    key = "\0".join([*texts, *OPTIONS, *options, compiler_version(), architecture])
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def compile_cubin(source: Path, architecture: str, options: Sequence[str] = ()) -> bytes:
+    """The machine code of a source, which may include headers that lie beside it, for GPUs such as `sm_90`.
+
+    `options`: of NVRTC, beside `OPTIONS`. Raises CompilerError.
+    """
+    headers = _headers(source)
+    program = ctypes.c_void_p()
+    texts = (ctypes.c_char_p * len(headers))(*(path.read_bytes() for path in headers))
+    names = (ctypes.c_char_p * len(headers))(*(path.name.encode() for path in headers))
+    given = source.read_bytes(), source.name.encode(), len(headers), texts, names
+    _call("nvrtcCreateProgram", ctypes.byref(program), *given)
+    try:
+        all_options = [one.encode() for one in (*OPTIONS, *options, f"--gpu-architecture={architecture}")]
+        try:
+            _call("nvrtcCompileProgram", program, len(all_options), (ctypes.c_char_p * len(all_options))(*all_options))
+        except CompilerError as error:
+            log = _read(program, "ProgramLog").decode(errors="replace").rstrip("\0\n")
+            lines = [line for line in log.splitlines() if "error" in line]
+            raise CompilerError(f"{error}: {lines[0] if lines else log.strip()[:200]}") from None
+        return _read(program, "CUBIN")
+    finally:
+        _call("nvrtcDestroyProgram", ctypes.byref(program))
+
+
+def compiler_version() -> str:
+    """`NVRTC 13.0`; raises CompilerError where there is none."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+    return f"NVRTC {major.value}.{minor.value}"
+
+
+def _headers(source: Path) -> list[Path]:
+    return sorted(source.parent.glob("*.hpp"))
+
+
+def _read(program: ctypes.c_void_p, what: str) -> bytes:
+    size = ctypes.c_size_t()
+    _call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    _call(f"nvrtcGet{what}", program, text)
+    return text.raw
+
+
+def _call(function: str, *arguments: object) -> None:
+    library = _nvrtc()
+    if status := getattr(library, function)(*arguments):
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        raise CompilerError(f"{function}: {library.nvrtcGetErrorString(status).decode()}")
+
+
+@functools.cache
+def _nvrtc() -> ctypes.CDLL:
+    for path in _libraries():
+        with suppress(OSError):
+            return ctypes.CDLL(path)
+    raise CompilerError("there is no NVRTC, which compiles kernels; pip install nvidia-cuda-nvrtc")
+
+
+def _libraries() -> Iterator[str]:
+    """Where NVRTC may lie: in a package of NVIDIA's (`nvidia/cu13/lib`, `nvidia/cuda_nvrtc/lib`), or in the system.
+
+    That of torch's own CUDA comes first: a driver that is older than a compiler refuses what that makes.
+    """
+    own = f"libnvrtc.so.{(torch.version.cuda or '').partition('.')[0]}"
+    package = importlib.util.find_spec("nvidia")
+    folders = [Path(folder) for folder in (package.submodule_search_locations or [])] if package else []
+    found = sorted(path for folder in folders for path in folder.glob("*/lib/libnvrtc.so.*"))
+    yield from (str(path) for path in found if path.name == own)
+    yield own
+    yield from (str(path) for path in found if path.name != own)
+    if system := ctypes.util.find_library("nvrtc"):
+        yield system

@@ -1,0 +1,130 @@
+// Training steps of the minimal transformer (workers/networks/models/minimal.py) on the set complement task: a
+// block trains a lane for several steps, from the drawing of its data to its average. No block knows of another
+// one, and each sum has one order, so that a lane's bits depend neither on its neighbours nor on how many there
+// are.
+//
+// Legend: N sequences, s positions, v tokens, d width, k key width, u value width, n sequences worked on at once.
+// _G: gradient.
+
+#include "sequences.hpp"
+
+namespace {
+
+class Lane : public Sequences {
+  public:
+    using Sequences::Sequences;
+
+    __device__ void train() {
+        move_parameters([](float &own, float &stored) { own = stored; });
+        const Int before = plan.step[lane];
+        double loss_sum = plan.loss_sum[lane];
+        Int diverged_at = plan.diverged_at[lane];
+        ROLLED for (int n = 0; n < plan.steps; n++) {
+            const float loss = compute_gradient(Word(before + n));
+            update(plan.scalars + (n * plan.lanes + lane) * (SCALARS + plan.averages));
+            loss_sum += double(loss);
+            if (diverged_at == 0 && !(loss - loss == 0.0f)) diverged_at = before + n + 1;
+        }
+        move_parameters([](float &own, float &stored) { stored = own; });
+        each(1, [&](int) {
+            plan.step[lane] = before + plan.steps;
+            plan.loss_sum[lane] = loss_sum;
+            plan.diverged_at[lane] = diverged_at;
+        });
+    }
+
+  private:
+    template <typename Move> __device__ void move_parameters(Move move) const {
+        each_parameter([&](int number, int i, int e, Int index) {
+            move(parameter(number)(i, e), plan.parameters_of[index]);
+        });
+    }
+
+    // The loss; the gradient is left in the workspace.
+    __device__ float compute_gradient(Word step) {
+        const Word seed = Word(plan.seeds[lane]);
+        const Word data = stream_of(seed, TRAINING_DATA, 0, step);
+        if (plan.dropped & OF_EMBEDDING) embedding_site = Site(stream_of(seed, DROPOUT, 0, step), plan.rates[lane * 2]);
+        if (plan.dropped & OF_ROWS) rows_site = Site(stream_of(seed, DROPOUT, 1, step), plan.rates[lane * 2 + 1]);
+        combine_weights();
+        if (!occurrences) fill_tables();
+        for (int first = 0; first < N; first += int(plan.sequences)) {
+            const int count = N - first < plan.sequences ? N - first : int(plan.sequences);
+            draw_sequences(data, first, count);
+            draw_masks(first, count);
+            if (occurrences)
+                make_occurrences(count);
+            else
+                gather_tokens(count);
+            attend(count);
+            predict(first, count);
+            return_through_attention(count);
+            if (occurrences)
+                return_through_occurrences(count);
+            else
+                add_to_tables(count);
+        }
+        if (!occurrences) return_through_tables();
+        separate_weights();
+        double *sums = reinterpret_cast<double *>(at(PARTIAL_SUMS));
+        each(THREADS, [&](int thread) {
+            double total = 0;
+            for (int n = thread; n < N; n += THREADS) total += double(at(LOSSES)[n]);
+            sums[thread] = total;
+        });
+        return float(sum_of(sums) / (double(N) * s));
+    }
+
+    // Clipping, AdamW or Adam, and averages: the formulas of workers/numerics/native/update.cpp.
+    __device__ void update(const double *scalars) const {
+        double *sums = reinterpret_cast<double *>(at(PARTIAL_SUMS));
+        each(THREADS, [&](int thread) { sums[thread] = 0; });
+        ROLLED for (int number = 0; number < MATRICES; number++)
+            add_squares(sums, gradient(number), rows_of(number), columns_of(number));
+        const float length = float(sqrt(sum_of(sums)));
+        const float ratio = float(scalars[CLIP_NORM]) / (length + 1e-6f), share = ratio > 1.0f ? 1.0f : ratio;
+        const float rate = float(scalars[RATE]), first_share = float(scalars[FIRST_SHARE]);
+        const float correction = float(scalars[CORRECTION2]), epsilon = float(scalars[ADAM_EPSILON]);
+        each_parameter([&](int number, int i, int e, Int index) {
+            const float decay = number > GAIN ? float(scalars[DECAY]) : 0.0f;
+            float &own = parameter(number)(i, e);
+            float g = gradient(number)(i, e) * share, x = own;
+            if (plan.decoupled)
+                x = x * (1.0f - decay);
+            else
+                g = g + decay * x;
+            const float first = plan.first[index] + first_share * (g - plan.first[index]);
+            const double before = plan.second[index];
+            const double second = before + scalars[SECOND_SHARE] * (double(g) * double(g) - before);
+            x = x - rate * (first / (sqrtf(float(second)) / correction + epsilon));
+            own = x;
+            plan.first[index] = first;
+            plan.second[index] = second;
+            ROLLED for (int n = 0; n < plan.averages; n++) {
+                double &average = plan.shadow[index + (lane * (plan.averages - 1) + n) * plan.parameters];
+                average = average + scalars[SCALARS + n] * (double(x) - average);
+            }
+        });
+    }
+    // Each thread adds the squares of its own entries; which these are depends on the matrix alone.
+    __device__ static void add_squares(double *sums, Matrix matrix, int rows, int columns) {
+        const Divisor divisor(columns);
+        each(THREADS, [&](int thread) {
+            double sum = sums[thread];
+            for (int n = thread; n < rows * columns; n += THREADS) {
+                const int i = divisor.quotient(n);
+                const double value = matrix(i, n - i * columns);
+                sum += value * value;
+            }
+            sums[thread] = sum;
+        });
+    }
+};
+
+} // namespace
+
+// Two blocks to a multiprocessor, or one where its shared memory is not enough for the weights of one: addresses of other memory
+// take twice the registers.
+extern "C" __global__ void __launch_bounds__(THREADS, WEIGHTS_IN_SHARED ? 2 : 1) fused_minimal(__grid_constant__ const Plan plan) {
+    Lane(plan, block_number()).train();
+}

@@ -1,0 +1,82 @@
+// Products of matrices by a block. Each entry is summed by one thread, from the first term to the last, so that
+// its bits depend neither on tiles nor on how many rows are worked on at once.
+#pragma once
+#include "threads.hpp"
+
+// Where an array starts: in shared memory by a number, so that a function that is called, and not copied into its
+// callers, still reads it by the instructions for shared memory.
+#if WEIGHTS_IN_SHARED
+typedef int Start;
+__device__ inline float *pointer(Start start) { return shared_memory() + start; }
+#else
+typedef float *Start;
+__device__ inline float *pointer(Start start) { return start; }
+#endif
+
+// Entry [i][e] is at start[i * row + e * column].
+struct Matrix {
+    Start start;
+    int row, column = 1;
+    __device__ Matrix turned() const { return {start, column, row}; }
+    __device__ float &operator()(int i, int e) const { return pointer(start)[i * row + e * column]; }
+};
+
+// y[i][e] = (add ? y[i][e] : 0) + sum over c of a[i][c] b[c][e], in tiles of TI by TE whose sums stay in
+// registers. The rows and columns of a tile lie apart, so that the threads of a warp read neighbours.
+template <int TI, int TE>
+__device__ inline void tiles(Matrix y, Matrix a, Matrix b, int rows, int columns, int count, bool add) {
+    const int high = (rows + TI - 1) / TI, wide = (columns + TE - 1) / TE;
+    each_of(high, wide, [&](int tile_row, int tile_column) {
+        float sums[TI][TE];
+        const float *left[TI], *right[TE]; // what lies outside is computed with the last row or column, and not kept
+#pragma unroll
+        for (int n = 0; n < TI; n++) left[n] = &a(tile_row + n * high < rows ? tile_row + n * high : rows - 1, 0);
+#pragma unroll
+        for (int n = 0; n < TE; n++)
+            right[n] = &b(0, tile_column + n * wide < columns ? tile_column + n * wide : columns - 1);
+#pragma unroll
+        for (int n = 0; n < TI * TE; n++) {
+            const int i = tile_row + n / TE * high, e = tile_column + n % TE * wide;
+            sums[n / TE][n % TE] = add && i < rows && e < columns ? y(i, e) : 0.0f;
+        }
+#pragma unroll 2
+        for (int c = 0; c < count; c++) {
+            float own[TI];
+#pragma unroll
+            for (int n = 0; n < TI; n++) own[n] = left[n][c * a.column];
+#pragma unroll
+            for (int m = 0; m < TE; m++) {
+                const float factor = right[m][c * b.row];
+#pragma unroll
+                for (int n = 0; n < TI; n++) sums[n][m] = multiply_add(own[n], factor, sums[n][m]);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < TI * TE; n++) {
+            const int i = tile_row + n / TE * high, e = tile_column + n % TE * wide;
+            if (i < rows && e < columns) y(i, e) = sums[n / TE][n % TE];
+        }
+    });
+}
+enum Sum { REPLACED, ADDED };
+// Called, and not copied into its twenty callers: that takes a compiler minutes.
+__device__ __noinline__ void product(Matrix y, Matrix a, Matrix b, int rows, int columns, int count,
+                                     Sum sum = REPLACED) {
+    // Large tiles read less: half a number a product, where single entries read two. A third of the threads
+    // reading what there is to read is faster than all of them reading twice as much.
+    const int entries = rows * columns;
+    if (entries >= 6 * THREADS)
+        tiles<4, 4>(y, a, b, rows, columns, count, sum == ADDED);
+    else if (entries >= THREADS)
+        tiles<2, 2>(y, a, b, rows, columns, count, sum == ADDED);
+    else
+        tiles<1, 1>(y, a, b, rows, columns, count, sum == ADDED);
+}
+
+// The sum of THREADS numbers, by halves; they are overwritten.
+__device__ inline double sum_of(double *numbers) {
+    for (int half = THREADS / 2; half; half /= 2) each(half, [&](int i) { numbers[i] += numbers[i + half]; });
+    const double total = numbers[0];
+    each(0, [](int) {}); // no thread writes there again before all have read it
+    return total;
+}

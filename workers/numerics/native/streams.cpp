@@ -1,0 +1,21 @@
+// States of random streams and thresholds of dropout, as workers/numerics/randomness.py has them.
+#include <cmath>
+
+#include "splitmix.hpp"
+
+// `out` [L]: Streams.of the lanes with these seeds at their own steps; `tag` says purpose and site.
+extern "C" void stream_states(int lanes, int64_t tag, const int64_t *seeds, const int64_t *steps, int64_t *out) {
+    for (int lane = 0; lane < lanes; lane++) {
+        const uint64_t tagged = splitmix_mix(uint64_t(seeds[lane]) + uint64_t(tag));
+        out[lane] = int64_t(splitmix_mix(tagged + uint64_t(steps[lane]) * GOLDEN));
+    }
+}
+
+// `out` [L] and `thresholds` [L]: drop_bytes of streams with these states and rates.
+extern "C" void drop_bytes(int lanes, const int64_t *states, const double *rates, int64_t *out, uint8_t *thresholds) {
+    for (int lane = 0; lane < lanes; lane++) {
+        const double dither = (double(splitmix_word(uint64_t(states[lane]), 0) >> 11) + 0.5) * 0x1p-53;
+        out[lane] = int64_t(uint64_t(states[lane]) + GOLDEN);
+        thresholds[lane] = uint8_t(std::floor(256 * rates[lane] + dither));
+    }
+}

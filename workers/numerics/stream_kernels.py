@@ -1,0 +1,159 @@
+"""Random numbers of `workers.numerics.randomness` on a GPU, a kernel each, where torch's would be ten to forty.
+
+The kernels are compiled by NVRTC, and are used once they have given what is computed here in integers of Python; where
+they do not, or where there is no NVRTC, one line says so, and torch's operations draw.
+
+Legend: L lanes, n words.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from workers.numerics.cuda.compiler import load_cubin
+from workers.numerics.cuda.driver import Kernel, architecture_of
+
+SOURCE = Path(__file__).with_name("streams.cu")
+LARGEST = 64
+"""Of permutations: each entry looks at all others."""
+_THREADS = 256
+_LOG = logging.getLogger(__name__)
+_GOLDEN, _WORD = 0x9E3779B97F4A7C15, (1 << 64) - 1
+
+
+@torch.library.custom_op("graft::stream_states", mutates_args=(), device_types="cuda")
+def stream_states(seeds: Tensor, steps: Tensor, tag: int) -> Tensor:
+    """[L] states of the streams of lanes with `seeds` [L] at their `steps` [L]; `tag`: purpose + 256 site."""
+    states = torch.empty_like(seeds)
+    _launch("stream_states", len(seeds), [len(seeds), tag, seeds, steps, states])
+    return states
+
+
+@torch.library.custom_op("graft::stream_words", mutates_args=(), device_types="cuda")
+def stream_words(states: Tensor, count: int) -> Tensor:
+    """[L, n] int64."""
+    words = states.new_empty(len(states), count)
+    _launch("stream_words", words.numel(), [len(states), count, states, words])
+    return words
+
+
+@torch.library.custom_op("graft::stream_mask", mutates_args=(), device_types="cuda")
+def stream_mask(states: Tensor, rates: Tensor, count: int) -> Tensor:
+    """[L, n] bool: what dropout of `rates` [L] float64 keeps."""
+    kept = states.new_empty(len(states), count, dtype=torch.bool)
+    _launch("stream_mask", len(states) * -(-count // 8), [len(states), count, states, rates, kept])
+    return kept
+
+
+@torch.library.custom_op("graft::stream_permutations", mutates_args=(), device_types="cuda")
+def stream_permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
+    """[L, rows, length] int64, of permutations of each lane's own size [L] to its own length [L], then -1."""
+    drawn = states.new_empty(len(states), rows, length)
+    arguments = [len(states), rows, size, length, states, sizes, lengths, drawn]
+    _launch("stream_permutations", len(states) * rows * max(size, length), arguments)
+    return drawn
+
+
+@stream_states.register_fake
+def _(seeds: Tensor, steps: Tensor, tag: int) -> Tensor:
+    return torch.empty_like(seeds)
+
+
+@stream_words.register_fake
+def _(states: Tensor, count: int) -> Tensor:
+    return states.new_empty(states.shape[0], count)
+
+
+@stream_mask.register_fake
+def _(states: Tensor, rates: Tensor, count: int) -> Tensor:
+    return states.new_empty(states.shape[0], count, dtype=torch.bool)
+
+
+@stream_permutations.register_fake
+def _(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
+    return states.new_empty(states.shape[0], rows, length)
+
+
+def _launch(name: str, threads: int, arguments: list[int | Tensor]) -> None:
+    device = next(one for one in arguments if isinstance(one, Tensor)).device
+    _kernels_of(device)[name](-(-threads // _THREADS), _THREADS, arguments)
+
+
+@functools.cache
+def _kernels_of(device: torch.device) -> dict[str, Kernel]:
+    """By name; raises RuntimeError where they cannot be compiled or loaded."""
+    cubin = load_cubin(SOURCE, architecture_of(device))
+    names = ("stream_states", "stream_words", "stream_mask", "stream_permutations")
+    return {name: Kernel(cubin, name, device) for name in names}
+
+
+def draws_on(device: torch.device) -> bool:
+    """Whether the kernels draw on this device."""
+    # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
+    return device.type == "meta" or (device.type == "cuda" and _can_draw(device))
+
+
+@functools.cache
+def _can_draw(device: torch.device) -> bool:
+    try:
+        fault = find_fault(device)
+    except RuntimeError as error:
+        fault = " ".join(str(error).split())
+    if fault:
+        _LOG.warning("random numbers are drawn by torch's operations, not by one kernel each: %.200s", fault)
+    return not fault
+
+
+def find_fault(device: torch.device) -> str:
+    """Which kernel gives other numbers on this device than integers of Python do; empty if none does."""
+    seeds, steps, tag, count = [3, -1], [0, 12345678901], 4 + 256 * 3, 21
+    states = [_mix(_mix(seed + tag * _GOLDEN) + step * _GOLDEN) for seed, step in zip(seeds, steps, strict=True)]
+    words = [[_word(state, index) for index in range(count)] for state in states]
+    rates, sizes, lengths = [0.25, 0.9], [7, 5], [4, 5]
+    kept = [_keep(state, rate, count) for state, rate in zip(states, rates, strict=True)]
+    own = zip(states, sizes, lengths, strict=True)
+    drawn = [_permute(state, 3, size, length, 5) for state, size, length in own]
+
+    def on(numbers: list[int] | list[float]) -> Tensor:
+        return torch.tensor(numbers, device=device, dtype=torch.float64 if isinstance(numbers[0], float) else None)
+
+    started = stream_states(on(seeds), on(steps), tag)
+    found = {
+        "stream_states": ([state & _WORD for state in started.tolist()], states),
+        "stream_words": ([[word & _WORD for word in row] for row in stream_words(started, count).tolist()], words),
+        "stream_mask": (stream_mask(started, on(rates), count).tolist(), kept),
+        "stream_permutations": (stream_permutations(started, 3, on(sizes), on(lengths), 7, 5).tolist(), drawn),
+    }
+    return next((f"{name} gives other numbers here" for name, (one, other) in found.items() if one != other), "")
+
+
+def _mix(z: int) -> int:
+    z &= _WORD
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _WORD
+    return z ^ (z >> 31)
+
+
+def _word(state: int, index: int) -> int:
+    return _mix(state + (index + 1) * _GOLDEN)
+
+
+def _keep(state: int, rate: float, count: int) -> list[bool]:
+    threshold = math.floor(256 * rate + ((_word(state, 0) >> 11) + 0.5) * 2.0**-53)
+    drawn = (_word(state + _GOLDEN, index // 8) >> 8 * (index % 8) & 255 for index in range(count))
+    return [byte >= threshold for byte in drawn]
+
+
+def _permute(state: int, rows: int, size: int, length: int, padded: int) -> list[list[int]]:
+    def key(number: int) -> int:
+        word = _word(state, number)
+        return word - (1 << 64) if word >> 63 else word
+
+    orders = [sorted(range(size), key=lambda entry: key(row * size + entry)) for row in range(rows)]
+    return [[*order[:length], *[-1] * (padded - length)] for order in orders]

@@ -1,0 +1,261 @@
+"""Workers in processes of this machine, one for each GPU or share of one: no server, no cluster.
+
+torch starts the kernels of a GPU from Python, so that workers of several GPUs in threads of one process would wait for
+Python's lock; and what ends a worker on one GPU (a fault of its driver, memory of the machine) leaves the others alone.
+The controller stays in the process that was started. A worker speaks to it through two pipes, one of them for its
+heartbeat alone; a worker whose process dies is followed by another one, as on a cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, final
+
+from spaces.plugins.active import install
+from spaces.plugins.bundles import Outside
+from spaces.records import Directives, Offer, Progress, Report
+from workers.engine.locations import Location
+from workers.engine.process import prepare
+from workers.pool import Saving, Steering
+from workers.pool.controller_actor import ControllerActor
+from workers.pool.logs import log_exchange
+from workers.pool.slots import MOST_CRASHES
+from workers.pool.worker_settings import WorkerSettings, make_worker
+
+WATCH_SECONDS, SWEEP_SECONDS = 0.2, 1.0
+GRACE_SECONDS = 90.0
+"""How long a worker may take to notice that the study has ended before its process is; longer than a lease lasts."""
+_PROGRAM = "from workers.pool.processes import main; main()"
+_LOG = logging.getLogger("graft.pool")
+
+
+def run(
+    controller: Steering,
+    *,
+    locations: Sequence[Location],
+    width: int | None = None,
+    workers: int | None = None,
+    saving: Saving | None = None,
+    watch: Callable[[Progress], bool] | None = None,
+    outside: Outside = Outside(),
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Train until the controller is done.
+
+    `workers` are shared out evenly among the locations; None: one for each. `outside`: plug-ins that workers are sent.
+    `environment`: variables that their processes have beside this one's. All else as `inline.run`. Raises the
+    controller's GraftError, and StudyError where every worker has died again and again.
+    """
+    count = workers or len(locations)
+    sharing = -(-count // len(locations))
+    office = _Office(ControllerActor(lambda: controller))
+    threads: list[threading.Thread] = []
+    for slot in range(count):
+        location = locations[slot % len(locations)]
+        settings = WorkerSettings(device=location.device, width=width, saving=saving, sharing=sharing)
+        task = _Task(slot, settings, outside)
+        variables = {**(environment or {}), **location.environment}
+        threads.append(threading.Thread(target=office.fill, args=(task, variables), daemon=True))
+    for thread in threads:
+        thread.start()
+    swept = time.monotonic()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            next(thread for thread in threads if thread.is_alive() or thread is threads[-1]).join(WATCH_SECONDS)
+            if watch and watch(office.progress()):
+                controller.request_stop()
+            if time.monotonic() > swept + SWEEP_SECONDS:
+                office.sweep()
+                swept = time.monotonic()
+        office.check()
+    finally:
+        office.close()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker's process is told at its start."""
+
+    slot: int
+    settings: WorkerSettings
+    outside: Outside
+
+
+@final
+@dataclass
+class _Office:
+    """What workers' processes speak to: the controller, one exchange at a time."""
+
+    actor: ControllerActor
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _processes: set[subprocess.Popen[bytes]] = field(default_factory=set[subprocess.Popen[bytes]])
+    _failure: BaseException | None = None
+    """An error that is no worker's, and not one of those that the actor keeps."""
+    _ended: float | None = None
+    """When a worker was told that the study has ended."""
+    _abandoned: str | None = None
+    """What the last of a slot's workers died of, where there is no further one."""
+
+    def fill(self, task: _Task, variables: Mapping[str, str]) -> None:
+        """Have a worker in a slot, and another one when its process dies, to the end of the study."""
+        crashes = 0
+        while self._ended is None and crashes < MOST_CRASHES:
+            ending = _Ending()
+            self._employ(task, variables, ending)
+            if ending.done:
+                return
+            with self._turn:
+                self.actor.detach(task.slot)
+            crashes = 1 if ending.reported else crashes + 1
+            _LOG.warning("the worker of %s died: %s", task.settings.device, ending.reason)
+            self._abandoned = ending.reason
+
+    def _employ(self, task: _Task, variables: Mapping[str, str], ending: _Ending) -> None:
+        """Run one process to its end."""
+        pipes = [Pipe() for _ in range(2)]
+        theirs = [other.fileno() for _, other in pipes]
+        found = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables}
+        command = [sys.executable, "-c", _PROGRAM, *map(str, theirs)]
+        # A session of its own: a terminal's Ctrl-C is for the launcher, which stops workers in its own time.
+        process = subprocess.Popen(command, pass_fds=theirs, env={**os.environ, **found}, start_new_session=True)
+        self._processes.add(process)
+        for _, other in pipes:
+            other.close()  # so that the end of the process is the end of the pipe
+        (exchanges, _), (renewals, _) = pipes
+        renewing = threading.Thread(target=self._answer, args=(renewals, task.slot, ending), daemon=True)
+        renewing.start()
+        with suppress(OSError):  # it died before it could read
+            exchanges.send(task)
+        self._answer(exchanges, task.slot, ending)
+        status = process.wait()
+        self._processes.discard(process)
+        renewing.join()
+        ending.reason = ending.reason or (f"signal {-status}" if status < 0 else f"exit status {status}")
+
+    def _answer(self, pipe: Connection, slot: int, ending: _Ending) -> None:
+        """Answer a worker's questions until its process has ended."""
+        with pipe, suppress(EOFError, OSError):
+            while True:
+                question, arguments = pipe.recv()
+                pipe.send(getattr(self, f"_on_{question}")(slot, ending, *arguments))
+
+    def _on_attach(self, slot: int, ending: _Ending, name: str) -> None:
+        with self._turn:
+            self.actor.attach(slot, name)
+
+    def _on_exchange(self, slot: int, ending: _Ending, reports: Sequence[Report], offer: Offer) -> Directives:
+        with self._turn:
+            try:
+                answer = self.actor.exchange(reports, offer) if self._failure is None else Directives(done=True)
+            except BaseException as error:
+                self._failure = error
+                answer = Directives(done=True)
+        ending.reported |= bool(reports)
+        if answer.done:
+            ending.done, self._ended = True, self._ended or time.monotonic()
+        return answer
+
+    def _on_renew(self, slot: int, ending: _Ending, name: str) -> bool:
+        return self.actor.renew(name)
+
+    def _on_fail(self, slot: int, ending: _Ending, reason: str) -> None:
+        ending.reason = reason
+
+    def progress(self) -> Progress:
+        """Where the study stands; raises the error that ended the run."""
+        if self._failure is not None:
+            raise self._failure
+        return self.actor.progress()
+
+    def sweep(self) -> None:
+        """Have leases looked after, and end what does not notice that the study has ended."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self.actor.sweep()
+            finally:
+                self._turn.release()
+        if self._ended is not None and time.monotonic() > self._ended + GRACE_SECONDS:
+            self.close()
+
+    def check(self) -> None:
+        """Raise the error that ended the run, if one did: without a worker that saw its end, the study has none."""
+        if self._ended is None and self._abandoned is not None:
+            self.actor.give_up(self._abandoned)
+        self.progress()
+
+    def close(self) -> None:
+        """End the processes that are left."""
+        for process in [*self._processes]:
+            process.kill()
+
+
+@dataclass
+class _Ending:
+    """How a worker's process ended."""
+
+    done: bool = False
+    """Whether it was told that the study has ended."""
+    reported: bool = False
+    reason: str = ""
+
+
+# -- in a worker's process ---------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Be the worker whose pipes the command line names."""
+    exchanges, renewals = (_Line(Connection(int(number))) for number in sys.argv[1:3])
+    try:
+        try:
+            _work(exchanges.pipe.recv(), exchanges, renewals)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise
+        except Exception as error:
+            exchanges.ask("fail", (str(error).strip() or type(error).__name__).splitlines()[-1])
+            sys.exit(1)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        sys.exit(1)  # the launcher is gone: nobody waits for what this one trains
+
+
+def _work(task: _Task, exchanges: _Line, renewals: _Line) -> None:
+    """One worker after the other, as leases run out, to the end of the study."""
+    install(task.outside)
+    prepare()
+    done = False
+    while not done:
+        # A name is never used again, so that a late call of an old worker is recognised.
+        name = f"process-{task.slot}-{uuid.uuid4().hex[:8]}"
+        exchanges.ask("attach", name)
+
+        def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
+            return exchanges.ask("exchange", list(reports), offer)
+
+        def renew(name: str = name) -> bool:
+            return renewals.ask("renew", name)
+
+        done = make_worker(name, task.settings, log_exchange(exchange), renew).run()
+
+
+@final
+@dataclass
+class _Line:
+    """Asks the launcher through a pipe; from any thread, one question at a time."""
+
+    pipe: Connection
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self, question: str, *arguments: Any) -> Any:
+        """The answer; EOFError or OSError where the launcher is gone."""
+        with self._turn:
+            self.pipe.send((question, arguments))
+            return self.pipe.recv()

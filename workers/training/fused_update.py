@@ -1,0 +1,211 @@
+"""Clipping, optimizer and averages of all lanes on a GPU, as one kernel over [L, P]; for AdamW, Adam and SGD.
+
+The same formulas as `workers.training.recipe.apply_gradient`, which makes some seventy kernels of them; fused_update.cu
+says in what the rounding differs. Other optimizers, averages and ways of learning are traced, as is what a plug-in from
+outside brings. Before the kernel is used it is compared with the traced update on the device; where it cannot be
+compiled, or differs, one line says so, and updates are traced.
+
+Legend: L lanes, P parameters, k averages.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from spaces import plugins
+from spaces.messages import shorten
+from workers.numerics.cuda.compiler import load_cubin
+from workers.numerics.cuda.driver import Kernel, architecture_of
+from workers.numerics.layout import Layout
+from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.tracing import tree_leaves
+from workers.training.averaging import Averaging
+from workers.training.averaging.bema import Bema
+from workers.training.averaging.bema_grid import BemaGrid
+from workers.training.averaging.ema import Ema
+from workers.training.averaging.none import NoAveraging
+from workers.training.optimizers import Optimizer
+from workers.training.optimizers._moments import TwoMoments
+from workers.training.optimizers.adam import Adam
+from workers.training.optimizers.adamw import AdamW
+from workers.training.optimizers.sgd import StochasticGradientDescent
+from workers.training.recipe import Recipe, State, apply_gradient, initial_state
+from workers.training.schedules import Schedule
+from workers.training.schedules.constant import Constant
+from workers.training.schedules.cosine import Cosine
+from workers.training.schedules.linear import Linear
+from workers.training.schedules.warmup_cooldown import WarmupCooldown
+
+SOURCE = Path(__file__).with_suffix(".cu")
+FUNCTIONS = {torch.float32: "update_float32", torch.float64: "update_float64"}
+_THREADS = 256
+_OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent)
+_SCHEDULES: tuple[type[Schedule], ...] = (Constant, Linear, Cosine, WarmupCooldown)
+_AVERAGINGS: dict[type[Averaging], int] = {NoAveraging: 0, Ema: 1, Bema: 1, BemaGrid: 2}
+"""All three as fused_update.cu numbers them."""
+_CLOSE = {torch.float32: (1e-4, 1e-6), torch.float64: (1e-9, 1e-12)}
+"""Relatively, absolutely."""
+_COMPARED_LANES, _COMPARED_STEPS = 3, 3
+_LOG = logging.getLogger(__name__)
+
+
+@torch.library.custom_op("graft::fused_update", mutates_args=("made",), device_types="cuda")
+def run_kernel(
+    choices: Sequence[int], knobs: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], made: Sequence[Tensor]
+) -> None:
+    """Write an update into `made`: a state's tensors, as the last of `given`; one that there is none of has no numbers.
+
+    `choices`: lanes to averaging; `knobs` [KAPPA + 1, L]; `constants`: decays and learns; `given`: gradient, loss and a
+    state's tensors, all contiguous.
+    """
+    kernel = _kernel_of(given[0].dtype, given[0].device)
+    kernel(choices[0], _THREADS, [*choices, knobs, *constants, *given, *made])
+
+
+@run_kernel.register_fake
+def _(
+    choices: Sequence[int], knobs: Tensor, constants: Sequence[Tensor], given: Sequence[Tensor], made: Sequence[Tensor]
+) -> None:
+    """Of tensors that have shapes and no numbers."""
+
+
+@functools.cache
+def _kernel_of(dtype: torch.dtype, device: torch.device) -> Kernel:
+    """Compiled in a third of a second; raises RuntimeError where that fails."""
+    return Kernel(load_cubin(SOURCE, architecture_of(device)), FUNCTIONS[dtype], device)
+
+
+def fused_update_of(recipe: Recipe, layout: Layout, device: torch.device) -> FusedUpdate | None:
+    """The update as one kernel; None where the recipe or the device has none."""
+    known = (
+        type(recipe.optimizer) in _OPTIMIZERS
+        and type(recipe.optimizer.schedule) in _SCHEDULES
+        and type(recipe.averaging) in _AVERAGINGS
+    )
+    # Tensors of the device `meta` have shapes and no numbers: they stand for a GPU's, to count what a step costs there.
+    if (
+        not known
+        or not recipe.learning.is_plain
+        or recipe.dtype not in FUNCTIONS
+        or device.type not in ("cuda", "meta")
+    ):
+        return None
+    update = FusedUpdate(recipe, layout)
+    if device.type == "cuda":
+        parts = [plugins.structure_of(part) for part in (recipe.optimizer, recipe.averaging)]
+        key = plugins.canonical_json([*parts, recipe.training.dtype, str(device)])
+        if key not in _VERDICTS:
+            _VERDICTS[key] = find_fault(update, recipe, layout, device)
+            if fault := _VERDICTS[key]:
+                _LOG.warning("updates are traced, not one kernel each: %s", fault)
+        if _VERDICTS[key]:
+            return None
+    return update
+
+
+_VERDICTS: dict[str, str | None] = {}
+"""What the kernel was compared for, on this device -> what keeps it from being used; None: nothing."""
+
+
+def find_fault(update: FusedUpdate, recipe: Recipe, layout: Layout, device: torch.device) -> str | None:
+    """What keeps the kernel from being used for trials of this recipe on the device; None if nothing does."""
+    numbers = Streams.of(torch.arange(_COMPARED_LANES), Purpose.INITIAL, 1)
+    drawn = numbers.normal(1 + _COMPARED_STEPS, layout.total).to(device, recipe.dtype)
+    knobs = {
+        path: drawn.new_full((_COMPARED_LANES,), value, dtype=torch.float64) for path, value in recipe.knobs().items()
+    }
+
+    def trace(knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
+        return apply_gradient(recipe.bind(knobs), layout, state, gradient, loss)
+
+    def train(step: Callable[..., State]) -> State:
+        state = vmap(lambda own: initial_state(recipe, layout, own))(drawn[:, 0])
+        for number in range(_COMPARED_STEPS):
+            gradient = drawn[:, 1 + number]
+            state = step(knobs, state, gradient, gradient.mean(-1))
+        return state
+
+    try:
+        found, expected = train(update), train(vmap(trace))
+    except RuntimeError as error:
+        return shorten(" ".join(str(error).split()) or type(error).__name__, 200)
+    pairs = zip(tree_leaves(found), tree_leaves(expected), strict=True)
+    if all(torch.allclose(one, other, *_CLOSE[recipe.dtype]) for one, other in pairs):
+        return None
+    return "the kernel gives other numbers than the traced update"
+
+
+@final
+class FusedUpdate:
+    """What `workers.training.recipe.apply_gradient` does, for L lanes on a GPU."""
+
+    def __init__(self, recipe: Recipe, layout: Layout) -> None:
+        self._recipe = recipe
+        self._bound: tuple[dict[str, Tensor], Recipe] = {}, recipe
+        optimizer, none = recipe.optimizer, layout.decays.new_empty(0)
+        self._constants = [layout.decays, none if layout.learns is None else layout.learns]
+        self._choices = [
+            _OPTIMIZERS.index(type(optimizer)),
+            int(isinstance(optimizer, StochasticGradientDescent) and optimizer.nesterov),
+            _SCHEDULES.index(type(optimizer.schedule)),
+            _AVERAGINGS[type(recipe.averaging)],
+        ]
+
+    def __call__(self, knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
+        """The state after the update; the argument is left as it was."""
+        if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
+            self._bound = knobs, self._recipe.bind(knobs)
+        shadow = state.shadow.get("ema")
+        given = [one.contiguous() for one in _tensors_of(state, gradient.new_empty(0))]
+        made = [torch.empty_like(one) for one in given]
+        lanes, total = state.parameters.shape
+        averages = shadow.numel() // state.parameters.numel() if shadow is not None else 0
+        choices = [lanes, total, averages, *self._choices]
+        stacked = torch.stack(_knobs_of(self._bound[1]))
+        run_kernel(choices, stacked, self._constants, [gradient.contiguous(), loss.contiguous(), *given], made)
+        parameters, first, second, average, step, loss_sum, diverged_at = made
+        names = "first" if "first" in state.moments else "buffer"
+        return State(
+            parameters=parameters,
+            moments={names: first, **({"second": second} if "second" in state.moments else {})},
+            shadow={**state.shadow, "ema": average} if shadow is not None else state.shadow,
+            step=step,
+            loss_sum=loss_sum,
+            diverged_at=diverged_at,
+        )
+
+
+def _tensors_of(state: State, none: Tensor) -> list[Tensor]:
+    """In the order of fused_update.cu."""
+    first = state.moments["first"] if "first" in state.moments else state.moments["buffer"]
+    second, shadow = state.moments.get("second", none), state.shadow.get("ema", none)
+    return [state.parameters, first, second, shadow, state.step, state.loss_sum, state.diverged_at]
+
+
+def _knobs_of(recipe: Recipe) -> list[Tensor]:
+    """[L] each, in the order of fused_update.cu; where there is none, any other."""
+    optimizer, schedule, averaging = recipe.optimizer, recipe.optimizer.schedule, recipe.averaging
+    found: list[Any] = [recipe.training.steps, optimizer.learning_rate, optimizer.clip_norm]
+    none: Any = optimizer.clip_norm
+    if isinstance(optimizer, TwoMoments):
+        found += [optimizer.weight_decay, optimizer.beta1, optimizer.beta2, optimizer.epsilon]
+    else:
+        assert isinstance(optimizer, StochasticGradientDescent)
+        found += [optimizer.weight_decay, optimizer.momentum, none, none]
+    if isinstance(schedule, Linear | Cosine):
+        found += [schedule.warmup, schedule.end_multiplier]
+    else:
+        found += [schedule.warmup, schedule.cooldown] if isinstance(schedule, WarmupCooldown) else [none, none]
+    if isinstance(averaging, Ema | Bema):
+        found += [averaging.rho, averaging.kappa]
+    else:
+        found += [averaging.rho if isinstance(averaging, BemaGrid) else none, none]
+    return found
