@@ -3,8 +3,11 @@
 databases/               the database that a URL names: sqlite.py or postgres.py, behind database.py
 schema.py, migrations/   the tables, and the way to them from older ones
 store.py                 the writing end: a database's studies, and the claim of one
+queue.py                 the queue of the service: requests to it, its entries
+new_study.py             a study as it is written first
 claims/                  what the controller of a claimed study writes
-frames.py                reading: typed Polars frames
+frames/                  reading: typed Polars frames, of a database and of one study
+tokens.py                who may reach the service over HTTP
 sources.py               the files of a study's plug-ins from outside
 checking.py, copying.py  whether a database is whole; copies of it
 """
@@ -12,21 +15,30 @@ checking.py, copying.py  whether a database is whole; copies of it
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.editing import EditedStudy, SpaceChange
 from storage.databases import file_of, has_password
+from storage.databases.database import AwayError
 from storage.frames import Reader, open_reader
-from storage.store import NewStudy, Store, bring_up, check_name, open_store, request_stop
+from storage.new_study import NewStudy, check_name
+from storage.queue import QueueEntry, QueueRequest, Terms
+from storage.store import Store, annotate_study, bring_up, open_store, request_queue, request_stop
 
 __all__ = [
+    "AwayError",
     "ClaimedStudy",
     "EditedStudy",
     "NewStudy",
+    "QueueEntry",
+    "QueueRequest",
     "Reader",
     "SpaceChange",
     "Store",
+    "Terms",
+    "annotate_study",
     "bring_up",
     "check_name",
     "file_of",
     "has_password",
     "open_reader",
     "open_store",
+    "request_queue",
     "request_stop",
 ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spaces.settings import MOST_TRIALS
 from storage.databases import find_database
 from storage.databases.sqlite import Sqlite
 from storage.frames import Reader, open_reader
-from storage.schema import NUMBERS_PER_STUDY
 
 _FINITE = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 _ENDED = "('finished', 'pruned', 'diverged', 'failed')"
@@ -25,9 +25,9 @@ _RULES = {
         SELECT trials.id FROM trials JOIN studies ON studies.id = study_id
         WHERE studies.state = 'finished' AND trials.state IN ('queued', 'running')""",
     "a trial belongs to a study": "SELECT id FROM trials WHERE study_id NOT IN (SELECT id FROM studies)",
-    f"a trial's id is its study's times {NUMBERS_PER_STUDY:,} plus its number": f"""
-        SELECT id FROM trials WHERE id <> CAST(study_id AS bigint) * {NUMBERS_PER_STUDY} + number
-        OR number NOT BETWEEN 0 AND {NUMBERS_PER_STUDY - 1}""",
+    f"a trial's id is its study's times {MOST_TRIALS:,} plus its number": f"""
+        SELECT id FROM trials WHERE id <> CAST(study_id AS bigint) * {MOST_TRIALS} + number
+        OR number NOT BETWEEN 0 AND {MOST_TRIALS - 1}""",
     "a trial's number is its own in its study": """
         SELECT min(id) FROM trials GROUP BY study_id, number HAVING count(*) > 1""",
     "a trial's state is queued, running, finished, pruned, diverged or failed": f"""
@@ -69,6 +69,8 @@ _RULES = {
         OR previous NOT BETWEEN 0 AND number - 1""",
     "a source belongs to a study": "SELECT module FROM sources WHERE study_id NOT IN (SELECT id FROM studies)",
     "a change belongs to a study": "SELECT number FROM changes WHERE study_id NOT IN (SELECT id FROM studies)",
+    "an entry of the queue belongs to a study": """
+        SELECT study_id FROM submissions WHERE study_id NOT IN (SELECT id FROM studies)""",
     "an architecture belongs to a trial of its study": """
         SELECT architectures.id FROM architectures LEFT JOIN trials ON trials.id = trial_id
         WHERE trials.id IS NULL OR trials.study_id <> architectures.study_id""",
@@ -114,8 +116,8 @@ def _find_abandoned(reader: Reader) -> list[str]:
     """Studies whose trials run, or that are called running, under a controller that is gone."""
     notes: list[str] = []
     for name, state in reader.studies().select("name", "state").iter_rows():
-        count = reader.counts(name).get("running", 0)
-        if (count or state == "running") and not reader.holder(name):
+        count = reader.study(name).counts().get("running", 0)
+        if (count or state == "running") and not reader.study(name).holder():
             notes.append(
                 f"study {name} is {state} with {count:,} running trials, but no process is at it; resume it with "
                 f"`search resume {name}`, which starts them again"

@@ -34,6 +34,7 @@ from storage.schema import (
     metrics,
     sources,
     studies,
+    submissions,
     trial_id,
     trials,
     workers,
@@ -148,7 +149,7 @@ def _writer(url: str) -> Generator[tuple[Database, Connection]]:
     try:
         with database.readable_errors(), connection.begin():
             if migrations.is_older(connection):
-                database.check_idle(connection)
+                database.locks.check_idle(connection)
             migrations.upgrade(connection, database.name)
         yield database, connection
     finally:
@@ -259,7 +260,7 @@ def _rows(connection: Connection, study_id: int) -> Iterator[Batch]:
         yield metrics, batch
     for rows in _select(connection, checkpoints, checkpoints.c.trial_id.between(first, after - 1)):
         yield checkpoints, [{**row, "trial_id": row["trial_id"] - first} for row in rows]
-    for table in (workers, sources, fingerprints, changes):
+    for table in (workers, sources, fingerprints, changes, submissions):
         for rows in _select(connection, table, table.c.study_id == study_id):
             yield table, [_without(row, "study_id") for row in rows]
 

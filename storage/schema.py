@@ -9,8 +9,11 @@ workers        each worker: when it was last seen, until when its lease runs, an
 sources        the files of a study's plug-ins from outside, which it runs whatever became of them on a disk
 fingerprints   what determined the numbers of a study's trials beside their configurations: code, torch, processor
 changes        what was changed in a study's space after it was launched, each with the space before it
+submissions    the queue of the service: the studies that it is to run, for whom, and why one waits
+tokens         who may reach the service over HTTP, in which role
 
-A change here needs a new file in storage/migrations/versions and the next VERSION; a test compares the two.
+A change here needs a new file in storage/migrations/versions and the next VERSION, and a new column stands last in its
+table, where a migration puts it: a new database is made from these tables, and a test compares the two ways.
 Times are UTC and come from the database's own clock. A number that is not finite is stored as NULL.
 """
 
@@ -39,13 +42,12 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-VERSION = "0009"
+from spaces.settings import MOST_TRIALS
+
+VERSION = "0012"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
-
-NUMBERS_PER_STUDY = 10**9
-"""Room between the trial ids of two studies."""
 
 StudyState = Literal["running", "stopped", "finished", "failed"]
 
@@ -76,16 +78,17 @@ studies = Table(
     Column("state", Text, nullable=False),
     Column("stop_requested", Boolean(create_constraint=False), nullable=False),
     Column("version", Text, nullable=False),
-    Column("numerics", Integer, nullable=False, server_default=text("1")),  # workers.numerics.version at its start
     Column("created_at", _Time, nullable=False),
     Column("updated_at", _Time, nullable=False),
     Column("steps", BigInteger, nullable=False, server_default=text("0")),  # trained by the trials that ended
     Column("fence", BigInteger, nullable=False, server_default=text("0")),  # counts the controllers that it had
     Column("checkpoints", Text),  # where they go: a folder, a URL, or `none`
+    Column("numerics", Integer, nullable=False, server_default=text("1")),  # workers.numerics.version at its start
     Column("checkpoint_folder", Text),  # the study's own below that; NULL: by its name and space
     Column("note", Text, nullable=False, server_default=text("''")),
     Column("tags", JSON, nullable=False, server_default=text("'[]'")),  # sorted words
     Column("archived", Boolean(create_constraint=False), nullable=False, server_default=false()),
+    Column("second_objective", Text),  # with its direction: `minimize model.width`
     CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
     CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
 )
@@ -118,16 +121,11 @@ trials = Table(
     Column("model", Text, nullable=False),
     Column("scorer", Text),
     Column("seed", BigInteger, nullable=False),
-    Column("parent", BigInteger),  # number of the trial whose state it took over, and the step at which it did
-    Column("parent_step", BigInteger),
     Column("steps", BigInteger, nullable=False),
     Column("objective", Double),
     Column("architecture_id", ForeignKey("architectures.id")),
     Column("worker", Text),
-    Column("step_kind", Text),  # what computed its steps: `native AVX2`; with commas if it moved to other machines
-    Column("fingerprint", Integer),  # number of a row of fingerprints of its study; NULL before the first report
     Column("fence", BigInteger, nullable=False),  # counts its starts
-    Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # of its workers, since its last checkpoint
     Column("error", Text),
     Column("created_at", _Time, nullable=False),
     Column("started_at", _Time),
@@ -135,6 +133,14 @@ trials = Table(
     Column("params", JSON, nullable=False),
     Column("draws", JSON, nullable=False),
     Column("config", JSON, nullable=False),
+    Column("parent", BigInteger),  # number of the trial whose state it took over, and the step at which it did
+    Column("parent_step", BigInteger),
+    Column("deaths", BigInteger, nullable=False, server_default=text("0")),  # of its workers, since its last checkpoint
+    Column("step_kind", Text),  # what computed its steps: `native AVX2`; with commas if it moved to other machines
+    Column("fingerprint", Integer),  # number of a row of fingerprints of its study; NULL before the first report
+    Column("second_objective", Double),  # of the validation that gives the objective, as the constraints are
+    Column("constraints", JSON(none_as_null=True)),  # each with how far the trial is beyond its bound; broken above 0
+    Column("feasible", Boolean(create_constraint=False)),  # NULL: the space has no constraints, or nothing tells
     UniqueConstraint("study_id", "number"),
     CheckConstraint("state IN ('queued', 'running', 'finished', 'pruned', 'diverged', 'failed')", name="state"),
     CheckConstraint("objective IS NULL OR state IN ('finished', 'pruned')", name="objective"),
@@ -228,10 +234,41 @@ changes = Table(
     Column("space", Text, nullable=False),  # before the change
 )
 
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True, autoincrement=False),
+    Column("request", Text, nullable=False),  # made by who submitted it, so that a second sending is recognised
+    Column("owner", Text, nullable=False),
+    Column("priority", Integer, nullable=False),  # a higher class has lanes before a lower one
+    Column("weight", Double, nullable=False),  # its share among studies of its class
+    Column("max_lanes", BigInteger),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),  # why it waits, or failed
+    Column("lanes", BigInteger, nullable=False),  # that train its trials now
+    Column("share", Double, nullable=False),  # lanes that it is due
+    Column("submitted_at", _Time, nullable=False),
+    Column("started_at", _Time),  # by the service, last
+    Column("ended_at", _Time),
+    CheckConstraint("state IN ('waiting', 'running', 'paused', 'cancelled', 'done', 'failed')", name="state"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),  # for people, and for the log
+    Column("role", Text, nullable=False),  # each may do what the ones before it may
+    Column("digest", Text, nullable=False, unique=True),  # SHA-256 of the token, which is kept nowhere
+    Column("created_at", _Time, nullable=False),
+    Column("revoked_at", _Time),
+    CheckConstraint("role IN ('read', 'submit', 'admin')", name="role"),
+)
+
 
 def trial_id(study_id: int, number: int) -> int:
     """The primary key of a trial: study 3, number 17 -> 3000000017."""
-    return study_id * NUMBERS_PER_STUDY + number
+    return study_id * MOST_TRIALS + number
 
 
 class Now(FunctionElement[Any]):

@@ -5,27 +5,30 @@ What the controller writes about a claimed study is in `claimed_study`.
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, case, insert, update
+from sqlalchemy import Connection, case, select, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle
 from spaces.settings import History, Objective
-from storage import migrations, sources
+from storage import migrations, sources, tokens
 from storage.claims import editing, leases, rows
 from storage.claims.claimed_study import ClaimedStudy
 from storage.claims.editing import EditedStudy
 from storage.claims.session import Session
+from storage.claims.stored_trials import find_candidates
 from storage.databases import find_database
 from storage.databases.database import Database
+from storage.databases.mailbox import Mailbox
 from storage.frames import open_reader
+from storage.new_study import NewStudy, check_name, insert_study, row_of
+from storage.queue import Queue, QueueEntry, QueueRequest
 from storage.schema import Now, studies
 
 
@@ -44,35 +47,13 @@ def open_store(url: str) -> Store:
     return store
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-@dataclass(frozen=True)
-class NewStudy:
-    """A study as it is written first."""
-
-    name: str
-    space: str
-    """Its YAML text."""
-    space_hash: str
-    objective: Objective
-    seed: int
-    trials: int
-    """The planned number."""
-    version: str
-    """Of Graft."""
-    numerics: int
-    """The version of its numerics (`workers.numerics.version`)."""
-    bundles: tuple[Bundle, ...] = ()
-    """The plug-ins from outside that it runs."""
-
-
 class Store:
     """The studies of a database. Safe to call from several threads; calls run one after another."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self._database = database
         self._session = Session(database, connection)
+        self.queue = Queue(self._session)
 
     def __enter__(self) -> Self:
         return self
@@ -91,7 +72,7 @@ class Store:
 
         def act(connection: Connection) -> None:
             if migrations.is_older(connection):
-                self._database.check_idle(connection)
+                self._database.locks.check_idle(connection)
             migrations.upgrade(connection, self._database.name)
 
         self._session.transact(act)
@@ -103,7 +84,7 @@ class Store:
         """
         check_name(study.name)
         try:
-            return self._session.transact(lambda connection: _insert(connection, study))
+            return self._session.transact(lambda connection: insert_study(connection, row_of(study), study.bundles))
         except IntegrityError:
             raise StudyError(f"study {study.name!r} exists already; resume it, or choose another name") from None
 
@@ -113,7 +94,7 @@ class Store:
 
         def write(connection: Connection) -> int:
             editing.delete_study(connection, study_id)
-            return _insert(connection, study)
+            return insert_study(connection, row_of(study), study.bundles)
 
         return self._session.transact(write)
 
@@ -139,16 +120,51 @@ class Store:
 
         self._session.lock(study_id, act)
 
-    def claim(self, study_id: int, *, policy: History, objective: Objective, version: str = "") -> ClaimedStudy:
+    def claim(
+        self, study_id: int, *, policy: History, objective: Objective, version: str = "", keep_open: bool = False
+    ) -> ClaimedStudy:
         """Become the study's only controller and forget earlier stop requests.
 
         `policy` says which reports are kept, `objective` which of them is the best, `version` is Graft's, for the
-        fingerprints of trials. Raises StudyError if another process runs the study.
+        fingerprints of trials. The store is closed with the study, unless it is to be kept open for others. Raises
+        StudyError if another process runs the study.
         """
-        fence = self._lock(study_id)
         return ClaimedStudy(
-            self._database, self._session, study_id, fence=fence, policy=policy, objective=objective, version=version
+            self._session,
+            study_id,
+            fence=self._lock(study_id),
+            policy=policy,
+            objective=objective,
+            version=version,
+            keep_open=keep_open,
         )
+
+    def lock_service(self) -> None:
+        """Become the only service of the database; raises StudyError if another process is."""
+        self._session.lock_service()
+
+    def find_holder(self, study_id: int, study: str) -> str | None:
+        """The other process that runs a study which this one does not; None: there is none."""
+        if self._database.mailbox is not None:  # one process writes the database: this one
+            return None
+        return self._session.transact(lambda connection: self._database.locks.holder(connection, study_id, study))
+
+    def take_requests(self) -> list[QueueEntry]:
+        """Do what other processes asked while they could not write; the entries of the queue that it concerns."""
+        mailbox, taken = self._database.mailbox, list[QueueEntry]()
+        for name in mailbox.names() if mailbox else ():
+            assert mailbox
+            try:
+                request = QueueRequest.from_json(mailbox.read(name))
+                if request.action == "annotate":
+                    self.annotate(self._find(request.study), **request.row)
+                else:
+                    taken.append(self.queue.apply(request))
+            except StudyError as refusal:
+                mailbox.settle(name, str(refusal))
+            else:
+                mailbox.settle(name)
+        return taken
 
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
         """Queue trials of a study that failed or diverged again, these or all of them; their numbers.
@@ -158,7 +174,7 @@ class Store:
         queued: list[int] = []
 
         def write(connection: Connection) -> int:
-            candidates = rows.candidates(connection, study_id)
+            candidates = find_candidates(connection, study_id)
             if others := sorted(set(numbers) - candidates.keys()):
                 choices = shorten(", ".join(map(str, candidates)) or "none")
                 raise StudyError(f"trial {others[0]} neither failed nor diverged; choose of {choices}")
@@ -173,13 +189,29 @@ class Store:
         self._session.lock(study_id, write)
         return queued
 
+    def add_token(self, name: str, role: str, digest: str) -> None:
+        """Write a token for the service by its digest; raises StudyError as `tokens.add` does."""
+        self._session.transact(lambda connection: tokens.add(connection, name, role, digest))
+
+    def revoke_token(self, name: str) -> None:
+        """Have a token open nothing from now on; raises StudyError if there is none of this name."""
+        self._session.transact(lambda connection: tokens.revoke(connection, name))
+
+    def _find(self, study: str) -> int:
+        """The id of a study; raises StudyError if there is none."""
+        this = select(studies.c.id).where(studies.c.name == study)
+        found = self._session.transact(lambda connection: connection.scalar(this))
+        if found is None:
+            raise StudyError(f"study {study!r} does not exist")
+        return found
+
     def _lock(self, study_id: int) -> int:
         """Become the only process that may write the study; its fence from now on."""
 
         def write(connection: Connection) -> int:
             # The fence is counted up in the transaction that takes the lock: the process that held the study
             # before finds another fence when its connection comes back, and its workers have lost their leases.
-            self._database.withdraw_stop(connection, study_id)
+            self._database.stops.withdraw(connection, study_id)
             count = update(studies).where(studies.c.id == study_id).values(fence=studies.c.fence + 1)
             fence = connection.execute(count.returning(studies.c.fence)).scalar_one()
             leases.orphan(connection, study_id, fence)
@@ -188,34 +220,13 @@ class Store:
         return self._session.lock(study_id, write)
 
 
-def check_name(name: str) -> None:
-    """Raise StudyError unless it is a word that can stand in a command line, a file's name and a page."""
-    if not _NAME.fullmatch(name):
-        raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
-
-
-def _insert(connection: Connection, study: NewStudy) -> int:
-    """Write a new study in state `stopped`; its id."""
-    row = {
-        **{name: value for name, value in vars(study).items() if name != "bundles"},
-        "objective": str(study.objective),
-        "direction": study.objective.direction,
-        "state": "stopped",
-        "stop_requested": False,
-    }
-    times = {"created_at": Now(), "updated_at": Now()}
-    study_id = connection.execute(insert(studies).values(**row, **times).returning(studies.c.id)).scalar_one()
-    sources.write(connection, study_id, study.bundles)
-    return study_id
-
-
 def pending(url: str) -> tuple[str, Sequence[str]]:
     """The schema of a database, and the steps from there to this code's, a line each; none if it is this code's.
 
     Raises StorageError if there is no database, none of this program's, or a newer one.
     """
     database = find_database(url)
-    with database.reader() as connection, database.readable_errors(), connection.begin():
+    with database.reader().connection as connection, database.readable_errors(), connection.begin():
         if not migrations.is_older(connection):
             migrations.check(connection, database.name)
         found = str(migrations.version_of(connection))
@@ -228,13 +239,82 @@ def bring_up(url: str) -> None:
     Raises StorageError if there is none, StudyError if it is older and another process is writing it.
     """
     database = find_database(url)
-    with database.reader() as connection, database.readable_errors(), connection.begin():
+    with database.reader().connection as connection, database.readable_errors(), connection.begin():
         older = migrations.is_older(connection)
     if older:
         open_store(url).close()
 
 
+_ANSWER_SECONDS = 10.0
+"""How long a request to the queue waits for the process that writes the database."""
+
+
+def request_queue(url: str, request: QueueRequest) -> QueueEntry | None:
+    """Have a request to the queue done, by this process, or by the service where that alone may write.
+
+    The study's entry after it; None: another process writes the database, which is no service, and the request, which
+    is durable, is done by the next one that is. Raises StudyError for what cannot be done.
+    """
+    database = find_database(url)
+    if database.mailbox is None:
+        with open_store(url) as store:
+            return store.queue.apply(request)
+    if not _send(url, database, database.mailbox, request):
+        return None
+    with open_reader(url) as reader:
+        return next((entry for entry in reader.queue() if entry.study == request.study), None)
+
+
+def annotate_study(url: str, study: str, **values: str | Sequence[str] | bool) -> None:
+    """Write some of a study's `note`, `tags` and `archived`, by the service where that alone may write.
+
+    Raises StudyError if there is no such study, or if a process that is no service is the only one that may write.
+    """
+    database = find_database(url)
+    with open_reader(url) as reader:
+        study_id: int = reader.study(study).row["id"]
+        is_served = database.mailbox is not None and reader.service() is not None
+    if database.mailbox is None or not is_served:
+        with open_store(url) as store:
+            store.annotate(study_id, **values)
+        return
+    request = QueueRequest(action="annotate", study=study, row=values)
+    if not _send(url, database, database.mailbox, request):
+        raise StudyError(f"the service of {database.name} does not answer; it does what was asked when it does")
+
+
+def _send(url: str, database: Database, mailbox: Mailbox, request: QueueRequest) -> bool:
+    """Leave a request for the process that may write; whether it was done. Raises StudyError for what cannot be."""
+    with database.readable_errors():
+        name = mailbox.post(request.to_json())
+    try:
+        if not _await_answer(url, mailbox, name):
+            return False
+    except BaseException:
+        mailbox.settle(name)  # withdrawn: who asks is told that it was not done
+        raise
+    if refusal := mailbox.refusal(name):
+        raise StudyError(refusal)
+    return True
+
+
+def _await_answer(url: str, mailbox: Mailbox, name: str) -> bool:
+    """Wait until a request was taken in, by another process or, if there is none that writes, by this one."""
+    give_up = time.monotonic() + _ANSWER_SECONDS
+    while mailbox.is_pending(name):
+        try:
+            with open_store(url) as store:
+                store.take_requests()
+        except StudyError:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(_ANSWER_SECONDS / 100)
+    return True
+
+
 def request_stop(url: str, study: str) -> None:
     """Ask the controller of a study, in whatever process it runs, to stop; StudyError if there is no such study."""
     with open_reader(url) as reader:
-        reader.database.request_stop(reader.study(study)["id"])
+        study_id = reader.study(study).row["id"]
+        with reader.database.readable_errors():
+            reader.database.stops.send(study_id)

@@ -35,7 +35,7 @@ from storage.claims.fingerprints import Assigned, FingerprintTable, read_numbers
 from storage.claims.history import Past, follow
 from storage.claims.queries import StudyQueries
 from storage.claims.session import Session, transaction
-from storage.databases.database import Database
+from storage.claims.stored_trials import read_queued
 from storage.schema import Now, StudyState, checkpoints, fingerprints, studies, trial_id, trials, workers
 
 
@@ -59,7 +59,6 @@ class ClaimedStudy:
 
     def __init__(
         self,
-        database: Database,
         session: Session,
         study_id: int,
         *,
@@ -67,21 +66,23 @@ class ClaimedStudy:
         policy: History,
         objective: Objective,
         version: str = "",
+        keep_open: bool = False,
     ) -> None:
         """`fence`: of this claim; `policy`: which reports are kept; `objective`: which of them is the best.
 
-        `version`: of Graft.
+        `version`: of Graft. `keep_open`: whether the session serves others when this study is given back.
         """
         self.id = study_id
         self.session = session
         self.queries = StudyQueries(session, study_id)
-        self._database = database
+        self._database = session.database
         self._fence = fence
         self._policy: History = policy
         self._objective = objective
         self._pasts: dict[int, Past] = {}
         """Number of a running trial -> what its next report is compared with."""
         self._fingerprints = FingerprintTable(study_id, version)
+        self._keep_open = keep_open
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> dict[int, int]:
         if not started and not results:
@@ -163,10 +164,13 @@ class ClaimedStudy:
 
     @transaction
     def stop_requested(self, connection: Connection) -> bool:
-        return self._database.stop_requested(connection, self.id)
+        return self._database.stops.is_sent(connection, self.id)
 
     def close(self) -> None:
-        self.session.close()
+        if self._keep_open:
+            self.session.unlock(self.id)
+        else:
+            self.session.close()
 
     # --------------------------------------------------------------------------------------------- parts of a write
 
@@ -175,7 +179,7 @@ class ClaimedStudy:
 
         def write(connection: Connection) -> list[QueuedTrial]:
             rows.requeue(connection, self.id, starts, crashes)
-            return rows.read_queued(connection, self.id, numbers)
+            return read_queued(connection, self.id, numbers)
 
         queued = self.session.write(self.id, write)
         self._forget_pasts(numbers)
@@ -210,7 +214,7 @@ class ClaimedStudy:
             past = pasts.get(report.number) or self._past(report.number)
             if report.step > past.last:
                 fresh[report.number, report.step] = report
-                pasts[report.number], steps = follow(self._policy, past, report.step, self._objective.loss_in(report))
+                pasts[report.number], steps = follow(self._policy, past, report.step, self._objective.cost_in(report))
                 superseded.extend((report.number, step) for step in steps)
         # A report may be superseded by a later one of the same call: it is then neither written nor deleted.
         kept = fresh.keys() - set(superseded)

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.plugins.bundles import Bundle
-from spaces.records import TERMINAL, Trial
+from spaces.records import TERMINAL, Constraints, Trial
 from spaces.settings import Objective
 from storage import sources
 from storage.claims import rows
@@ -29,6 +29,7 @@ from storage.schema import (
     fingerprints,
     metrics,
     studies,
+    submissions,
     trial_id,
     trials,
     workers,
@@ -54,8 +55,11 @@ class SpaceChange:
     """Where the study's checkpoints have been so far, which does not move."""
     bundles: Sequence[Bundle]
     """Plug-ins from outside that the study does not have yet."""
-    objectives: Mapping[int, float | None]
-    """Number of a finished or pruned trial -> its objective now; those that are left out keep theirs."""
+    second_objective: str | None
+    """With its direction."""
+    ratings: Mapping[int, tuple[float | None, float | None, Constraints | None]]
+    """Number of a finished or pruned trial -> its objective, second objective and constraints now; those that are left
+    out keep theirs."""
     restarts: bool
     """Whether trials that have not ended start again from step 0."""
 
@@ -103,7 +107,7 @@ class EditedStudy:
         if new:
             connection.execute(insert(trials).values(created_at=Now()), new)
         this = update(studies).where(studies.c.id == self.id)
-        connection.execute(this.values(trials=rows.planned(self.id, studies.c.trials), state="stopped"))
+        connection.execute(this.values(trials=rows.planned_count(self.id, studies.c.trials), state="stopped"))
 
     @transaction
     def change_space(self, connection: Connection, change: SpaceChange) -> None:
@@ -132,24 +136,24 @@ class EditedStudy:
                 space_hash=change.space_hash,
                 objective=str(change.objective),
                 direction=change.objective.direction,
-                trials=rows.planned(self.id, change.trials),
+                second_objective=change.second_objective,
+                trials=rows.planned_count(self.id, change.trials),
                 checkpoint_folder=func.coalesce(studies.c.checkpoint_folder, change.checkpoint_folder),
                 state="stopped",
                 updated_at=Now(),
             )
         )
         sources.add(connection, self.id, change.bundles)
-        self._write_objectives(connection, change.objectives)
+        self._write_ratings(connection, change.ratings)
         if change.restarts:
             self._restart(connection)
 
-    def _write_objectives(self, connection: Connection, objectives: Mapping[int, float | None]) -> None:
-        given = [
-            {"trial": trial_id(self.id, number), "value": rows.finite(value)} for number, value in objectives.items()
-        ]
+    def _write_ratings(
+        self, connection: Connection, ratings: Mapping[int, tuple[float | None, float | None, Constraints | None]]
+    ) -> None:
+        given = [{"trial": trial_id(self.id, number), **rows.rating_row(*rating)} for number, rating in ratings.items()]
         if given:
-            this = update(trials).where(trials.c.id == bindparam("trial"))
-            connection.execute(this.values(objective=bindparam("value")), given)
+            connection.execute(rows.RATING, given)
 
     def _restart(self, connection: Connection) -> None:
         """Queue the trials that have not ended, without what they were trained so far."""
@@ -166,6 +170,6 @@ def delete_study(connection: Connection, study_id: int) -> None:
     for table in (metrics, checkpoints):
         connection.execute(delete(table).where(table.c.trial_id.between(first, last)))
     # Trials refer to architectures, and architectures to the study.
-    for table in (trials, architectures, workers, sources_table, fingerprints, changes):
+    for table in (trials, architectures, workers, sources_table, fingerprints, changes, submissions):
         connection.execute(delete(table).where(table.c.study_id == study_id))
     connection.execute(delete(studies).where(studies.c.id == study_id))

@@ -29,7 +29,7 @@ class FingerprintRow:
     sources: Mapping[str, str]
     """Plug-in -> SHA-256 of its source."""
 
-    def extended(self, sources: Mapping[str, str]) -> FingerprintRow | None:
+    def extend(self, sources: Mapping[str, str]) -> FingerprintRow | None:
         """The row with more plug-ins; None if it has another version of one of them."""
         if sources.items() <= self.sources.items():
             return self
@@ -112,10 +112,10 @@ class FingerprintTable:
             *(getattr(fingerprint, name) for name in _SCALARS[2:]),
         )
         sources = dict(fingerprint.sources)
-        if current is not None and rows[current].scalars == scalars and (row := rows[current].extended(sources)):
+        if current is not None and rows[current].scalars == scalars and (row := rows[current].extend(sources)):
             return row
         for row in rows:
-            if (row.scalars, row.previous) == (scalars, current) and (extended := row.extended(sources)):
+            if (row.scalars, row.previous) == (scalars, current) and (extended := row.extend(sources)):
                 return extended
         return FingerprintRow(number=len(rows), previous=current, scalars=scalars, sources=sources)
 

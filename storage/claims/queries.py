@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 
 from spaces.records import TERMINAL, Metric, Outcome, QueuedTrial, Report, State, StoredTrial, TrialStart
 from spaces.settings import Direction
-from storage.claims import checkpointing, rows
+from storage.claims import checkpointing, stored_trials
 from storage.claims.session import Session, transaction
 from storage.schema import metrics, trial_id, trials
 
@@ -33,15 +33,18 @@ class StudyQueries:
     def queued(self, connection: Connection) -> list[tuple[list[StoredTrial], QueuedTrial]]:
         queued = select(trials.c.number).where(trials.c.study_id == self.id, trials.c.state == "queued")
         numbers = list(connection.scalars(queued.order_by(trials.c.id)))
-        lineages = rows.lineages(connection, self.id, numbers)
-        return list(zip(lineages, rows.read_queued(connection, self.id, numbers), strict=True))
+        lineages = stored_trials.read_lineages(connection, self.id, numbers)
+        return list(zip(lineages, stored_trials.read_queued(connection, self.id, numbers), strict=True))
 
     @transaction
     def outcomes(self, connection: Connection, limit: int | None) -> list[Outcome]:
         c = trials.c
-        ended = select(c.number, c.group_number, c.draws, c.objective, c.state).where(c.study_id == self.id)
+        ended = select(
+            c.number, c.group_number, c.draws, c.objective, c.state, c.second_objective, c.constraints
+        ).where(c.study_id == self.id)
         newest = ended.where(c.state.in_(TERMINAL)).order_by(c.finished_at.desc(), c.number.desc()).limit(limit)
-        learned = rows.architectures_of(connection, self.id)
+        learned = stored_trials.read_splines(connection, self.id)
+        found = reversed(connection.execute(newest).all())
         return [
             Outcome(
                 number=number,
@@ -49,9 +52,11 @@ class StudyQueries:
                 draws=draws,
                 objective=objective,
                 state=state,
-                architectures=learned.get(trial_id(self.id, number), ()),
+                splines=learned.get(trial_id(self.id, number), ()),
+                second_objective=second,
+                constraints=constraints,
             )
-            for number, group, draws, objective, state in reversed(connection.execute(newest).all())
+            for number, group, draws, objective, state, second, constraints in found
         ]
 
     @transaction
@@ -91,11 +96,11 @@ class StudyQueries:
 
     @transaction
     def counts(self, connection: Connection) -> dict[State, int]:
-        return rows.counts(connection, self.id)
+        return stored_trials.count_trials(connection, self.id)
 
     @transaction
     def best(self, connection: Connection, direction: Direction) -> tuple[float, int] | None:
-        return rows.best(connection, self.id, direction)
+        return stored_trials.find_best(connection, self.id, direction)
 
     @transaction
     def checkpoint_paths(self, connection: Connection) -> frozenset[str]:

@@ -6,7 +6,7 @@ Every write on a trial that was started says which start of it (its fence) it co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -28,22 +28,17 @@ from sqlalchemy import (
 
 from spaces.records import (
     TERMINAL,
-    Architecture,
-    QueuedTrial,
+    Constraints,
     Report,
     State,
-    StoredTrial,
     Trial,
     TrialResult,
     TrialStart,
+    is_feasible,
 )
-from spaces.settings import Direction
-from storage.claims import checkpointing
+from storage.claims.stored_trials import split_ids
 from storage.databases.database import Database, Insert, MetricRow
 from storage.schema import Now, architectures, checkpoints, metrics, studies, trial_id, trials
-
-_IN = 10_000
-"""Values in one IN (...): below the limits of both databases."""
 
 _KIND = bindparam("kind", type_=Text())
 _STEPS = (
@@ -74,10 +69,17 @@ _TRAINED = (
         .scalar_subquery()
     )
 )
+_RATING: dict[str, Any] = {
+    "objective": bindparam("first"),
+    "second_objective": bindparam("second"),
+    "constraints": bindparam("excesses"),
+    "feasible": bindparam("keeps"),
+}
+RATING = update(trials).where(trials.c.id == bindparam("trial")).values(_RATING)
 _END = (
     update(trials)
     .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.fence == bindparam("start"))
-    .values(state=bindparam("verdict"), objective=bindparam("score"), error=bindparam("reason"), finished_at=Now())
+    .values(state=bindparam("verdict"), error=bindparam("reason"), finished_at=Now(), **_RATING)
 )
 _REQUEUE = (
     update(trials)
@@ -179,7 +181,7 @@ def queued_row(study_id: int, trial: Trial) -> dict[str, Any]:
     return {**row, "state": "queued", "worker": None, "fence": 0}
 
 
-def planned(study_id: int, number: int | ColumnElement[int]) -> ColumnElement[int]:
+def planned_count(study_id: int, number: int | ColumnElement[int]) -> ColumnElement[int]:
     """`number` trials, or as many more as the highest number of the study's trials needs."""
     highest = select(func.coalesce(func.max(trials.c.number) + 1, 0)).where(trials.c.study_id == study_id)
     there, wanted = highest.scalar_subquery(), cast(number, BigInteger)
@@ -189,7 +191,7 @@ def planned(study_id: int, number: int | ColumnElement[int]) -> ColumnElement[in
 def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dict[int, tuple[int, State]]:
     """Number -> fence and state of those that exist; their rows stay locked until the transaction ends."""
     found: dict[int, tuple[int, State]] = {}
-    for part in _parts([trial_id(study_id, number) for number in numbers]):
+    for part in split_ids([trial_id(study_id, number) for number in numbers]):
         found.update((number, (fence, state)) for number, fence, state in connection.execute(_FENCES, {"ids": part}))
     return found
 
@@ -197,15 +199,10 @@ def fences(connection: Connection, study_id: int, numbers: Iterable[int]) -> dic
 def fences_of(connection: Connection, study_id: int, worker: str, numbers: Iterable[int]) -> dict[int, int]:
     """Number -> fence of those that run on `worker`."""
     found: dict[int, int] = {}
-    for part in _parts([trial_id(study_id, number) for number in numbers]):
+    for part in split_ids([trial_id(study_id, number) for number in numbers]):
         these = select(trials.c.number, trials.c.fence).where(trials.c.id.in_(part), trials.c.state == "running")
         found.update((number, fence) for number, fence in connection.execute(these.where(trials.c.worker == worker)))
     return found
-
-
-def _parts(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The ids, as many at once as an IN (...) takes."""
-    return (ids[i : i + _IN] for i in range(0, len(ids), _IN))
 
 
 def report(
@@ -224,7 +221,7 @@ def report(
     ]
     if rows:
         database.insert_metrics(connection, rows)
-    _insert_architectures(connection, database.insert(architectures), study_id, reports)
+    _insert_splines(connection, database.insert(architectures), study_id, reports)
     last = {one.number: one for one in sorted(reports, key=lambda one: one.step)}
     steps = [
         {
@@ -238,8 +235,8 @@ def report(
     connection.execute(_STEPS, steps)
 
 
-def _insert_architectures(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
-    learned = {trial_id(study_id, one.number): one.architectures for one in reports if one.architectures}
+def _insert_splines(connection: Connection, insert: Insert, study_id: int, reports: Sequence[Report]) -> None:
+    learned = {trial_id(study_id, one.number): one.splines for one in reports if one.splines}
     if not learned:
         return
     these = connection.execute(select(trials.c.id, trials.c.task, trials.c.params).where(trials.c.id.in_(learned)))
@@ -266,19 +263,29 @@ def end(connection: Connection, study_id: int, results: Sequence[TrialResult]) -
         return
     assert all(result.state in TERMINAL for result in results), results
     # The study's sum comes first: it counts trials that still run, so that ending a trial twice counts its steps once.
-    for part in _parts([trial_id(study_id, result.number) for result in results]):
+    for part in split_ids([trial_id(study_id, result.number) for result in results]):
         connection.execute(_TRAINED, {"study": study_id, "ids": part})
     rows = [
         {
             "trial": trial_id(study_id, result.number),
             "start": result.fence,
             "verdict": result.state,
-            "score": finite(result.objective),
+            **rating_row(result.objective, result.second_objective, result.constraints),
             "reason": storable(result.error),
         }
         for result in results
     ]
     connection.execute(_END, rows)
+
+
+def rating_row(first: float | None, second: float | None, constraints: Constraints | None) -> dict[str, Any]:
+    """What a trial has reached, by the names that statements bind."""
+    return {
+        "first": finite(first),
+        "second": finite(second),
+        "excesses": None if constraints is None else {text: finite(excess) for text, excess in constraints.items()},
+        "keeps": None if constraints is None else is_feasible(constraints),
+    }
 
 
 def storable(text: str | None) -> str | None:
@@ -294,17 +301,10 @@ def requeue(connection: Connection, study_id: int, starts: Sequence[TrialStart],
         connection.execute(_BEYOND, rows)
 
 
-def candidates(connection: Connection, study_id: int) -> dict[int, int]:
-    """Number -> id of the trials that `retry` takes: those that failed or diverged."""
-    c = trials.c
-    these = select(c.number, c.id).where(c.study_id == study_id, c.state.in_(("failed", "diverged")))
-    return {number: trial for number, trial in connection.execute(these.order_by(c.id))}  # noqa: C416
-
-
 def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
     """Queue trials that ended again, from step 0, as if they had never run; only their fences count on."""
     c = trials.c
-    for part in _parts(ids):
+    for part in split_ids(ids):
         trained = select(func.coalesce(func.sum(c.steps - func.coalesce(c.parent_step, 0)), 0)).where(c.id.in_(part))
         this = update(studies).where(studies.c.id == study_id)
         connection.execute(this.values(steps=studies.c.steps - trained.scalar_subquery()))
@@ -315,6 +315,9 @@ def retry(connection: Connection, study_id: int, ids: Sequence[int]) -> None:
 NEVER_RUN = {
     "state": "queued",
     "objective": None,
+    "second_objective": None,
+    "constraints": None,
+    "feasible": None,
     "error": None,
     "worker": None,
     "step_kind": None,
@@ -324,72 +327,6 @@ NEVER_RUN = {
     "steps": 0,
     "deaths": 0,
 }
-
-
-def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
-    """Those of these trials that are queued, in order of number."""
-    c, found = trials.c, list[QueuedTrial]()
-    for part in _parts(sorted(trial_id(study_id, number) for number in numbers)):
-        kept = checkpointing.read(connection, part)
-        these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued").order_by(c.id)
-        for trial, number, crashes in connection.execute(these):
-            found.append(QueuedTrial(number, crashes, kept.get(trial, ())))
-    return found
-
-
-def lineages(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
-    """The lineage of each of these trials: first the trial that started from step 0, last the trial itself."""
-    c = trials.c
-    known: dict[int, tuple[StoredTrial, int | None]] = {}
-    """Number -> the trial and its parent."""
-    wanted = set(numbers)
-    while wanted:
-        asked = list(wanted)[:_IN]
-        these = c.id.in_([trial_id(study_id, number) for number in asked])
-        found = connection.execute(
-            select(c.number, c.draws, c.parent_step, c.params, c.config, c.parent).where(these)
-        ).all()
-        for number, draws, step, params, config, parent in found:
-            known[number] = StoredTrial(number, draws, step or 0, params, config), parent
-        wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
-    return [_lineage(known, number) for number in numbers]
-
-
-def _lineage(known: Mapping[int, tuple[StoredTrial, int | None]], number: int) -> list[StoredTrial]:
-    lineage: list[StoredTrial] = []
-    trial, parent = known[number]
-    while parent is not None:
-        lineage.append(trial)
-        trial, parent = known[parent]
-    return [trial, *reversed(lineage)]
-
-
-def architectures_of(connection: Connection, study_id: int) -> dict[int, tuple[Architecture, ...]]:
-    """Id of a trial -> what it learned, in order of component."""
-    c = architectures.c
-    found = select(c.trial_id, c.component, c.low, c.high, c.knots).where(c.study_id == study_id)
-    learned: dict[int, tuple[Architecture, ...]] = {}
-    for trial, component, low, high, knots in connection.execute(found.order_by(c.trial_id, c.component)):
-        one = Architecture(component=component, low=low, high=high, knots=tuple(knots))
-        learned[trial] = (*learned.get(trial, ()), one)
-    return learned
-
-
-def best(connection: Connection, study_id: int, direction: Direction) -> tuple[float, int] | None:
-    """The best objective and its trial's number, the lowest of several; None if no trial has an objective."""
-    c = trials.c
-    order = c.objective if direction == "minimize" else c.objective.desc()
-    known = select(c.objective, c.number).where(c.study_id == study_id, c.objective.is_not(None))
-    found = connection.execute(known.order_by(order, c.id).limit(1)).first()
-    return (found.objective, found.number) if found else None
-
-
-def counts(connection: Connection, study_id: int) -> dict[State, int]:
-    """How many trials are in each state that occurs."""
-    rows = connection.execute(
-        select(trials.c.state, func.count()).where(trials.c.study_id == study_id).group_by(trials.c.state)
-    )
-    return {state: count for state, count in rows}  # noqa: C416
 
 
 def finite(value: float | None) -> float | None:

@@ -34,11 +34,12 @@ class Session:
     """One connection at a time, and the studies locked over it. Safe to call from several threads, one at a time."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
-        self._database = database
+        self.database = database
         self._connection = connection
         self._turn = threading.Lock()
         self._locked: dict[int, tuple[str, int]] = {}
         """Study -> its name, and its fence when it was locked."""
+        self._is_service = False
         self._failure: GraftError | None = None
         """Why nothing may be written any more: another process has a study now, or the server was away for too long."""
 
@@ -46,7 +47,7 @@ class Session:
         """Give back the connection and the locks."""
         with self._turn:
             self._hang_up()
-            self._database.close()
+            self.database.close()
 
     def lock(self, study_id: int, act: Callable[[Connection], int]) -> int:
         """Become the study's only controller; `act` counts its fence up, which is returned.
@@ -56,31 +57,42 @@ class Session:
         name = self.transact(lambda connection: _name_of(connection, study_id))
 
         def lock(connection: Connection) -> int:
-            self._database.lock_study(connection, study_id, name)
+            self.database.locks.lock(connection, study_id, name)
             return act(connection)
 
         self._locked[study_id] = name, self.transact(lock)
         return self._locked[study_id][1]
 
+    def unlock(self, study_id: int) -> None:
+        """Give one study back; the others stay locked."""
+        name, _ = self._locked[study_id]
+        self.transact(lambda connection: self.database.locks.unlock(connection, study_id, name))
+        del self._locked[study_id]
+
+    def lock_service(self) -> None:
+        """Become the only service of the database; raises StudyError if another process is."""
+        self.transact(self.database.locks.lock_service)
+        self._is_service = True
+
     def transact(self, act: Callable[[Connection], Answer]) -> Answer:
         """What `act` gives, committed, or nothing of it: what was committed before stays.
 
-        While no study is locked, a server that goes away is an error at once.
+        While nothing is locked, a server that goes away is an error at once.
         """
         with self._turn:
             while True:
                 if self._failure:
                     raise self._failure
                 try:
-                    with self._database.readable_errors(), self._connection.begin():
+                    with self.database.readable_errors(), self._connection.begin():
                         answer = act(self._connection)
                 except AwayError as error:
-                    if not self._locked:
+                    if not (self._locked or self._is_service):
                         raise
                     self._reconnect(error)
                     continue
                 try:
-                    self._database.check_place(self._connection)
+                    self.database.check_place(self._connection)
                 except GraftError as lost:  # final: nobody would find what is written from now on
                     self._failure = lost
                     raise
@@ -92,11 +104,11 @@ class Session:
         Raises StudyError if another process has claimed it since.
         """
 
-        def fenced(connection: Connection) -> Answer:
+        def act_if_claimed(connection: Connection) -> Answer:
             self._check_claim(connection, study_id)
             return act(connection)
 
-        return self.transact(fenced)
+        return self.transact(act_if_claimed)
 
     def _reconnect(self, error: AwayError) -> None:
         """Connect again, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
@@ -107,7 +119,7 @@ class Session:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             try:
-                self._connection = self._database.writer()
+                self._connection = self.database.writer()
                 self._lock_again()
             except AwayError:
                 continue
@@ -115,7 +127,7 @@ class Session:
                 self._failure = refused
                 self._hang_up()
                 raise
-            _log.warning("%s answers again, after %.1f s", self._database.name, time.monotonic() - since)
+            _log.warning("%s answers again, after %.1f s", self.database.name, time.monotonic() - since)
             return
         self._failure = AwayError(f"{error}; no answer in {AWAY_SECONDS / 60:.0f} minutes")
         raise self._failure from None
@@ -126,9 +138,11 @@ class Session:
         The lock alone would not do: while this process was away, another may have taken the study, written to it and
         ended. Its claim counted the study's fence up.
         """
-        with self._database.readable_errors(), self._connection.begin():
+        with self.database.readable_errors(), self._connection.begin():
+            if self._is_service:
+                self.database.locks.lock_service(self._connection)
             for study_id, (name, _) in self._locked.items():
-                self._database.lock_study(self._connection, study_id, name)
+                self.database.locks.lock(self._connection, study_id, name)
                 self._check_claim(self._connection, study_id)
 
     def _check_claim(self, connection: Connection, study_id: int) -> None:

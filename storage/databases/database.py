@@ -1,4 +1,4 @@
-"""What the two databases do differently: opening, locking, stop requests, and the text of their errors."""
+"""What the two databases do differently: connections, locks of studies, stop requests, and the text of their errors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from spaces.errors import StorageError
+from storage.databases.mailbox import Mailbox
 
 MetricRow = tuple[int, int, str, str, str, float | None]
 """The columns of metrics: trial_id, step, name, variant, condition, value."""
@@ -35,11 +36,89 @@ class Rows(NamedTuple):
     cursor: Any
 
 
+class ReadingConnection(ABC):
+    """A connection that cannot write, whatever is sent over it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self.connection.close()
+
+    @abstractmethod
+    def select(self, sql: str) -> Rows:
+        """Run one SELECT, as it stands; any other statement is refused."""
+
+    @abstractmethod
+    def moment(self) -> AbstractContextManager[None]:
+        """Have all that a transaction reads inside be as of one moment."""
+
+    @abstractmethod
+    def parameter(self, study_id: int, path: str) -> str:
+        """SQL for a trial's parameter, `optimizer.learning_rate`: a number, a truth value or a text, as it is drawn."""
+
+    @abstractmethod
+    def knob(self, study_id: int, path: str) -> str | None:
+        """SQL for what a trial's configuration has at a path: what was drawn there, else what the space says.
+
+        Of a plug-in its name. None: no trial of the study has such a path.
+        """
+
+
+class StudyLocks(ABC):
+    """Which process runs which study: one at most, until it ends."""
+
+    @abstractmethod
+    def lock(self, connection: Connection, study_id: int, study: str) -> None:
+        """Make this process the study's only controller; raises StudyError that names the other one."""
+
+    @abstractmethod
+    def unlock(self, connection: Connection, study_id: int, study: str) -> None:
+        """Let other processes run the study; this one runs others still."""
+
+    @abstractmethod
+    def lock_service(self, connection: Connection) -> None:
+        """Make this process the database's only service; raises StudyError that names the other one."""
+
+    @abstractmethod
+    def service(self, connection: Connection) -> str | None:
+        """The process that is the service now, asked over a reading connection; None: there is none."""
+
+    @abstractmethod
+    def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
+        """The process that runs the study now, asked over a reading connection; None: there is none."""
+
+    @abstractmethod
+    def check_idle(self, connection: Connection) -> None:
+        """Raise StudyError if any study of the database is being run, asked over a connection of `writer`."""
+
+
+class StopRequests(ABC):
+    """What asks the controller of a study, in whatever process it runs, to stop."""
+
+    @abstractmethod
+    def send(self, study_id: int) -> None:
+        """Ask it."""
+
+    @abstractmethod
+    def is_sent(self, connection: Connection, study_id: int) -> bool:
+        """Whether a stop was requested since the study was last claimed."""
+
+    @abstractmethod
+    def withdraw(self, connection: Connection, study_id: int) -> None:
+        """Forget an earlier request."""
+
+
 class Database(ABC):
     """A database that holds studies. It holds at most one connection, given out by `writer` or by `reader`."""
 
     name: str
     """How errors call it; never holds a password."""
+    locks: StudyLocks
+    stops: StopRequests
+    mailbox: Mailbox | None
+    """Where requests to the queue go while another process writes the database; None: any process may write it."""
 
     @abstractmethod
     def writer(self) -> Connection:
@@ -56,8 +135,8 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def reader(self, seconds: float | None = None) -> Connection:
-        """A connection that cannot write, whatever is sent over it; raises StorageError if there is no database.
+    def reader(self, seconds: float | None = None) -> ReadingConnection:
+        """A connection that cannot write; raises StorageError if there is no database.
 
         `seconds`: how long the database may work on one `select`; None: as long as it takes.
         """
@@ -71,55 +150,12 @@ class Database(ABC):
         """What is wrong with the database as such, each in a line; raises StorageError if there is none."""
 
     @abstractmethod
-    def check_idle(self, connection: Connection) -> None:
-        """Raise StudyError if any study of the database is being run, asked over a connection of `writer`."""
-
-    @abstractmethod
     def insert(self, table: Table) -> Insert:
         """INSERT INTO table, in this database's dialect."""
 
     @abstractmethod
     def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
         """Write rows of metrics past SQLAlchemy's own handling, which costs more than the rows; known keys stay."""
-
-    @abstractmethod
-    def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
-        """Make this process the study's only controller, until it ends; raises StudyError that names the other one."""
-
-    @abstractmethod
-    def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """The process that runs the study now, asked over a connection of `reader`; None: there is none."""
-
-    @abstractmethod
-    def request_stop(self, study_id: int) -> None:
-        """Ask the study's controller, in whatever process it runs, to stop."""
-
-    @abstractmethod
-    def stop_requested(self, connection: Connection, study_id: int) -> bool:
-        """Whether a stop was requested since the study was last claimed."""
-
-    @abstractmethod
-    def withdraw_stop(self, connection: Connection, study_id: int) -> None:
-        """Forget an earlier request."""
-
-    @abstractmethod
-    def select(self, connection: Connection, sql: str) -> Rows:
-        """Run one SELECT over a connection of `reader`, as it stands; any other statement is refused."""
-
-    @abstractmethod
-    def moment(self, connection: Connection) -> AbstractContextManager[None]:
-        """Have all that a transaction of `reader` reads inside be as of one moment."""
-
-    @abstractmethod
-    def parameter(self, connection: Connection, study_id: int, path: str) -> str:
-        """SQL for a trial's parameter, `optimizer.learning_rate`: a number, a truth value or a text, as it is drawn."""
-
-    @abstractmethod
-    def knob(self, connection: Connection, study_id: int, path: str) -> str | None:
-        """SQL for what a trial's configuration has at a path: what was drawn there, else what the space says.
-
-        Of a plug-in its name. None: no trial of the study has such a path.
-        """
 
     @abstractmethod
     def explain(self, error: BaseException) -> str | None:

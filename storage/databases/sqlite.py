@@ -6,13 +6,11 @@ connection of one process writes, guarded by a lock on the file, and every other
 
 from __future__ import annotations
 
-import math
 import sqlite3
-import time
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import final
 
 from sqlalchemy import URL, Connection, Table, create_engine, event
 from sqlalchemy.dialects import sqlite
@@ -20,21 +18,20 @@ from sqlalchemy.pool import NullPool
 
 from spaces.errors import StorageError
 from spaces.plugins import canonical_json
-from storage.databases.database import Database, Insert, MetricRow, Rows
+from storage.databases.database import Database, Insert, MetricRow, StopRequests, StudyLocks
 from storage.databases.file_lock import UNKNOWN, FileLock
+from storage.databases.mailbox import Mailbox
 from storage.databases.sqlite_file import SqliteFile
+from storage.databases.sqlite_reading import LARGEST_VALUE, SqliteReading, driver_of
 from storage.schema import VERSION_TABLE
 
-_LARGEST_VALUE = 1 << 26
-"""Bytes of a value that a reader takes or makes; a configuration has thousands."""
 _PAGES = 4096
 """Pages of a copy between looks at Ctrl-C."""
 _MOST_FAULTS = 20
-_OPERATIONS = 100_000
-"""SQLite's own operations, a few milliseconds of them, between looks at the clock and at Ctrl-C."""
 _INSERT_METRICS = """
 INSERT INTO metrics (trial_id, step, name, variant, condition, value) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 """
+_SERVICE = "service"
 _WORDS = {
     "disk is full": "no space left on the disk; what was committed before stays",
     "disk i/o error": "the disk refuses to read or write (full, or broken?); what was committed before stays",
@@ -46,13 +43,70 @@ _WORDS = {
     "authorization denied": "only SELECT is allowed here",
     "not reading": "only SELECT is allowed here",
     "interrupted": "it was interrupted, or took longer than it may; ask for less, or give it more --seconds",
-    "string or blob too big": f"a value has more than {_LARGEST_VALUE:,} bytes",
+    "string or blob too big": f"a value has more than {LARGEST_VALUE:,} bytes",
     "one statement at a time": "only one statement at a time is allowed here",
 }
-_ACTING = ("load_extension", "fts3_tokenizer")
-_INTROSPECTION = ("table_info", "table_list", "index_list", "index_info", "foreign_key_list")
 
 
+@final
+class FileLocks(StudyLocks):
+    """The lock of the file covers all its studies; its note says which ones are being run, and whether by a service."""
+
+    def __init__(self, lock: FileLock) -> None:
+        self._lock = lock
+        self._noted: list[str] = []
+
+    def lock(self, connection: Connection, study_id: int, study: str) -> None:
+        """Note the study: `writer` took the lock."""
+        self._note([*(one for one in self._noted if one != f"study {study}"), f"study {study}"])
+
+    def unlock(self, connection: Connection, study_id: int, study: str) -> None:
+        self._note([one for one in self._noted if one != f"study {study}"])
+
+    def lock_service(self, connection: Connection) -> None:
+        """Note it: `writer` took the lock."""
+        self._note([_SERVICE, *(one for one in self._noted if one != _SERVICE)])
+
+    def service(self, connection: Connection) -> str | None:
+        return self._find(_SERVICE)
+
+    def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
+        return self._find(f"study {study}")
+
+    def _note(self, noted: list[str]) -> None:
+        self._noted = noted
+        self._lock.note(", ".join(noted) or "no study")
+
+    def _find(self, wanted: str) -> str | None:
+        """What the process that has the lock wrote, if that is `wanted`, or cannot be read."""
+        text = self._lock.holder()
+        if text is None or text == UNKNOWN:
+            return text
+        noted = text.rpartition("(")[2].removesuffix(")").split(", ")
+        return text if wanted in noted else None
+
+    def check_idle(self, connection: Connection) -> None:
+        """Nothing to do: no other process has the lock that `writer` took."""
+
+
+@final
+class StopFiles(StopRequests):
+    """Files beside the database, as only one process may write into it."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def send(self, study_id: int) -> None:
+        self._file.stop_file(study_id).touch()
+
+    def is_sent(self, connection: Connection, study_id: int) -> bool:
+        return self._file.stop_file(study_id).exists()
+
+    def withdraw(self, connection: Connection, study_id: int) -> None:
+        self._file.stop_file(study_id).unlink(missing_ok=True)
+
+
+@final
 class Sqlite(Database):
     """A file on a local disk."""
 
@@ -61,9 +115,10 @@ class Sqlite(Database):
             raise StorageError("storage sqlite:// needs a file that outlives the process; use sqlite:///FILE")
         self._file = SqliteFile(Path(url.database).resolve())  # SQLite keeps its log beside the file, not beside a link
         self._lock = FileLock(self._file.path)
-        self._seconds = math.inf
-        self._deadline = math.inf
         self.name = str(self._file.path)
+        self.locks = FileLocks(self._lock)
+        self.stops = StopFiles(self._file)
+        self.mailbox = Mailbox(Path(f"{self._file.path}.queue"))
 
     def writer(self) -> Connection:
         self._file.check_folder()
@@ -90,7 +145,7 @@ class Sqlite(Database):
         if loss is None:
             return
         try:
-            rescue = self._file.rescue(_driver(connection))
+            rescue = self._file.rescue(driver_of(connection))
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"{loss} under this run, and what it held is lost: {self.explain(error)}") from error
         self._file.remove_log()
@@ -99,17 +154,11 @@ class Sqlite(Database):
             f"`mv {rescue} {self.name}` puts it back, and the study can be resumed"
         )
 
-    def reader(self, seconds: float | None = None) -> Connection:
-        self._seconds = math.inf if seconds is None else seconds
+    def reader(self, seconds: float | None = None) -> SqliteReading:
         self._file.check_exists()
         engine = create_engine("sqlite://", creator=self._file.reader, poolclass=NullPool)
         with self.readable_errors():
-            connection = engine.connect()
-            driver = _driver(connection)
-            _guard(driver)
-            driver.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
-            driver.set_progress_handler(lambda: time.monotonic() > self._deadline, _OPERATIONS)
-            return connection
+            return SqliteReading(engine.connect(), seconds)
 
     def snapshot(self) -> Connection:
         self._file.check_exists()
@@ -134,9 +183,6 @@ class Sqlite(Database):
             *(f"a row of {table} refers to a row of {other} that is not there" for table, _, other, _ in orphans),
         ]
 
-    def check_idle(self, connection: Connection) -> None:
-        """The lock that `writer` took covers all studies of the file."""
-
     def copy_pages(self, target: Path) -> None:
         """Write the file, as of one moment, to `target`, page by page, while others read and write."""
         self._file.check_exists()
@@ -157,53 +203,6 @@ class Sqlite(Database):
     def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
         connection.exec_driver_sql(_INSERT_METRICS, list(rows))
 
-    def lock_study(self, connection: Connection, study_id: int, study: str) -> None:
-        """The file's own lock covers all its studies; only note which one is being run."""
-        with self.readable_errors():
-            self._lock.note(f"study {study}")
-
-    def holder(self, connection: Connection, study_id: int, study: str) -> str | None:
-        """The process that holds the file's lock for this study."""
-        with self.readable_errors():
-            text = self._lock.holder()
-        return text if text and (text == UNKNOWN or text.endswith(f"(study {study})")) else None
-
-    def request_stop(self, study_id: int) -> None:
-        with self.readable_errors():
-            self._file.stop_file(study_id).touch()
-
-    def stop_requested(self, connection: Connection, study_id: int) -> bool:
-        return self._file.stop_file(study_id).exists()
-
-    def withdraw_stop(self, connection: Connection, study_id: int) -> None:
-        self._file.stop_file(study_id).unlink(missing_ok=True)
-
-    def select(self, connection: Connection, sql: str) -> Rows:
-        self._deadline = time.monotonic() + self._seconds
-        cursor = _driver(connection).execute(sql)
-        names = [column[0] for column in cursor.description or ()]
-        return Rows(names, [None] * len(names), cursor)
-
-    @contextmanager
-    def moment(self, connection: Connection) -> Generator[None]:
-        """A reader's SELECTs are transactions of their own otherwise."""
-        driver = _driver(connection)
-        _execute_unguarded(driver, "BEGIN")
-        try:
-            yield
-        finally:
-            _execute_unguarded(driver, "ROLLBACK")
-
-    def parameter(self, connection: Connection, study_id: int, path: str) -> str:
-        return f"""json_extract(params, '$."{path}"')"""
-
-    def knob(self, connection: Connection, study_id: int, path: str) -> str | None:
-        steps = "".join(f'."{step}"' for step in path.split("."))
-        in_config = (f"""json_extract(config, '${where}')""" for where in (f'{steps}."name"', steps))
-        value = f"coalesce({', '.join([self.parameter(connection, study_id, path), *in_config])})"
-        known = f"SELECT 1 FROM trials WHERE study_id = {study_id} AND {value} IS NOT NULL LIMIT 1"
-        return value if connection.exec_driver_sql(known).first() else None
-
     def explain(self, error: BaseException) -> str | None:
         if isinstance(error, OSError):
             return f"cannot write {error.filename or 'here'}: {error.strerror or error}"
@@ -223,29 +222,3 @@ class Sqlite(Database):
 def _begin(connection: Connection) -> None:
     """Take the write lock at once, and let table definitions be part of the transaction."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _authorize_reading(action: int, first: str | None, second: str | None, *more: Any) -> int:
-    """Allow what a SELECT does. ATTACH, VACUUM INTO and most PRAGMAs could touch files even over a read-only file."""
-    reading = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
-    if action == sqlite3.SQLITE_FUNCTION and second in _ACTING:
-        return sqlite3.SQLITE_DENY
-    allowed = action in reading or (action == sqlite3.SQLITE_PRAGMA and first in _INTROSPECTION)
-    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-
-def _guard(driver: sqlite3.Connection) -> None:
-    driver.set_authorizer(_authorize_reading)
-
-
-def _execute_unguarded(driver: sqlite3.Connection, statement: str) -> None:
-    """What the guard, which lets SELECTs pass alone, would refuse."""
-    driver.set_authorizer(None)
-    driver.execute(statement)
-    _guard(driver)
-
-
-def _driver(connection: Connection) -> sqlite3.Connection:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
-    return driver

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from spaces.errors import StorageError
-from storage.schema import VERSION, VERSION_TABLE
+from storage.schema import VERSION, VERSION_TABLE, metadata
 
 _LOCK = 7_215_902
 """Key of the lock that a PostgreSQL migration holds for its transaction."""
@@ -22,7 +22,9 @@ def upgrade(connection: Connection, name: str) -> None:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
     found = version_of(connection)
     _refuse_newer(found, name)
-    if found != VERSION:
+    if found is None:
+        _make(connection)
+    elif found != VERSION:
         _run(connection)
 
 
@@ -61,6 +63,14 @@ def steps_from(version: str) -> list[str]:
 def _refuse_newer(found: str | None, name: str) -> None:
     if found is not None and found > VERSION:
         raise StorageError(f"{name} has schema {found}, newer than the {VERSION} of this program; update Graft")
+
+
+def _make(connection: Connection) -> None:
+    """The tables as the migrations would leave them, in a tenth of their time."""
+    # Unchecked, so that another program's table of one of these names is an error, as in a migration.
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(text(f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+    connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{VERSION}')"))
 
 
 def _run(connection: Connection) -> None:

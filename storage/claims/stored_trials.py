@@ -1,0 +1,95 @@
+"""What is stored of a study's trials; each function is a step of a transaction that its caller opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from sqlalchemy import Connection, func, select
+
+from spaces.records import LearnedSpline, QueuedTrial, State, StoredTrial
+from spaces.settings import Direction
+from storage.claims import checkpointing
+from storage.schema import architectures, trial_id, trials
+
+_IN = 10_000
+"""Values in one IN (...): below the limits of both databases."""
+
+
+def split_ids(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The ids, as many at once as an IN (...) takes."""
+    return (ids[i : i + _IN] for i in range(0, len(ids), _IN))
+
+
+def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
+    """Those of these trials that are queued, in order of number."""
+    c, found = trials.c, list[QueuedTrial]()
+    for part in split_ids(sorted(trial_id(study_id, number) for number in numbers)):
+        kept = checkpointing.read(connection, part)
+        these = select(c.id, c.number, c.deaths).where(c.id.in_(part), c.state == "queued").order_by(c.id)
+        for trial, number, crashes in connection.execute(these):
+            found.append(QueuedTrial(number, crashes, kept.get(trial, ())))
+    return found
+
+
+def read_lineages(connection: Connection, study_id: int, numbers: Sequence[int]) -> list[list[StoredTrial]]:
+    """The lineage of each of these trials: first the trial that started from step 0, last the trial itself."""
+    c = trials.c
+    known: dict[int, tuple[StoredTrial, int | None]] = {}
+    """Number -> the trial and its parent."""
+    wanted = set(numbers)
+    while wanted:
+        asked = list(wanted)[:_IN]
+        these = c.id.in_([trial_id(study_id, number) for number in asked])
+        found = connection.execute(
+            select(c.number, c.draws, c.parent_step, c.params, c.config, c.parent).where(these)
+        ).all()
+        for number, draws, step, params, config, parent in found:
+            known[number] = StoredTrial(number, draws, step or 0, params, config), parent
+        wanted = wanted.difference(asked) | ({parent for *_, parent in found if parent is not None} - known.keys())
+    return [_lineage(known, number) for number in numbers]
+
+
+def _lineage(known: Mapping[int, tuple[StoredTrial, int | None]], number: int) -> list[StoredTrial]:
+    lineage: list[StoredTrial] = []
+    trial, parent = known[number]
+    while parent is not None:
+        lineage.append(trial)
+        trial, parent = known[parent]
+    return [trial, *reversed(lineage)]
+
+
+def read_splines(connection: Connection, study_id: int) -> dict[int, tuple[LearnedSpline, ...]]:
+    """Id of a trial -> what it learned, in order of component."""
+    c = architectures.c
+    found = select(c.trial_id, c.component, c.low, c.high, c.knots).where(c.study_id == study_id)
+    learned: dict[int, tuple[LearnedSpline, ...]] = {}
+    for trial, component, low, high, knots in connection.execute(found.order_by(c.trial_id, c.component)):
+        one = LearnedSpline(component=component, low=low, high=high, knots=tuple(knots))
+        learned[trial] = (*learned.get(trial, ()), one)
+    return learned
+
+
+def find_best(connection: Connection, study_id: int, direction: Direction) -> tuple[float, int] | None:
+    """The best objective of a feasible trial and its number, the lowest of several; None if there is none."""
+    c = trials.c
+    order = c.objective if direction == "minimize" else c.objective.desc()
+    known = select(c.objective, c.number).where(
+        c.study_id == study_id, c.objective.is_not(None), c.feasible.is_not(False)
+    )
+    found = connection.execute(known.order_by(order, c.id).limit(1)).first()
+    return (found.objective, found.number) if found else None
+
+
+def count_trials(connection: Connection, study_id: int) -> dict[State, int]:
+    """How many trials are in each state that occurs."""
+    rows = connection.execute(
+        select(trials.c.state, func.count()).where(trials.c.study_id == study_id).group_by(trials.c.state)
+    )
+    return {state: count for state, count in rows}  # noqa: C416
+
+
+def find_candidates(connection: Connection, study_id: int) -> dict[int, int]:
+    """Number -> id of the trials that `retry` takes: those that failed or diverged."""
+    c = trials.c
+    these = select(c.number, c.id).where(c.study_id == study_id, c.state.in_(("failed", "diverged")))
+    return {number: trial for number, trial in connection.execute(these.order_by(c.id))}  # noqa: C416

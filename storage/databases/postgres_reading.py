@@ -1,0 +1,102 @@
+"""Reading a PostgreSQL database: one SELECT at a time, through a server's cursor."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, final
+
+import polars as pl
+from sqlalchemy import Connection, text
+
+from spaces.errors import StorageError
+from storage.databases.database import ReadingConnection, Rows
+
+if TYPE_CHECKING:
+    import psycopg
+
+_READ_ALL_DATA = 140_000
+"""The version of PostgreSQL that brought the role pg_read_all_data."""
+_ACTING = re.compile(
+    r"""set_config|pg_(terminate|cancel)_backend|pg_(try_)?advisory|pg_notify|pg_logical|\blo_\w+|dblink"""
+    r"""|\w+_to_xml|ts_stat|ts_rewrite|\bU&["']""",  # the last line: what could spell or run the others unseen
+    re.IGNORECASE,
+)
+"""What acts although the transaction is read-only and the role may only read."""
+_TYPES: dict[int, pl.DataType] = {
+    16: pl.Boolean(),
+    17: pl.Binary(),
+    20: pl.Int64(),
+    21: pl.Int64(),
+    23: pl.Int64(),
+    700: pl.Float64(),
+    701: pl.Float64(),
+    1700: pl.Float64(),
+    1082: pl.Date(),
+    1114: pl.Datetime("us"),
+    1184: pl.Datetime("us", "UTC"),
+}
+"""Type numbers of PostgreSQL's catalogue; every other type is shown as text."""
+_CASTS = {"number": "::double precision", "boolean": "::boolean"}
+
+
+@final
+class PostgresReading(ReadingConnection):
+    """A connection in read-only transactions, each of which sees one moment of the database."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        """`name`: how errors call the database."""
+        super().__init__(connection)
+        self._name = name
+        self._driver = driver_of(connection)
+
+    def select(self, sql: str) -> Rows:
+        """A server's cursor takes one SELECT that changes no table, and nothing else, and gives it row by row."""
+        acting = _ACTING.search(sql)
+        if acting:
+            raise StorageError(f"{self._name}: {acting[0]!r} is not allowed here; only SELECT is")
+        driver = self._driver
+        if driver.pgconn.parameter_status(b"is_superuser") == b"on" and driver.info.server_version >= _READ_ALL_DATA:
+            self.connection.execute(text("SET LOCAL ROLE pg_read_all_data"))  # a superuser's SELECT can write files
+        cursor = driver.cursor("graft", binary=True)
+        try:
+            cursor.execute(sql.encode())
+        except BaseException:
+            cursor.close()
+            raise
+        columns = cursor.description or ()
+        return Rows([c.name for c in columns], [_TYPES.get(c.type_code, pl.String()) for c in columns], cursor)
+
+    def moment(self) -> AbstractContextManager[None]:
+        """Nothing to do: each transaction is."""
+        return nullcontext()
+
+    def parameter(self, study_id: int, path: str) -> str:
+        value = f"(params ->> '{path}')"
+        found = self._kinds(study_id, f"params -> '{path}'")
+        return value + _cast(found)
+
+    def knob(self, study_id: int, path: str) -> str | None:
+        steps = path.replace(".", ",")
+        value = f"coalesce(params -> '{path}', config #> '{{{steps},name}}', config #> '{{{steps}}}')"
+        found = self._kinds(study_id, value)
+        return f"({value} #>> '{{}}'){_cast(found)}" if found else None
+
+    def _kinds(self, study_id: int, value: str) -> set[str]:
+        """The JSON types that a value has in the study's trials."""
+        kinds = f"SELECT DISTINCT json_typeof({value}) FROM trials WHERE study_id = {study_id}"
+        return {kind for (kind,) in self.connection.exec_driver_sql(kinds)} - {None, "null"}
+
+
+def _cast(kinds: set[str]) -> str:
+    """A text of JSON becomes a number or a truth value where all of them are."""
+    return _CASTS.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
+
+
+def driver_of(connection: Connection) -> psycopg.Connection[Any]:
+    """The connection of psycopg under SQLAlchemy's."""
+    import psycopg
+
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver

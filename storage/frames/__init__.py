@@ -1,0 +1,111 @@
+"""The reading side: typed Polars frames over a connection that cannot write.
+
+__init__.py   the reader of a database: its studies, and queries of the user's own
+study.py      the reader of one study
+paths.py      `optimizer.learning_rate` in a condition on trials
+answers.py    SELECTs sent over the connection, and their answers
+columns.py    the columns of the frames, and frames made from rows
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self, final
+
+import polars as pl
+
+from spaces.errors import StudyError
+from storage import migrations, tokens
+from storage.databases import find_database
+from storage.databases.database import Database, ReadingConnection
+from storage.frames.answers import Answers
+from storage.frames.columns import STUDIES
+from storage.frames.study import StudyReader, quote
+from storage.queue import QueueEntry, read_entries
+from storage.tokens import Token
+
+
+def open_reader(url: str, seconds: float | None = None) -> Reader:
+    """The reading end of a database; raises StorageError if there is none, or it is not one of this program's.
+
+    `seconds`: how long the database may work on one answer; None: as long as it takes.
+    """
+    database = find_database(url)
+    reader = Reader(database, database.reader(seconds))
+    try:
+        reader.check()
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+@final
+class Reader:
+    """Reads one database. Nothing sent through it can change a row."""
+
+    def __init__(self, database: Database, reading: ReadingConnection) -> None:
+        self.database = database
+        self._answers = Answers(database, reading)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._answers.reading.close()
+
+    def check(self) -> None:
+        """Raise StorageError unless the database has the schema that this code reads."""
+        with self._answers.transaction() as connection:
+            migrations.check(connection, self.database.name)
+
+    def studies(self) -> pl.DataFrame:
+        """Every study, oldest first; columns STUDIES."""
+        return self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies ORDER BY id", STUDIES)
+
+    def study(self, name: str) -> StudyReader:
+        """The reader of one study, with its row as of now; StudyError with the choices if there is no such study."""
+        known = self._answers.read(f"SELECT {', '.join(STUDIES)} FROM studies WHERE name = {quote(name)}", STUDIES)
+        if known.is_empty():
+            names = ", ".join(self.studies()["name"])
+            raise StudyError(f"study {name!r} does not exist; {f'there are {names}' if names else 'there is none yet'}")
+        return StudyReader(self._answers, known.row(0, named=True))
+
+    def queue(self) -> list[QueueEntry]:
+        """The queue of the service: first the open entries in its order, then the others, the newest first."""
+        with self._answers.transaction() as connection:
+            return read_entries(connection)
+
+    def service(self) -> str | None:
+        """The process that is the database's service now, by the lock it holds; None: there is none."""
+        with self._answers.transaction() as connection:
+            return self.database.locks.service(connection)
+
+    def tokens(self) -> list[Token]:
+        """The tokens of the service, the oldest first, those that were revoked too."""
+        with self._answers.transaction() as connection:
+            return tokens.read(connection)
+
+    def find_token(self, digest: str) -> Token | None:
+        """The token of a digest, if it was not revoked."""
+        with self._answers.transaction() as connection:
+            return tokens.find(connection, digest)
+
+    def query(self, sql: str) -> pl.DataFrame:
+        """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.
+
+        PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
+        metrics' column of that name, else text. StorageError also for an answer that is too large.
+        """
+        return self._answers.infer(sql)
+
+    def moment(self) -> AbstractContextManager[None]:
+        """What is read inside is as of one moment, however long it takes and whatever is written meanwhile."""
+        return self._answers.moment()

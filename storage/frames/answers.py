@@ -1,0 +1,97 @@
+"""What one reading connection answers, as Polars frames."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from typing import Any, final
+
+import polars as pl
+from sqlalchemy import Connection
+
+from spaces.errors import StorageError
+from storage.databases.database import Database, ReadingConnection, Rows
+from storage.frames.columns import Schema, build_frame, infer_type, transpose
+
+BATCH = 5_000
+"""Rows that are read, and turned into columns, at once."""
+_CHUNK = 100_000
+"""Most rows of a query's answer fetched at once: tuples of Python objects take twenty times the room of a frame."""
+LARGEST_ANSWER = 1 << 30
+"""Bytes of a query's answer while it is fetched."""
+_VALUE = 64
+"""Bytes of a Python value beside its text."""
+
+
+@final
+class Answers:
+    """Sends SELECTs over one connection."""
+
+    def __init__(self, database: Database, reading: ReadingConnection) -> None:
+        self.database = database
+        self.reading = reading
+
+    @contextmanager
+    def transaction(self) -> Generator[Connection]:
+        """One of its own, or the one of a `moment`; errors of the driver inside become StorageErrors."""
+        connection = self.reading.connection
+        with self.database.readable_errors(), nullcontext() if connection.in_transaction() else connection.begin():
+            yield connection
+
+    @contextmanager
+    def moment(self) -> Generator[None]:
+        """What is read inside is as of one moment, however long it takes and whatever is written meanwhile."""
+        with self.database.readable_errors(), self.reading.connection.begin(), self.reading.moment():
+            yield
+
+    def read(self, sql: str, schema: Schema) -> pl.DataFrame:
+        """The whole answer to a SELECT of these columns."""
+        return pl.concat(list(self.batches(sql, schema, BATCH)))
+
+    def batches(self, sql: str, schema: Schema, rows: int) -> Iterator[pl.DataFrame]:
+        """The same, so many rows at a time; at least one frame."""
+        with self._select(sql) as answer:
+            yield pl.DataFrame(schema=schema)
+            while chunk := answer.cursor.fetchmany(rows):
+                yield build_frame(schema, transpose(chunk, len(schema)))
+
+    def infer(self, sql: str) -> pl.DataFrame:
+        """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.
+
+        PostgreSQL gives the types. SQLite's come from the values; a column without any has the type of the trials' or
+        metrics' column of that name, else text. StorageError also for an answer that is too large.
+        """
+        with self._select(sql) as answer:
+            values = transpose(_fetch(answer) if answer.names else [], len(answer.names))
+        if len(set(answer.names)) < len(answer.names):
+            raise StorageError(f"two columns of the answer have one name ({', '.join(answer.names)}); use AS")
+        columns = zip(answer.names, answer.types, values, strict=True)
+        schema = {name: known or infer_type(name, column) for name, known, column in columns}
+        return build_frame(schema, values)
+
+    @contextmanager
+    def _select(self, sql: str) -> Generator[Rows]:
+        with self.transaction():
+            answer = self.reading.select(sql)
+            with closing(answer.cursor):
+                yield answer
+
+
+def _fetch(answer: Rows) -> list[tuple[Any, ...]]:
+    """All rows of an answer, few at a time where they are large."""
+    fetched: list[tuple[Any, ...]] = []
+    taken, count = 0, 1
+    while rows := answer.cursor.fetchmany(count):
+        fetched += rows
+        taken += sum(map(_size_of, itertools.chain.from_iterable(rows)))
+        if taken > LARGEST_ANSWER:
+            raise StorageError(
+                f"the answer has more than {LARGEST_ANSWER >> 20:,} MiB; add a LIMIT, or use `search export`"
+            )
+        count = max(1, min(_CHUNK, len(fetched) * (LARGEST_ANSWER >> 4) // taken))
+    return fetched
+
+
+def _size_of(value: Any) -> int:
+    return _VALUE + (len(value) if isinstance(value, str | bytes) else 0)

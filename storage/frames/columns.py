@@ -1,0 +1,102 @@
+"""The columns of the frames that are read, and the frames made from rows of a database's driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+from sqlalchemy import Boolean, DateTime, Double, Integer, Table
+
+from storage.schema import changes, fingerprints, sources, studies, trials, workers
+
+Schema = Mapping[str, pl.DataType]
+
+_TIME = pl.Datetime("us", "UTC")
+
+
+def _dtype(column_type: Any) -> pl.DataType:
+    """The Polars type of a column; JSON stays text."""
+    if isinstance(column_type, DateTime):
+        return _TIME
+    if isinstance(column_type, Boolean):
+        return pl.Boolean()
+    if isinstance(column_type, Double):
+        return pl.Float64()
+    if isinstance(column_type, Integer):
+        return pl.Int64()
+    return pl.String()
+
+
+def _schema(table: Table) -> Schema:
+    return {column.name: _dtype(column.type) for column in table.columns}
+
+
+STUDIES: Schema = _schema(studies)
+TRIALS: Schema = _schema(trials)
+"""`params`, `draws` and `config` are JSON texts."""
+WORKERS: Schema = _schema(workers)
+SOURCES: Schema = _schema(sources)
+"""`plugins` is a JSON text."""
+CHANGES: Schema = _schema(changes)
+"""`differences` is a JSON text."""
+FINGERPRINTS: Schema = _schema(fingerprints)
+"""`sources` is a JSON text."""
+METRICS: Schema = {
+    "number": pl.Int64(),
+    "step": pl.Int64(),
+    "name": pl.String(),
+    "variant": pl.String(),
+    "condition": pl.String(),
+    "value": pl.Float64(),
+}
+ARCHITECTURES: Schema = {
+    "id": pl.Int64(),
+    "number": pl.Int64(),
+    "task": pl.String(),
+    "component": pl.String(),
+    "low": pl.Float64(),
+    "high": pl.Float64(),
+    "knots": pl.List(pl.Float64()),
+    "objective": pl.Float64(),
+}
+
+
+def transpose(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+    """The columns of rows of `width` values."""
+    return list(zip(*rows, strict=True)) if rows else [()] * width
+
+
+def build_frame(schema: Schema, columns: Sequence[Sequence[Any]]) -> pl.DataFrame:
+    """A frame of the driver's values."""
+    return pl.DataFrame(
+        [_series(name, dtype, values) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
+    )
+
+
+def _series(name: str, dtype: pl.DataType, values: Sequence[Any]) -> pl.Series:
+    """A column; SQLite's times come as text and its truth values as 0 and 1, PostgreSQL's exact numbers as Decimal."""
+    kinds = set(map(type, values)) - {type(None)}
+    if dtype == _TIME and kinds == {str}:
+        return pl.Series(name, values, pl.String()).str.to_datetime(
+            "%Y-%m-%d %H:%M:%S%.6f", time_unit="us", time_zone="UTC"
+        )
+    if dtype == pl.Boolean() and kinds == {int}:
+        return pl.Series(name, values, pl.Int64()).cast(dtype)
+    if dtype == pl.Float64() and kinds - {float}:
+        values = [None if value is None else float(value) for value in values]
+    if dtype == pl.String() and kinds - {str}:
+        values = [None if value is None else str(value) for value in values]
+    return pl.Series(name, values, dtype)
+
+
+def infer_type(name: str, values: Sequence[Any]) -> pl.DataType:
+    """The type that all values of a column fit; without any, that of the trials' or metrics' column of that name."""
+    kinds = set(map(type, values)) - {type(None)}
+    if not kinds:
+        return {**TRIALS, **METRICS}.get(name, pl.String())
+    if kinds == {int}:
+        return pl.Int64()
+    if kinds <= {int, float}:
+        return pl.Float64()
+    return pl.Binary() if kinds == {bytes} else pl.String()

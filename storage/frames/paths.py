@@ -1,0 +1,50 @@
+"""Paths of a space in a user's SQL over trials: `optimizer.learning_rate > 1e-3`, `params.task.length`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import polars as pl
+
+from spaces.errors import StudyError
+from spaces.messages import no_such
+from storage.frames.answers import Answers
+
+SECTIONS = "task|model|optimizer|averaging|learning|training|transfer|architecture"
+"""The sections of a configuration, as alternatives of a regular expression."""
+_PATH = re.compile(
+    r"'(?:[^']|'')*'|\bparams\.(?P<path>[A-Za-z_]\w*(?:\.\w+)*)"
+    rf"|\b(?P<knob>(?:{SECTIONS})(?:\.[A-Za-z_]\w*)+)"
+)
+
+
+def spell_paths(answers: Answers, study_id: int, sql: str) -> str:
+    """The SQL with paths spelled out; texts in quotes stay as they are.
+
+    Raises StudyError for a path that no trial of the study has.
+    """
+
+    def spell(match: re.Match[str]) -> str:
+        if match["knob"] is None:
+            path = match["path"]
+            return answers.reading.parameter(study_id, path) if path else match[0]
+        value = answers.reading.knob(study_id, match["knob"])
+        if value is None:
+            unknown.append(match["knob"])
+        return value or match[0]
+
+    unknown: list[str] = []
+    with answers.transaction():
+        spelled = _PATH.sub(spell, sql)
+    if unknown:
+        raise StudyError(no_such("value of the study's trials", unknown[0], _known_paths(answers, study_id)))
+    return spelled
+
+
+def _known_paths(answers: Answers, study_id: int) -> list[str]:
+    """What was drawn for the study's first trial, and what follows from that."""
+    found = answers.read(
+        f"SELECT params FROM trials WHERE study_id = {study_id} ORDER BY number LIMIT 1", {"params": pl.String()}
+    )
+    return sorted(json.loads(found.item())) if found.height else []

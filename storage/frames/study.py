@@ -1,0 +1,204 @@
+"""One study as it is read: its trials, metrics, workers, sources and learned non-linearities."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, final
+
+import polars as pl
+
+from spaces.plugins.bundles import Bundle
+from spaces.records import State
+from spaces.settings import MOST_TRIALS
+from storage import sources
+from storage.claims.stored_trials import count_trials, find_best
+from storage.frames.answers import BATCH, Answers
+from storage.frames.columns import ARCHITECTURES, CHANGES, FINGERPRINTS, METRICS, SOURCES, TRIALS, WORKERS, Schema
+from storage.frames.paths import spell_paths
+from storage.schema import trial_id
+from storage.sources import StoredBundle
+
+BATCH_OF_TRIALS = 1_000
+"""Trials that are read at once: their JSON is some thousand bytes each."""
+ALL_NUMBERS = range(MOST_TRIALS)
+
+
+@final
+class StudyReader:
+    """Reads the rows of one study."""
+
+    def __init__(self, answers: Answers, row: dict[str, Any]) -> None:
+        self.row = row
+        """The study's own row of `studies`, as it was when this reader was made."""
+        self._answers = answers
+        self._id: int = row["id"]
+
+    def counts(self) -> dict[State, int]:
+        """How many trials are in each state that occurs."""
+        with self._answers.transaction() as connection:
+            return count_trials(connection, self._id)
+
+    def best(self) -> tuple[float, int] | None:
+        """The best objective of a feasible trial and its number, the lowest of several; None before the first one."""
+        with self._answers.transaction() as connection:
+            return find_best(connection, self._id, self.row["direction"])
+
+    def holder(self) -> str | None:
+        """The process that runs the study now, by the lock it holds; None: none, whatever the study's state says."""
+        with self._answers.transaction() as connection:
+            return self._answers.database.locks.holder(connection, self._id, self.row["name"])
+
+    def trials(
+        self,
+        where: str | None = None,
+        sort: str | None = None,
+        top: int | None = None,
+        columns: Sequence[str] = tuple(TRIALS),
+    ) -> pl.DataFrame:
+        """The trials, by number; columns TRIALS or a choice of them (`config` is most of a trial's size).
+
+        `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, where `params.<dotted path>`
+        stands for a sampled value, and the path alone for what a trial has there, drawn or not:
+        `objective < 0.1 AND optimizer.learning_rate > 1e-3`, `steps DESC`. NULL sorts last. `top` keeps the first rows:
+        without `sort`, those of the best objective among the feasible.
+        """
+        return pl.concat(list(self.trial_batches(where, sort, top, columns)))
+
+    def trial_batches(
+        self,
+        where: str | None = None,
+        sort: str | None = None,
+        top: int | None = None,
+        columns: Sequence[str] = tuple(TRIALS),
+    ) -> Iterator[pl.DataFrame]:
+        """What `trials` gives, BATCH_OF_TRIALS rows at a time; at least one frame."""
+        condition = _spell_condition(self._answers, self._id, where)
+        if sort is None and top is not None:
+            sort = "objective" if self.row["direction"] == "minimize" else "objective DESC"
+            condition += " AND feasible IS NOT FALSE"
+        limit = f" LIMIT {int(top)}" if top is not None else ""
+        # Told to order by number, SQLite reads a whole study in that order however few trials the condition leaves; but
+        # told to order by id, which is the same, it would sort a whole study where there is none.
+        last = "id" if where else "number"
+        schema = {name: TRIALS[name] for name in columns}
+        order = _spell_order(self._answers, self._id, sort)
+        sql = f"{self._choose(columns)}{condition} ORDER BY {order}{last}{limit}"
+        return self._answers.batches(sql, schema, BATCH_OF_TRIALS)
+
+    def trial_page(
+        self, where: str | None, sort: str | None, after: int, rows: int, columns: Sequence[str]
+    ) -> pl.DataFrame:
+        """At most `rows` of the trials that `trials` gives, by number or by `sort`.
+
+        `after`: by number, that of the last trial before the page, -1 for the first page; by `sort`, how many trials
+        come before the page.
+        """
+        condition = _spell_condition(self._answers, self._id, where)
+        if sort:
+            order = _spell_order(self._answers, self._id, sort)
+            position = f" ORDER BY {order}id LIMIT {int(rows)} OFFSET {int(after)}"
+        else:
+            position = f" AND number > {int(after)} ORDER BY number LIMIT {int(rows)}"
+        schema = {name: TRIALS[name] for name in columns}
+        return self._answers.read(f"{self._choose(columns)}{condition}{position}", schema)
+
+    def metrics(self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS) -> pl.DataFrame:
+        """The metrics of trials of these numbers, by number, step and name; columns METRICS. `names` None: all."""
+        return pl.concat(list(self.metric_batches(names, numbers)))
+
+    def metric_batches(
+        self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
+    ) -> Iterator[pl.DataFrame]:
+        """What `metrics` gives, some BATCH rows at a time, each time all of some trials; at least one frame."""
+        first = trial_id(self._id, 0)
+        mine = f"trial_id >= {first + numbers.start} AND trial_id < {first + numbers.stop}"
+        named = f" AND name IN ({', '.join(map(quote, names))})" if names else ""
+        columns = f"trial_id - {first} AS number, step, name, variant, condition, value"
+        # Texts are sorted here: a server's order of them is that of its language.
+        keys = ("number", "step", "name", "variant", "condition")
+        rest = pl.DataFrame(schema=METRICS)
+        sql = f"SELECT {columns} FROM metrics WHERE {mine}{named} ORDER BY trial_id"
+        for batch in self._answers.batches(sql, METRICS, BATCH):
+            both = pl.concat([rest, batch])
+            is_last = pl.col("number") == pl.col("number").last()
+            rest = both.filter(is_last)
+            if rest.height < both.height:
+                yield both.filter(~is_last).sort(keys)
+        yield rest.sort(keys)
+
+    def workers(self) -> pl.DataFrame:
+        """The workers that trained for the study, in all its launches; columns WORKERS.
+
+        `steps` are optimizer steps of a worker's lanes, `room` what they would have been with none free: the sums over
+        workers are the study's lane utilisation.
+        """
+        return self._read_table("workers", WORKERS, "id")
+
+    def count_steps(self) -> tuple[int, int]:
+        """Model-steps of all launches, and the room for them: what they would be with no lane free."""
+        counts = self.workers()
+        return int(counts["steps"].sum()), int(counts["room"].sum())
+
+    def sources(self) -> pl.DataFrame:
+        """The files of the study's plug-ins from outside; columns SOURCES."""
+        return self._read_table("sources", SOURCES, "bundle, module")
+
+    def bundles(self, digests: Collection[str] = ()) -> tuple[Bundle, ...]:
+        """The study's plug-ins from outside; in place of a bundle, an earlier version whose digest is among these.
+
+        Raises StorageError for a file that is not what was stored.
+        """
+        return tuple(sources.choose(self.stored_bundles(), digests))
+
+    def stored_bundles(self) -> list[StoredBundle]:
+        """All versions of the study's plug-ins from outside; raises StorageError as `bundles` does."""
+        return list(sources.read(self.sources().iter_rows(named=True)))
+
+    def fingerprints(self) -> pl.DataFrame:
+        """What determined the numbers of the study's trials, by number; columns FINGERPRINTS."""
+        return self._read_table("fingerprints", FINGERPRINTS, "number")
+
+    def changes(self) -> pl.DataFrame:
+        """What was changed in the study's space since its launch, in order; columns CHANGES."""
+        return self._read_table("changes", CHANGES, "number")
+
+    def architectures(self) -> pl.DataFrame:
+        """The non-linearities that the study's trials learned, by task, component and number; columns ARCHITECTURES.
+
+        `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
+        """
+        columns = "architectures.id, number, architectures.task, component, low, high, knots, objective"
+        mine = f"architectures.study_id = {self._id}"
+        sql = f"SELECT {columns} FROM architectures JOIN trials ON trials.id = trial_id WHERE {mine}"
+        frame = self._answers.read(sql, {**ARCHITECTURES, "knots": pl.String()})
+        knots = pl.col("knots").str.json_decode(ARCHITECTURES["knots"])
+        return frame.with_columns(knots).sort("task", "component", "number")
+
+    def has_architectures(self) -> bool:
+        """Whether trials of the study learned non-linearities."""
+        sql = f"SELECT id FROM architectures WHERE study_id = {self._id} LIMIT 1"
+        return self._answers.read(sql, {"id": pl.Int64()}).height > 0
+
+    def _choose(self, columns: Sequence[str]) -> str:
+        return f"SELECT {', '.join(columns)} FROM trials WHERE study_id = {self._id}"
+
+    def _read_table(self, table: str, schema: Schema, order: str) -> pl.DataFrame:
+        mine = f"study_id = {self._id}"
+        return self._answers.read(f"SELECT {', '.join(schema)} FROM {table} WHERE {mine} ORDER BY {order}", schema)
+
+
+def _spell_condition(answers: Answers, study_id: int, where: str | None) -> str:
+    return f" AND ({spell_paths(answers, study_id, where)}\n)" if where else ""
+
+
+def _spell_order(answers: Answers, study_id: int, sort: str | None) -> str:
+    """What stands before the last column of an ORDER BY; NULL sorts last."""
+    if not sort:
+        return ""
+    nulls = "" if "nulls" in sort.lower() else "NULLS LAST"
+    return f"{spell_paths(answers, study_id, sort)}\n{nulls}, "
+
+
+def quote(value: str) -> str:
+    """A text as SQL has it."""
+    return "'" + value.replace("'", "''") + "'"

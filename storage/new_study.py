@@ -1,0 +1,66 @@
+"""A study as it is written first, with its plug-ins from outside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from spaces.errors import StudyError
+from spaces.messages import shorten
+from spaces.plugins.bundles import Bundle
+from spaces.settings import Objective, SecondObjective
+from storage import sources
+from storage.schema import Now, studies
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class NewStudy:
+    """A study as it is written first."""
+
+    name: str
+    space: str
+    """Its YAML text."""
+    space_hash: str
+    objective: Objective
+    seed: int
+    trials: int
+    """The planned number."""
+    version: str
+    """Of Graft."""
+    numerics: int
+    """The version of its numerics (`workers.numerics.version`)."""
+    bundles: tuple[Bundle, ...] = ()
+    """The plug-ins from outside that it runs."""
+    second: SecondObjective | None = None
+
+
+def check_name(name: str) -> None:
+    """Raise StudyError unless it is a word that can stand in a command line, a file's name and a page."""
+    if not _NAME.fullmatch(name):
+        raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
+
+
+def row_of(study: NewStudy) -> dict[str, Any]:
+    """What the table `studies` has of a new study, in state `stopped`, as JSON values; without its times."""
+    return {
+        **{name: value for name, value in vars(study).items() if name not in ("bundles", "second")},
+        "objective": str(study.objective),
+        "direction": study.objective.direction,
+        "second_objective": str(study.second) if study.second else None,
+        "state": "stopped",
+        "stop_requested": False,
+    }
+
+
+def insert_study(connection: Connection, row: Mapping[str, Any], bundles: Sequence[Bundle]) -> int:
+    """Write a new study, as `row_of` gives it, with its plug-ins from outside; its id."""
+    times = {"created_at": Now(), "updated_at": Now()}
+    study_id = connection.execute(insert(studies).values(**row, **times).returning(studies.c.id)).scalar_one()
+    sources.write(connection, study_id, bundles)
+    return study_id
