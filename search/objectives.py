@@ -1,16 +1,55 @@
-"""The objective of a trial, from its reports, and whether they have it."""
+"""What a trial has reached, from its reports, and whether they tell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
 from typing import final
 
 from spaces.errors import StudyError
 from spaces.messages import no_such
-from spaces.records import Report
-from spaces.settings import Objective
+from spaces.records import Constraints, Report, Trial, is_feasible
+from spaces.settings import MetricName, Objective, Search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rating:
+    """What a trial has reached so far, all of it by the validation that gives its objective."""
+
+    objective: float | None = None
+    second_objective: float | None = None
+    """None also where it is not finite, or the trial lacks a path of it."""
+    constraints: Constraints | None = None
+    """Those that hold for the trial; None: the space has none, or there is no objective yet."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether no constraint is broken, as far as is known."""
+        return is_feasible(self.constraints)
+
+
+NO_RATING = Rating()
+"""Of a trial without a validation that counts."""
+
+
+def rating_after(search: Search, before: Rating, trial: Trial, report: Report) -> Rating:
+    """A trial's rating after one more report."""
+    if not _gives_objective(search.objective, before.objective, report):
+        return before
+    first = finite(search.objective.value_in(report))
+    if first is None:
+        return NO_RATING
+    second = search.second.quantity.value_of(trial, report) if search.second else None
+    excesses = {one.text: one.value_of(trial, report) for one in search.feasible}
+    return Rating(
+        objective=first,
+        second_objective=second if second is not None and isfinite(second) else None,
+        constraints={text: finite(excess) for text, excess in excesses.items() if excess is not None}
+        if search.feasible
+        else None,
+    )
 
 
 def objective_after(objective: Objective, before: float | None, report: Report) -> float | None:
@@ -19,14 +58,22 @@ def objective_after(objective: Objective, before: float | None, report: Report) 
     None while no value was finite; with `at: last` also when the newest value is not. A report without the metric
     changes nothing.
     """
-    value = objective.value_in(report)
-    if value is None:
+    if not _gives_objective(objective, before, report):
         return before
-    if not isfinite(value):
-        return before if objective.at == "best" else None
-    if objective.at == "last" or before is None or objective.is_better(value, before):
-        return value
-    return before
+    return finite(objective.value_in(report))
+
+
+def _gives_objective(objective: Objective, before: float | None, report: Report) -> bool:
+    """Whether the trial's objective is that of this report now."""
+    value = objective.value_in(report)
+    if value is None or objective.at == "last":
+        return value is not None
+    return isfinite(value) and (before is None or objective.is_better(value, before))
+
+
+def finite(value: float | None) -> float | None:
+    """The number; None for one that is not finite."""
+    return value if value is not None and isfinite(value) else None
 
 
 def rank_by_mean(objectives: Mapping[int, Sequence[float | None]], seeds: int, sign: float) -> dict[int, float]:
@@ -47,29 +94,43 @@ def mean_objective(objectives: Sequence[float | None]) -> float | None:
 
 @final
 class ObjectiveCheck:
-    """Checks that the first evaluation of a study, or of each task of it, has the objective."""
+    """Checks that the first evaluation of a study, or of each task of it, has what the search looks at."""
 
     def __init__(self) -> None:
-        self._seen: set[Objective] = set()
+        self._seen: set[MetricName] = set()
 
-    def check(self, reports: Iterable[tuple[Objective, Report]]) -> None:
-        """Raise StudyError at the first report of an objective that does not have it.
+    def check(self, reports: Iterable[tuple[Search, Report]]) -> None:
+        """Raise StudyError at the first report that lacks a metric of an objective or a constraint.
 
         At the end of a trial if what is missing is an average: other trials of the space may have it.
         """
-        for objective, report in reports:
-            if objective in self._seen:
-                continue
-            found = [metric[:3] for metric in report.metrics]
-            # An average may be missing because this trial keeps none; only its last report can tell.
-            no_average = objective.variant not in ("raw", *(variant for _, variant, _ in found))
-            early = no_average and report.state == "running"
-            if objective.value_in(report) is not None:
-                self._seen.add(objective)
-            elif found and report.state != "diverged" and not early:
-                raise StudyError(f"search.objective: {_no_such(objective, found)}")
+        for search, report in reports:
+            for path, wanted in list_metrics(search):
+                self._check(path, wanted, report)
+
+    def _check(self, path: str, wanted: MetricName, report: Report) -> None:
+        if wanted in self._seen:
+            return
+        found = [metric[:3] for metric in report.metrics]
+        # An average may be missing because this trial keeps none; only its last report can tell.
+        no_average = wanted.variant not in ("raw", *(variant for _, variant, _ in found))
+        early = no_average and report.state == "running"
+        if wanted in found:
+            self._seen.add(wanted)
+        elif found and report.state != "diverged" and not early:
+            raise StudyError(f"{path}: {no_such_metric(wanted, found)}")
 
 
-def _no_such(objective: Objective, found: Sequence[tuple[str, str, str]]) -> str:
-    names = ["/".join(part for part in parts if part) for parts in found]
-    return no_such("metric that a validation reports", str(objective), names)
+def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:
+    """Each metric that a search looks at, with the path of the space that names it."""
+    objective = search.objective
+    yield "search.objective", MetricName(objective.metric, objective.variant, objective.condition)
+    for metric in search.second.quantity.metrics.values() if search.second else ():
+        yield "search.objective", metric
+    for constraint in search.feasible:
+        yield from (("search.feasible", metric) for metric in constraint.metrics.values())
+
+
+def no_such_metric(wanted: MetricName, found: Iterable[tuple[str, str, str]]) -> str:
+    """What is wrong with a metric that is not among those of a report."""
+    return no_such("metric that a validation reports", str(wanted), [str(MetricName(*one)) for one in found])

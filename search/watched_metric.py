@@ -11,9 +11,7 @@ from spaces.errors import PluginError
 from spaces.plugins.fields import option
 from spaces.plugins.rules import Rule
 from spaces.records import Report
-from spaces.settings import Objective
-
-OBJECTIVE = "objective"
+from spaces.settings import OBJECTIVE, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,7 @@ def direction() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A metric of reports as a loss: lower is better."""
+    """A metric of reports as a cost: less is better."""
 
     name: str
     variant: str | None
@@ -60,8 +58,8 @@ class Measure:
         variant, _, condition = rest.partition("/")
         return cls(name=name, variant=variant or None, condition=condition, sign=sign)
 
-    def losses(self, report: Report) -> Iterator[tuple[str, float]]:
-        """Variant and loss of every matching metric that is finite."""
+    def costs(self, report: Report) -> Iterator[tuple[str, float]]:
+        """Variant and cost of every matching metric that is finite."""
         for name, variant, condition, value in report.metrics:
             if (
                 name == self.name
@@ -71,6 +69,6 @@ class Measure:
             ):
                 yield variant, self.sign * value
 
-    def loss(self, report: Report) -> float | None:
-        """The lowest matching loss; None if the report has none."""
-        return min((loss for _, loss in self.losses(report)), default=None)
+    def cost(self, report: Report) -> float | None:
+        """The lowest matching cost; None if the report has none."""
+        return min((cost for _, cost in self.costs(report)), default=None)

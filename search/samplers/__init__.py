@@ -45,11 +45,16 @@ class Sampler(ABC):
     """A sampler's configuration, a frozen dataclass."""
 
     learns: ClassVar[bool] = True
-    """Whether `begin` looks at the history; where it does not, outcomes are not read from the database."""
+    """Whether `begin` looks at outcomes; where it does not, they are not read from the database."""
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """Whether it can search for two objectives at once, as one that does not learn can."""
+        return not self.learns
 
     @abstractmethod
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
         """Start on a study; the seed is `space.search.seed`.
 
-        `history` is what was started before: trials that ended, and open ones in state `queued`.
+        `outcomes` is what was started before: trials that ended, and open ones in state `queued`.
         """

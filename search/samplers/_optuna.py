@@ -1,19 +1,22 @@
-"""Optuna's samplers at work on a space: define-by-run over coordinates in [0, 1), in memory, with a bounded history."""
+"""Optuna's samplers at work on a space: define-by-run over coordinates in [0, 1), in memory, with a bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from math import nextafter
 from typing import TYPE_CHECKING, Any, final
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from search.samplers import Strategy
-from search.samplers._history import BoundedHistory, Observation
+from search.samplers._memory import BoundedMemory, Observation
 from spaces.records import TERMINAL, Draws, Outcome, Trial
 from spaces.seeds import GAMMA, mix64
 
@@ -34,8 +37,6 @@ class Limits:
     best: int
     running: int
     """Trials without an outcome that are shown, the newest."""
-    spare: int
-    """Trials that may be asked and told before the study is built again from what is remembered."""
 
 
 @final
@@ -43,16 +44,18 @@ class OptunaStrategy(Strategy):
     """One of Optuna's samplers, shown the newest and the best trials.
 
     A trial that diverged or failed counts as the worst seen so far, so that the sampler keeps away from it; as long as
-    none has an objective, such trials are left out. A pruned trial counts with its objective so far.
+    none has an objective, such trials are left out. A pruned trial counts with its objective so far. Each constraint is
+    shown by Optuna's rule, above 0 it is broken; one that is no finite number counts as the worst excess seen.
 
-    The study is built again from what is remembered whenever `spare` trials have been asked and told. Then the sampler
-    starts with a seed of (search seed, next number), so that a resumed search does not repeat itself.
+    What is asked is a function of the outcomes in their order, the trials that are open, and the number: each ask has a
+    study of its own, and a sampler with a seed of (search seed, number). So a search that is resumed asks what it would
+    have asked without the interruption.
     """
 
     def __init__(
         self,
         space: Space,
-        history: Sequence[Outcome],
+        outcomes: Sequence[Outcome],
         *,
         sampler: Callable[[int], BaseSampler],
         limits: Limits,
@@ -63,93 +66,111 @@ class OptunaStrategy(Strategy):
         self._sampler = sampler
         self._limits = limits
         self._attributes = dict(attributes or {})
-        self._sign = space.search.objective.sign
+        self._signs = space.search.signs
         self._distributions = {draw.name: _distribution(draw) for draw in (*space.group_draws, *space.trial_draws)}
-        self._history = BoundedHistory(limits.newest, limits.best)
-        self._running: dict[int, Draws] = {}
+        self._memory = BoundedMemory(limits.newest, limits.best)
+        self._open: dict[int, Draws] = {}
+        """Number -> coordinates of the trials without an outcome."""
         self._shared = SharedDraws(space)
-        self._study: optuna.Study | None = None
-        self._optuna_numbers: dict[int, int] = {}
-        self._seen = 0
-        for outcome in history:
+        self._worst_excess = 1.0
+        self._made: dict[Observation, FrozenTrial] = {}
+        """What was shown of the memory at the last ask."""
+        for outcome in outcomes:
             self._shared.keep(outcome.group, outcome.draws)
             if outcome.state in TERMINAL:
-                self._history.add(self._observe(outcome))
+                self._remember(outcome)
             else:
-                self._running[outcome.number] = outcome.draws
+                self._open[outcome.number] = outcome.draws
 
     def ask(self, numbers: range) -> list[Trial]:
         """The trials of these numbers, in order."""
         return [self._ask(number) for number in numbers]
 
     def _ask(self, number: int) -> Trial:
-        study = self._current(number)
+        study = self._build(mix64(mix64(self._space.search.seed) + (number + 1) * GAMMA) >> 32)
         if shared := self._shared.of(number // self._space.search.group):
             study.enqueue_trial({name: self._parameter(name, u) for name, u in shared.items()})
         suggestion = study.ask()
         trial = self._space.sample(number, lambda draw: _suggest(suggestion, draw))
-        self._optuna_numbers[number] = suggestion.number
-        self._running[number] = trial.draws
+        self._open[number] = trial.draws
         self._shared.keep(trial.group, trial.draws)
-        self._seen += 1
         return trial
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Learn from trials that ended."""
         for outcome in outcomes:
-            seen = self._observe(outcome)
-            self._history.add(seen)
-            self._running.pop(outcome.number, None)
-            optuna_number = self._optuna_numbers.pop(outcome.number, None)
-            if self._study is None:
-                continue
-            self._seen += 1
-            if optuna_number is None:
-                self._study.add_trial(self._optuna_trial(seen))
-            else:
-                value = self._value(seen)
-                state = TrialState.FAIL if value is None else TrialState.COMPLETE
-                self._study.tell(optuna_number, value, state=state)
+            self._remember(outcome)
+            self._open.pop(outcome.number, None)
 
-    def _current(self, number: int) -> optuna.Study:
-        if self._study is None or self._seen >= self._limits.spare:
-            self._study = self._build(number)
-            self._seen = 0
-        return self._study
+    def _remember(self, outcome: Outcome) -> None:
+        found = (outcome.objective, outcome.second_objective)[: len(self._signs)]
+        costs = [None if value is None else sign * value for sign, value in zip(self._signs, found, strict=True)]
+        constraints = outcome.constraints or {}
+        worst = self._memory.worst, self._worst_excess
+        self._worst_excess = max(self._worst_excess, *(excess or 0.0 for excess in constraints.values()), 0.0)
+        self._memory.add(Observation(outcome.draws, tuple(costs), constraints))
+        if worst != (self._memory.worst, self._worst_excess):
+            self._made = {}
 
-    def _build(self, number: int) -> optuna.Study:
-        seed = mix64(mix64(self._space.search.seed) + (number + 1) * GAMMA) >> 32
-        study = optuna.create_study(sampler=self._sampler(seed), direction="minimize")
-        for seen in self._history:
-            study.add_trial(self._optuna_trial(seen))
-        newest = list(self._running)[-self._limits.running :] if self._limits.running else []
-        self._optuna_numbers = {running: len(self._history) + index for index, running in enumerate(newest)}
-        for running in newest:
-            study.add_trial(self._make_trial(self._running[running], TrialState.RUNNING, None))
+    def _build(self, seed: int) -> optuna.Study:
+        study = optuna.create_study(
+            sampler=self._sampler(seed), directions=[StudyDirection.MINIMIZE for _ in self._signs]
+        )
+        self._made = {seen: self._made.get(seen) or self._ended_trial(seen) for seen in self._memory}
+        study.add_trials(self._made.values())
+        for number in sorted(self._open)[-self._limits.running :]:
+            study.add_trial(self._make_trial(self._open[number], TrialState.RUNNING))
         return study
 
-    def _observe(self, outcome: Outcome) -> Observation:
-        return Observation(outcome.draws, None if outcome.objective is None else self._sign * outcome.objective)
+    def _ended_trial(self, seen: Observation) -> FrozenTrial:
+        worst = self._memory.worst
+        if worst is None:
+            return self._make_trial(seen.draws, TrialState.FAIL)
+        values = [bad if cost is None else cost for cost, bad in zip(seen.costs, worst, strict=True)]
+        excesses = {text: self._worst_excess if excess is None else excess for text, excess in seen.constraints.items()}
+        return self._make_trial(seen.draws, TrialState.COMPLETE, values, excesses)
 
-    def _value(self, seen: Observation) -> float | None:
-        return self._history.worst if seen.loss is None else seen.loss
-
-    def _optuna_trial(self, seen: Observation) -> FrozenTrial:
-        value = self._value(seen)
-        return self._make_trial(seen.draws, TrialState.FAIL if value is None else TrialState.COMPLETE, value)
-
-    def _make_trial(self, draws: Draws, state: TrialState, value: float | None) -> FrozenTrial:
-        return optuna.trial.create_trial(
+    def _make_trial(
+        self,
+        draws: Draws,
+        state: TrialState,
+        values: Sequence[float] | None = None,
+        constraints: dict[str, float] | None = None,
+    ) -> FrozenTrial:
+        now = datetime.now()
+        trial = ShownTrial(
+            number=-1,  # both are the storage's to give
+            trial_id=-1,
             state=state,
-            value=value,
+            value=None,
+            values=values,
+            datetime_start=now,
+            datetime_complete=now if state.is_finished() else None,
             params={name: self._parameter(name, u) for name, u in draws.items()},
             distributions={name: self._distributions[name] for name in draws},
-            system_attrs=self._attributes,
+            user_attrs={},
+            system_attrs=dict(self._attributes),
+            intermediate_values={},
         )
+        for text, excess in (constraints or {}).items():
+            trial.set_constraint(text, excess)
+        return trial
 
     def _parameter(self, name: str, u: float) -> float:
         distribution = self._distributions[name]
         return int(u * len(distribution.choices)) if isinstance(distribution, CategoricalDistribution) else u
+
+
+@final
+class ShownTrial(FrozenTrial):
+    """A trial of Optuna whose deep copy is a copy, for none of its parts ever changes.
+
+    Optuna's memory copies each trial that it is given, with all of its distributions: most of the price of building a
+    study of 400 trials again after each outcome.
+    """
+
+    def __deepcopy__(self, memo: object) -> FrozenTrial:
+        return copy(self)
 
 
 @final

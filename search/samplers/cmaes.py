@@ -33,7 +33,8 @@ class CovarianceAdaptation(Sampler):
     """CMA-ES over the continuous draws that every trial makes; choices, conditional draws and, when groups have more
     than one trial, the draws of groups are random.
 
-    The state is a mean and a covariance; a restart estimates them from the best tenth of the history.
+    Trials that are not feasible rank last, as those do that diverged. The state is a mean and a covariance; a
+    restart estimates them from the best tenth of the outcomes.
     Source: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv 1604.00772; Nomura et al., arXiv 2012.06932.
     """
 
@@ -43,9 +44,9 @@ class CovarianceAdaptation(Sampler):
     """Outcomes of one generation. Trials asked beyond it before it is complete are not learnt from: on a pack of more
     lanes, give the number of lanes."""
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        """Start at the middle of the cube, or where the history was best."""
-        return CovarianceStrategy(space, history, self.population)
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        """Start at the middle of the cube, or where the outcomes were best."""
+        return CovarianceStrategy(space, outcomes, self.population)
 
 
 @final
@@ -55,7 +56,7 @@ class CovarianceStrategy(Strategy):
     Optuna's wrapper is not used: it pickles its state into trials and cannot resume from rows.
     """
 
-    def __init__(self, space: Space, history: Sequence[Outcome], population: int) -> None:
+    def __init__(self, space: Space, outcomes: Sequence[Outcome], population: int) -> None:
         self._space = space
         self._population = population
         self._sign = space.search.objective.sign
@@ -64,17 +65,17 @@ class CovarianceStrategy(Strategy):
         self._generation = 0
         self._asked: dict[int, int] = {}
         self._results: list[tuple[Vector, float | None]] = []
-        self._optimizer = self._warm(history) if self._dimensions else None
+        self._optimizer = self._warm(outcomes) if self._dimensions else None
 
     def _learns(self, draw: Draw) -> bool:
         own = draw.scope == "trial" or self._space.search.group == 1
         return own and draw.choices is None and draw.condition is None
 
-    def _warm(self, history: Sequence[Outcome]) -> CMA:
+    def _warm(self, outcomes: Sequence[Outcome]) -> CMA:
         known = [
             (self._vector(outcome), self._sign * outcome.objective)
-            for outcome in history
-            if outcome.state in TERMINAL and outcome.objective is not None
+            for outcome in outcomes
+            if outcome.state in TERMINAL and outcome.objective is not None and outcome.feasible
         ]
         return self._cold() if len(known) < WARM_START else self._optimizer_at(*get_warm_start_mgd(known))
 
@@ -115,15 +116,15 @@ class CovarianceStrategy(Strategy):
         """Learn from the trials of the current generation; the others come from a distribution that is gone."""
         for outcome in outcomes:
             if self._asked.pop(outcome.number, None) == self._generation and self._optimizer is not None:
-                loss = None if outcome.objective is None else self._sign * outcome.objective
-                self._results.append((self._vector(outcome), loss))
+                cost = self._sign * outcome.objective if outcome.objective is not None and outcome.feasible else None
+                self._results.append((self._vector(outcome), cost))
                 if len(self._results) == self._population:
                     self._advance(self._optimizer)
 
     def _advance(self, optimizer: CMA) -> None:
-        """The next generation. Trials that diverged or failed rank last in theirs."""
-        worst = max((loss for _, loss in self._results if loss is not None), default=0.0)
-        optimizer.tell([(point, worst if loss is None else loss) for point, loss in self._results])
+        """The next generation. Trials that diverged or failed, or are not feasible, rank last in theirs."""
+        worst = max((cost for _, cost in self._results if cost is not None), default=0.0)
+        optimizer.tell([(point, worst if cost is None else cost) for point, cost in self._results])
         if optimizer.should_stop():
             self._optimizer = self._cold()
         self._results = []

@@ -24,7 +24,7 @@ class GaussianProcess(Sampler):
     """Optuna's Gaussian process with expected improvement; for few and costly trials.
 
     An ask fits the process: it costs a good part of a second, so this is no sampler for packs of a thousand lanes. It
-    sees 100 trials (the 50 told last, the 50 best before them) and at most 24 running ones. Conditional draws are
+    sees 100 trials (the 50 told last, the 50 best before them) and at most 8 running ones. Conditional draws are
     random.
     Source: Rasmussen, Williams, "Gaussian Processes for Machine Learning"; Ament et al., arXiv 2310.20708.
     """
@@ -34,11 +34,16 @@ class GaussianProcess(Sampler):
     startup: int = size(10)
     """Trials with an outcome before the first one that is not random."""
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        """Start on what is remembered of the history."""
+    @property
+    def takes_two_objectives(self) -> bool:
+        """Yes."""
+        return True
+
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        """Start on what is remembered of the outcomes."""
         return OptunaStrategy(
             space,
-            history,
+            outcomes,
             sampler=lambda seed: GPSampler(seed=seed, n_startup_trials=self.startup, warn_independent_sampling=False),
-            limits=Limits(newest=50, best=50, running=8, spare=16),
+            limits=Limits(newest=50, best=50, running=8),
         )

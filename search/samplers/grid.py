@@ -37,8 +37,8 @@ class Grid(Sampler):
     points: int = size(5)
     """Coordinates per draw, at the middles of `points` equal parts of [0, 1)."""
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> PointStrategy:
-        """Start; the history is not needed.
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> PointStrategy:
+        """Start; the outcomes are not needed.
 
         With a `group` block each of its points meets all points of the trials, so `search.group` must divide their
         number: SpaceError otherwise.

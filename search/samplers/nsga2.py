@@ -21,24 +21,32 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Genetic(Sampler):
-    """Optuna's NSGA-II with one objective: children of the `population` best trials by uniform crossover and mutation.
+    """Optuna's NSGA-II: children of the `population` best trials so far, by uniform crossover and mutation.
 
+    With two objectives the best are the fronts that dominate all others, one after the other, spread out by crowding
+    distance; a feasible trial is better than one that is not. There are no generations to wait for: as soon as there
+    are `population` outcomes, each ask takes the best of all so far for parents.
     Source: Deb et al., "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II", IEEE TEC 2002.
     """
 
     EXAMPLES: ClassVar[Examples] = ({"population": 6},)
 
     population: int = size(50, low=2)
-    """Parents, and trials of a generation."""
+    """Parents, and random trials before the first child."""
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        """Start on what is remembered of the history."""
+    @property
+    def takes_two_objectives(self) -> bool:
+        """Yes."""
+        return True
+
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        """Start on what is remembered of the outcomes."""
         return OptunaStrategy(
             space,
-            history,
+            outcomes,
             sampler=lambda seed: NSGAIISampler(seed=seed, population_size=self.population),
-            limits=Limits(newest=self.population, best=self.population, running=0, spare=10 * self.population),
-            # Optuna keeps a trial's generation in this attribute. What is remembered becomes generation 0: with one
-            # objective the parents are the best so far, whichever generation they were born in.
+            limits=Limits(newest=self.population, best=self.population, running=self.population),
+            # Optuna keeps a trial's generation in this attribute. What is remembered is generation 0, so that the
+            # parents of each next trial are the best so far, whichever trials these descend from.
             attributes={"NSGAIISampler:generation": 0},
         )

@@ -30,8 +30,8 @@ class QuasiMonteCarlo(Sampler):
 
     learns = False
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        """Start; the history is not needed."""
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        """Start; the outcomes are not needed."""
         seed = space.search.seed
         groups = SobolPoints(len(space.group_draws), mix64(seed))
         return PointStrategy(space, groups, SobolPoints(len(space.trial_draws), mix64(~seed)))

@@ -24,7 +24,7 @@ class RandomSearch(Sampler):
 
     learns = False
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        """Start; the history is not needed."""
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        """Start; the outcomes are not needed."""
         seed = space.search.seed
         return PointStrategy(space, RandomPoints(seed, space.group_draws), RandomPoints(seed, space.trial_draws))

@@ -67,6 +67,11 @@ class Warm(Sampler):
         self.points()
         self.ranges()
 
+    @property
+    def takes_two_objectives(self) -> bool:
+        """As the sampler that it starts."""
+        return self.sampler.takes_two_objectives
+
     def points(self) -> tuple[Draws, ...]:
         """The candidates' coordinates, the most promising first."""
         columns = _columns(self.candidates, "candidates", _is_coordinate)
@@ -84,13 +89,13 @@ class Warm(Sampler):
                 raise PluginError(f"box: {name}: {json.dumps(ends)} must be [low, high] with 0 <= low < high <= 1")
         return {name: (low, high) for name, (low, high) in box.items()}
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
         """Start; raises SpaceError for a draw that the space has not."""
         known = [draw.name for draw in (*space.group_draws, *space.trial_draws)]
         for name in {name: None for point in (*self.points(), self.ranges()) for name in point}:
             if name not in known:
                 raise SpaceError(f"search.sampler: {no_such('draw of the space', name, known)}")
-        return WarmStrategy(space, history, self)
+        return WarmStrategy(space, outcomes, self)
 
 
 def format_prior(points: Sequence[Draws], ranges: Mapping[str, tuple[float, float]]) -> tuple[str, str]:
@@ -134,13 +139,13 @@ def _is_end(value: Any) -> bool:
 class WarmStrategy(Strategy):
     """A prior at work on one study. Which trials are of the floor is a function of the seed and the number."""
 
-    def __init__(self, space: Space, history: Sequence[Outcome], settings: Warm) -> None:
+    def __init__(self, space: Space, outcomes: Sequence[Outcome], settings: Warm) -> None:
         self._space = space
         self._candidates = _candidates(space, settings)
         self._box = Box(space, settings.ranges())
         self._floor = settings.floor if self._box.narrows else 1.0
-        started = {outcome.number for outcome in history}
-        known = [*history, *(_open(trial) for trial in self._candidates if trial.number not in started)]
+        started = {outcome.number for outcome in outcomes}
+        known = [*outcomes, *(_open(trial) for trial in self._candidates if trial.number not in started)]
         self._whole = settings.sampler.begin(space, known)
         self._narrow = settings.sampler.begin(warp(space, self._box.to_space), self._box.to_box(known))
         # What a group shares must be the same in both. Points are a function of the number, so they are the same; a

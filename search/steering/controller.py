@@ -93,8 +93,8 @@ class Controller:
         interrupted = study.queries.running()
         # With one trial running, the trial may be why the launch crashed; with several, nothing can be said. A launch
         # that was killed, by whomever, says nothing about its trials.
-        suspect = interrupted[0].number if crashed and len(interrupted) == 1 else None
-        (study.release if suspect is None else study.rescue)(interrupted)
+        crashed_alone = interrupted[0].number if crashed and len(interrupted) == 1 else None
+        (study.release if crashed_alone is None else study.rescue)(interrupted)
         queued = [(space.restore(lineage), trial) for lineage, trial in study.queries.queued()]
         monitors = [policy.begin(space.search.objective) for policy in space.search.stopping]
         check_together(monitors, space.search.history)
@@ -108,8 +108,8 @@ class Controller:
         ]
         # Copies of a population are left out: no sampler drew them. Without copies, later numbers are trials by hand.
         copies = any(monitor.makes_copies for monitor in monitors)
-        history = [outcome for outcome in (*ended, *opened) if not copies or outcome.number < space.search.trials]
-        strategy = begin(space, history)
+        outcomes = [outcome for outcome in (*ended, *opened) if not copies or outcome.number < space.search.trials]
+        strategy = begin(space, outcomes)
         groups = {outcome.number: outcome.group for outcome in ended}
         for monitor in monitors:
             if monitor.compares and ended:
@@ -117,12 +117,12 @@ class Controller:
             if monitor.makes_copies:
                 monitor.recall_copied(study.queries.copy_steps())
         controller = cls(space, strategy, monitors, study, clock, remove_checkpoints)
-        # The suspect comes last, when it is known what else there is to train.
-        for trial, known in sorted(queued, key=lambda one: one[0].number == suspect):
-            repeated = trial.number == suspect and known.crashes >= QUARANTINED_AFTER + ALONE
+        # The trial that crashed alone comes last, when it is known what else there is to train.
+        for trial, known in sorted(queued, key=lambda one: one[0].number == crashed_alone):
+            repeated = trial.number == crashed_alone and known.crashes >= QUARANTINED_AFTER + ALONE
             well = any(controller._ledger.ended[state] for state in TERMINAL - {"failed"})
-            convicted = repeated and (well or controller._requeueing.is_last(trial.number))
-            controller._requeueing.resume(trial, known, convicted=convicted)
+            is_cause = repeated and (well or controller._requeueing.is_last(trial.number))
+            controller._requeueing.route(trial, known, is_cause=is_cause)
         controller._tidy()
         return controller
 
@@ -136,7 +136,7 @@ class Controller:
         if not self._leases.admit(offer):
             return Directives(lease_lost=True)
         current = self._ledger.current(reports, offer.worker)
-        self._objective_check.check((self._space.objective_of(report.number), report) for report in current)
+        self._objective_check.check((self._space.search_of(report.number), report) for report in current)
         self._requeueing.note_reports(current)
         results = self._ledger.record(current)
         self._ledger.prune(current, results)
@@ -188,7 +188,7 @@ class Controller:
         return Progress(
             planned=self._next_copy,
             counts={**ledger.ended, "running": len(ledger.running), "queued": self._queue.queued},
-            objective=str(self._space.search.objective),
+            objective=self._space.search.objectives_text,
             best=best,
             best_number=number,
             reports=ledger.reports,

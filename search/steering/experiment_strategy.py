@@ -22,8 +22,8 @@ class ExperimentStrategy(Strategy):
     a seed that diverged counts as diverged, for it is no choice that could be relied on.
     """
 
-    def __init__(self, space: ExperimentSpace, history: Sequence[Outcome]) -> None:
-        """`history` as `Sampler.begin` has it. Raises StudyError for a stopping policy that makes copies."""
+    def __init__(self, space: ExperimentSpace, outcomes: Sequence[Outcome]) -> None:
+        """`outcomes` as `Sampler.begin` has it. Raises StudyError for a stopping policy that makes copies."""
         if any(policy.begin(space.search.objective).makes_copies for policy in space.search.stopping):
             raise StudyError(
                 "search.stopping: a copy in a population has no seed of its own, so that no arm can own it"
@@ -36,13 +36,13 @@ class ExperimentStrategy(Strategy):
         self._ended: Counter[int] = Counter()
         """Arm -> its trials that ended, confirmations apart."""
         open_ones: dict[tuple[int, int], Outcome] = {}
-        for outcome in history:
+        for outcome in outcomes:
             part = space.part_of(outcome.number)
             if isinstance(part, Tried):
                 key = part.arm, part.configuration
                 self._draws[key] = outcome.draws
                 open_ones[key] = replace(outcome, number=part.configuration, objective=None, state="queued")
-        complete = self._note(outcome for outcome in history if outcome.state != "queued")
+        complete = self._note(outcome for outcome in outcomes if outcome.state != "queued")
         known = open_ones | {(arm, outcome.number): outcome for arm, outcome in complete}
         self._searches = [
             arm.space.search.sampler.begin(arm.space, [known[key] for key in sorted(known) if key[0] == number])

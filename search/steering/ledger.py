@@ -7,15 +7,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, final
 
-from search.objectives import objective_after
+from search.objectives import NO_RATING, Rating, rating_after
 from search.samplers import Strategy
 from search.steering.running_trials import RunningTrial, RunningTrials
 from search.steering.study_store import StudyStore
 from search.stopping import Copy, Monitor
-from spaces.records import TERMINAL, Checkpoint, Offer, Outcome, Report, State, Trial, TrialResult, TrialStart
+from spaces.records import (
+    TERMINAL,
+    Checkpoint,
+    Offer,
+    Outcome,
+    Report,
+    State,
+    Trial,
+    TrialResult,
+    TrialStart,
+    is_feasible,
+)
 
 if TYPE_CHECKING:
     from spaces.space import Space
@@ -66,28 +77,22 @@ class Ledger:
         """
         if not reports:
             return []
-        objectives = {report.number: self.running[report.number].objective for report in reports}
+        ratings = {report.number: self.running[report.number].rating for report in reports}
         results: list[TrialResult] = []
         for report in reports:
-            objective = objective_after(self._space.objective_of(report.number), objectives[report.number], report)
-            objectives[report.number] = objective
+            search, trial = self._space.search_of(report.number), self.running[report.number].trial
+            rating = ratings[report.number] = rating_after(search, ratings[report.number], trial, report)
             if report.state != "running":
-                results.append(
-                    TrialResult(
-                        number=report.number,
-                        state=report.state,
-                        objective=objective if report.state == "finished" else None,
-                        error=report.error,
-                        fence=report.fence,
-                    )
-                )
+                results.append(_result(report, rating if report.state == "finished" else NO_RATING))
+        # In the order of numbers, in which the outcomes of one moment are read again after a restart.
+        results.sort(key=lambda result: result.number)
         self._study.record(reports, results, ())
         for report in reports:
             running = self.running[report.number]
-            running.objective = objectives[report.number]
+            running.rating = ratings[report.number]
             self.steps += max(0, report.step - running.step)
             running.step = max(running.step, report.step)
-            running.architectures = report.architectures
+            running.splines = report.splines
         self.reports += len(reports)
         return results
 
@@ -104,7 +109,14 @@ class Ledger:
     def prune_result(self, number: int) -> TrialResult:
         """The result of a running trial that is pruned now."""
         running = self.running[number]
-        return TrialResult(number=number, state="pruned", objective=running.objective, fence=running.trial.fence)
+        return TrialResult(
+            number=number,
+            state="pruned",
+            fence=running.trial.fence,
+            objective=running.rating.objective,
+            second_objective=running.rating.second_objective,
+            constraints=running.rating.constraints,
+        )
 
     def close(self, results: Sequence[TrialResult]) -> None:
         """Forget trials whose results are written, after the sampler has learned from them."""
@@ -113,8 +125,10 @@ class Ledger:
         for result in results:
             ended = self.remove(result.number)
             self.ended[result.state] += 1
-            if result.objective is not None and (
-                self.best is None or objective.is_better(result.objective, self.best[0])
+            if (
+                result.objective is not None
+                and is_feasible(result.constraints)
+                and (self.best is None or objective.is_better(result.objective, self.best[0]))
             ):
                 self.best = result.objective, result.number
             # A copy's objective is not owed to its draws alone, so that no sampler learns from it.
@@ -126,7 +140,9 @@ class Ledger:
                         draws=ended.trial.draws,
                         objective=result.objective,
                         state=result.state,
-                        architectures=ended.architectures,
+                        splines=ended.splines,
+                        second_objective=result.second_objective,
+                        constraints=result.constraints,
                     )
                 )
         if outcomes:
@@ -179,13 +195,32 @@ class Ledger:
             known = max(trial.checkpoints, key=lambda one: one.step).controller_state
             assert known, "it was written with every checkpoint"
             running = self.running[trial.number]
-            running.step, running.objective = trial.checkpoint_step, known["objective"]
+            running.step = trial.checkpoint_step
+            running.rating = Rating(**{name: known.get(name) for name in _RATING})
             for monitor, state in zip(self._monitors, known["monitors"], strict=True):
                 if state is not None:
                     monitor.restore(trial.number, trial.group, state)
 
     def _state_of(self, number: int) -> dict[str, Any]:
         return {
-            "objective": self.running[number].objective,
+            **asdict(self.running[number].rating),
             "monitors": [monitor.state(number) for monitor in self._monitors],
         }
+
+
+_RATING = [field.name for field in fields(Rating)]
+"""What a checkpoint keeps of a rating; one of an older Graft has the objective alone."""
+
+
+def _result(report: Report, rating: Rating) -> TrialResult:
+    """The result of a trial by its last report."""
+    assert report.state != "running", "the trial has ended"
+    return TrialResult(
+        number=report.number,
+        state=report.state,
+        error=report.error,
+        fence=report.fence,
+        objective=rating.objective,
+        second_objective=rating.second_objective,
+        constraints=rating.constraints,
+    )

@@ -1,8 +1,9 @@
 """Trials that lost their worker: back in the queue, or apart from others if they may have crashed it.
 
-A crash takes a whole pack along, so that innocent trials count it too. Hence they are not failed by number: the
-suspected one is first trained apart, and fails only when workers crashed again and again that trained nothing else,
-while those of other trials lived. Departures, kills of the launcher and lost machines count against nobody.
+A crash ends a whole pack, so that each of its trials counts it, whichever was the cause. So their number alone fails no
+trial: after some crashes it is suspected and trains alone on a device, after more it is quarantined and trains when no
+other trial does. It fails only when workers crashed in a row that trained nothing else, while those of other trials
+lived. Workers that left, kills of the launcher and lost machines count against no trial.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ class Requeueing:
     def release(self, numbers: Collection[int]) -> None:
         """Requeue trials that their worker does not train any more, which is no trial's fault."""
         if numbers:
-            self._requeue(numbers, self._study.release(self._ledger.running.starts(numbers)), convicted=False)
+            self._requeue(numbers, self._study.release(self._ledger.running.starts(numbers)), is_cause=False)
 
     def rescue(self, numbers: Collection[int]) -> None:
         """Requeue trials whose worker crashed; one of them may be the cause."""
         if numbers:
             if not self.is_suspected(numbers):
-                self._alone.clear()  # workers crash without any suspect: the cause may be none of them
-            convicted = len(numbers) == 1 and self._note_crash_alone(*numbers)
+                self._alone.clear()  # workers crash that train no suspected trial: the cause may be none of those
+            is_cause = len(numbers) == 1 and self._note_crash_alone(*numbers)
             queued = self._study.rescue(self._ledger.running.starts(numbers))
-            self._requeue(numbers, queued, convicted=convicted)
+            self._requeue(numbers, queued, is_cause=is_cause)
 
     def _note_crash_alone(self, number: int) -> bool:
         """Note a crash with this trial alone; whether there were enough of them, while other trials were well."""
@@ -82,14 +83,14 @@ class Requeueing:
             report.state != "running" or not self.is_suspected([report.number]) for report in reports
         )
 
-    def resume(self, trial: Trial, known: QueuedTrial, *, convicted: bool) -> None:
-        """Queue a trial by the crashes of its workers; `convicted`: nothing else can be the cause of the last ones.
+    def route(self, trial: Trial, known: QueuedTrial, *, is_cause: bool) -> None:
+        """Put a queued trial with the others, isolate it, quarantine it or fail it, by the crashes of its workers.
 
-        Somebody else's trials must be trained well meanwhile: on a machine that crashes with all of them none is to
-        blame.
+        `is_cause`: nothing else can be the cause of the last ones. Other trials must have trained well meanwhile: on a
+        machine that crashes with every trial, none fails.
         """
         trial = replace(trial, fence=0, checkpoints=known.checkpoints)
-        if known.crashes >= QUARANTINED_AFTER and convicted:
+        if known.crashes >= QUARANTINED_AFTER and is_cause:
             self._fail(trial, known.crashes)
             return
         self._crashes[trial.number] = known.crashes
@@ -118,11 +119,11 @@ class Requeueing:
         """Whether one of these running trials must train alone."""
         return any(self._ledger.running[number].crashes >= SUSPECTED_AFTER for number in numbers)
 
-    def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, convicted: bool) -> None:
+    def _requeue(self, numbers: Collection[int], queued: Sequence[QueuedTrial], *, is_cause: bool) -> None:
         """Move trials that are written as queued from the running ones to the queue."""
         known = {one.number: one for one in queued}
         for number in sorted(numbers):
-            self.resume(self._ledger.remove(number).trial, known.get(number, QueuedTrial(number)), convicted=convicted)
+            self.route(self._ledger.remove(number).trial, known.get(number, QueuedTrial(number)), is_cause=is_cause)
 
     def _fail(self, trial: Trial, crashes: int) -> None:
         """End a queued trial that crashes its workers. Only running trials can end, so it is started on no worker."""

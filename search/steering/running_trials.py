@@ -6,7 +6,8 @@ from collections.abc import Collection, KeysView
 from dataclasses import dataclass
 from typing import final
 
-from spaces.records import Architecture, Trial, TrialStart
+from search.objectives import NO_RATING, Rating
+from spaces.records import LearnedSpline, Trial, TrialStart
 
 
 @dataclass(slots=True)
@@ -19,8 +20,8 @@ class RunningTrial:
     crashes: int = 0
     """Of workers that trained it, since its last checkpoint."""
     step: int = 0
-    objective: float | None = None
-    architectures: tuple[Architecture, ...] = ()
+    rating: Rating = NO_RATING
+    splines: tuple[LearnedSpline, ...] = ()
 
 
 @final

@@ -15,9 +15,9 @@ from spaces.transfer import TransferSpace
 
 
 @singledispatch
-def begin(space: Space, history: Sequence[Outcome]) -> Strategy:
-    """The strategy of a study that is new or resumed; `history` as `Sampler.begin` has it."""
-    return space.search.sampler.begin(space, history)
+def begin(space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+    """The strategy of a study that is new or resumed; `outcomes` as `Sampler.begin` has it."""
+    return space.search.sampler.begin(space, outcomes)
 
 
 begin.register(TransferSpace, TransferStrategy)

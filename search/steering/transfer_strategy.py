@@ -23,20 +23,20 @@ class TransferStrategy(Strategy):
 
     in_order = True
 
-    def __init__(self, space: TransferSpace, history: Sequence[Outcome]) -> None:
+    def __init__(self, space: TransferSpace, outcomes: Sequence[Outcome]) -> None:
         self._space = space
         self._ended: Counter[int] = Counter()
         """Domain -> trials of its search that ended."""
         self._best: dict[int, Outcome] = {}
         """Domain -> the best trial of its search so far."""
-        earlier = self._by_domain(history)
+        earlier = self._by_domain(outcomes)
         self._searches = {
             number: domain.searched.search.sampler.begin(domain.searched, earlier[number])
             for number, domain in enumerate(space.domains)
             if domain.searched
         }
         self.look_ahead = min(search.look_ahead for search in self._searches.values())
-        self._note(outcome for outcome in history if outcome.state != "queued")
+        self._note(outcome for outcome in outcomes if outcome.state != "queued")
 
     def ready(self, numbers: range) -> range:
         for count, number in enumerate(numbers):
@@ -56,9 +56,11 @@ class TransferStrategy(Strategy):
                 trials.append(self._space.carry(number, None, ()))
             elif stage.source in self._best:
                 best = self._best[stage.source]
+                if stage.form != self._space.forms[0] and not best.splines:
+                    continue  # it learned nothing that has forms, and would be the same trial again
                 found = self._space.resolve(best.number, best.draws)
                 try:
-                    trials.append(self._space.carry(number, found, best.architectures))
+                    trials.append(self._space.carry(number, found, best.splines))
                 except GraftError:
                     continue  # the target cannot have this architecture: its cell of the matrix stays empty
         return trials
@@ -79,7 +81,7 @@ class TransferStrategy(Strategy):
             if isinstance(stage, StageTwo):
                 continue
             self._ended[stage.domain] += 1
-            best, objective = self._best.get(stage.domain), self._space.objective_of(outcome.number)
+            best, objective = self._best.get(stage.domain), self._space.search_of(outcome.number).objective
             if outcome.objective is None:
                 continue
             if best is None or best.objective is None or objective.is_better(outcome.objective, best.objective):

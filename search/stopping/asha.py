@@ -21,13 +21,13 @@ from spaces.settings import Objective
 class SuccessiveHalving(Stopping):
     """At steps r, r eta, r eta^2, ... only trials within the best 1/eta of the results seen there so far continue.
 
-    A trial's result at a rung is its best loss up to its first report at or after the rung's step. It survives if
+    A trial's result at a rung is its best cost up to its first report at or after the rung's step. It survives if
     fewer than max(1, floor(m / eta)) of the m results there, its own included, are better. No trial waits for another.
     Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020 (stopping variant).
     """
 
     metric: str = metric()
-    min_steps: int = size(1)
+    min_steps: int = size(1, steps=True)
     """The first rung r, in steps of the trial."""
     eta: float = knob(3.0, low=1, open_low=True)
     """The reduction factor."""
@@ -63,23 +63,23 @@ class HalvingMonitor(Monitor):
         return {report.number for report in reports if not self._survives(report)}
 
     def _survives(self, report: Report) -> bool:
-        loss = self._measure.loss(report)
-        if loss is None:
+        cost = self._measure.cost(report)
+        if cost is None:
             return True
         curve = self._curves.setdefault(report.number, _Curve())
-        curve.best = min(curve.best, loss)
+        curve.best = min(curve.best, cost)
         while report.step >= self._min_steps * self._eta**curve.rung:
             if not self._passes(curve.rung, report.number, curve.best):
                 return False
             curve.rung += 1
         return True
 
-    def _passes(self, level: int, number: int, loss: float) -> bool:
+    def _passes(self, level: int, number: int, cost: float) -> bool:
         rung = self._rungs[level]
         if number not in self._entered[level]:  # a requeued trial reaches the rung a second time, and counts once
-            insort(rung, loss)
+            insort(rung, cost)
             self._entered[level].add(number)
-        return bisect_left(rung, loss) < max(1, int(len(rung) / self._eta))
+        return bisect_left(rung, cost) < max(1, int(len(rung) / self._eta))
 
     def forget(self, number: int) -> None:
         """The trial does not run any more; its results stay."""

@@ -23,7 +23,7 @@ KEPT = 1000
 class Median(Stopping):
     """Stops a trial whose best so far is worse than the median of the running averages of trials at the same step.
 
-    The running average of a trial at a step is the mean of its losses up to it. The median is over the newest 1,000
+    A trial's running average at a step is the mean of its costs up to that step. The median is over the newest 1,000
     trials that reported at this step, the trial itself included.
     Source: Golovin et al., "Google Vizier", KDD 2017, section 3.2.2.
     """
@@ -31,7 +31,7 @@ class Median(Stopping):
     metric: str = metric()
     trials: int = size(5)
     """No trial is stopped at a step that fewer trials have reported at."""
-    steps: int = size(1)
+    steps: int = size(1, steps=True)
     """No trial is stopped before this many of its own steps."""
     direction: str = direction()
 
@@ -67,13 +67,13 @@ class MedianMonitor(Monitor):
         return {number for number, step, best in learned if best is not None and best > medians[step]}
 
     def _learn(self, report: Report) -> float | None:
-        """The trial's best loss so far; None if this report has no loss."""
-        loss = self._measure.loss(report)
-        if loss is None:
+        """The trial's best cost so far; None if this report has no cost."""
+        cost = self._measure.cost(report)
+        if cost is None:
             return None
         curve = self._curves[report.number]
-        curve.best = min(curve.best, loss)
-        curve.total += loss
+        curve.best = min(curve.best, cost)
+        curve.total += cost
         curve.count += 1
         self._remember(self._averages[report.step], report.number, curve.total / curve.count)
         return curve.best
@@ -85,7 +85,7 @@ class MedianMonitor(Monitor):
             del averages[next(iter(averages))]
 
     def _median(self, step: int) -> float:
-        """The loss above which a trial is stopped at this step."""
+        """The cost above which a trial is stopped at this step."""
         averages = self._averages.get(step, {})
         return median(averages.values()) if step >= self._steps and len(averages) >= self._trials else inf
 
@@ -99,6 +99,6 @@ class MedianMonitor(Monitor):
         return [kept.best, kept.total, kept.count] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """Its losses so far."""
+        """Its costs so far."""
         best, total, count = state
         self._curves[number] = _Curve(best, total, count)

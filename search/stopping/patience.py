@@ -27,7 +27,7 @@ class Patience(Stopping):
     EXAMPLES: ClassVar[Examples] = ({"steps": 10},)
 
     metric: str = metric()
-    steps: int = size()
+    steps: int = size(steps=True)
     direction: str = direction()
 
     def begin(self, objective: Objective) -> Monitor:
@@ -70,9 +70,9 @@ class PatienceMonitor(Monitor):
     def _learn(self, report: Report, group: int) -> None:
         member = self._members.setdefault(report.number, _Member(group))
         self._groups[group].add(report.number)
-        for variant, loss in self._measure.losses(report):
-            if variant not in member.best or loss < member.best[variant]:
-                member.best[variant] = loss
+        for variant, cost in self._measure.costs(report):
+            if variant not in member.best or cost < member.best[variant]:
+                member.best[variant] = cost
                 member.improved = report.step
         member.waited = report.step - member.improved
 

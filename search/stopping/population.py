@@ -26,7 +26,7 @@ class Population(Stopping):
     """Population-based training: bad trials continue from the state of good ones, with knobs a little off theirs.
 
     The trials that train together in a pack are a population. When a trial reports at or after a multiple of `every`
-    of its steps, it is compared with the newest losses of all of them. Exploit: one of the worst `quantile` is ended as
+    of its steps, it is compared with the newest costs of all of them. Exploit: one of the worst `quantile` is ended as
     pruned, and in its lane a new trial takes over parameters, moments, averages and step counter of one of the best
     `quantile`, picked at random. Explore: each draw of that trial moves (`move`) or is drawn again (`resample`).
 
@@ -49,7 +49,7 @@ class Population(Stopping):
     EXAMPLES: ClassVar[Examples] = ({"every": 10},)
 
     metric: str = metric()
-    every: int = size()
+    every: int = size(steps=True)
     """Steps between two comparisons of a trial."""
     quantile: float = knob(0.25, low=0, high=0.5, open_low=True)
     """Share of the population that is replaced, and that is copied; at least one trial, at most half of them."""
@@ -60,9 +60,8 @@ class Population(Stopping):
     direction: str = direction()
 
     @property
-    def may_pad(self) -> bool:
-        """No: the trials of a pack are ranked against one another, so they must be of one size."""
-        return False
+    def padding_obstacle(self) -> str | None:
+        return "it ranks the trials of a pack against one another, so they must be of one size"
 
     def begin(self, objective: Objective) -> Monitor:
         """Start with no trial known."""
@@ -74,7 +73,7 @@ class Population(Stopping):
 
 @dataclass(slots=True)
 class _Member:
-    loss: float
+    cost: float
     round: int
     """The newest multiple of `every` reached, in units of it."""
     compared: int
@@ -91,7 +90,7 @@ class Selection(NamedTuple):
 
 @final
 class PopulationMonitor(Monitor):
-    """Population-based training at work. Kept: the newest loss of each running trial, and when it was compared."""
+    """Population-based training at work. Kept: the newest cost of each running trial, and when it was compared."""
 
     makes_copies = True
 
@@ -112,13 +111,13 @@ class PopulationMonitor(Monitor):
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         """No trial is stopped here: one ends only when a copy takes its lane."""
         for report in reports:
-            loss = self._measure.loss(report)
-            if loss is not None:
+            cost = self._measure.cost(report)
+            if cost is not None:
                 # A copy starts where its parent was compared; a trial that starts again was compared where it was
                 # copied. Either counts as compared up to there.
                 before = max(report.step - 1, self._copied.get(report.number, 0)) // self._every
-                member = self._members.setdefault(report.number, _Member(loss, 0, before))
-                member.loss, member.round = loss, report.step // self._every
+                member = self._members.setdefault(report.number, _Member(cost, 0, before))
+                member.cost, member.round = cost, report.step // self._every
         return set()
 
     def select(self, standing: Collection[int], running: Collection[int]) -> Selection:
@@ -128,7 +127,7 @@ class PopulationMonitor(Monitor):
         that is due stays so until a copy takes its lane.
         """
         known = self._members
-        ranked = sorted((number for number in running if number in known), key=lambda number: known[number].loss)
+        ranked = sorted((number for number in running if number in known), key=lambda number: known[number].cost)
         count = min(ceil(self._quantile * len(ranked)), len(ranked) // 2)
         parents = [number for number in ranked[:count] if number in standing]
         losers = [number for number in ranked[len(ranked) - count :] if known[number].round > known[number].compared]
@@ -156,10 +155,10 @@ class PopulationMonitor(Monitor):
         self._members.pop(number, None)
 
     def state(self, number: int) -> Any:
-        """The newest loss, its round, and when it was compared."""
+        """The newest cost, its round, and when it was compared."""
         kept = self._members.get(number)
-        return [kept.loss, kept.round, kept.compared] if kept else None
+        return [kept.cost, kept.round, kept.compared] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """Its newest loss, and when it was compared."""
+        """Its newest cost, and when it was compared."""
         self._members[number] = _Member(*state)

@@ -136,7 +136,7 @@ def _describe(trials: pl.DataFrame, confidence: float) -> dict[str, Any]:
         "mean": float(values.mean()) if len(values) else nan,
         "low": low,
         "high": high,
-        "interquartile_mean": float(interquartile_mean([values])),
+        "interquartile_mean": interquartile_mean([values]),
         "least": float(values.min()) if len(values) else nan,
         "most": float(values.max()) if len(values) else nan,
     }
@@ -153,7 +153,7 @@ def _compare(pairs: pl.DataFrame, sign: float, confidence: float) -> dict[str, A
         "wins": int((cost < against).sum()),
         "ties": int((cost == against).sum()),
         "losses": int((cost > against).sum()),
-        "improvement": float(probability_of_improvement([cost], [against])),
+        "improvement": probability_of_improvement([cost], [against]),
         "p": found.p,
         "p_sign_flip": found.p_sign_flip,
         "smallest_p": found.smallest_p,

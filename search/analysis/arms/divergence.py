@@ -47,7 +47,7 @@ def list_lost(trials: pl.DataFrame) -> pl.DataFrame:
     """
     found = _join_arms(trials)
     settings = [json.loads(text) for text in found["params"]]
-    shown = _varied(settings)
+    shown = _find_varied(settings)
     texts = [json.dumps({path: one[path] for path in shown if path in one}) for one in settings]
     lost = found.with_columns(settings=pl.Series(texts, dtype=pl.String)).filter(_LOST)
     return lost.select("number", "arm", "seed", "state", "steps", "error", "settings")
@@ -65,7 +65,7 @@ def compare_settings(trials: pl.DataFrame) -> pl.DataFrame:
         lost = own.select(_LOST).to_series().to_list()
         if not any(lost):
             continue
-        for path in _varied(settings):
+        for path in _find_varied(settings):
             ranges = [_range([one.get(path) for one, is_lost in zip(settings, lost, strict=True) if is_lost == wanted])
                       for wanted in (True, False)]  # fmt: skip
             if ranges[0]:
@@ -83,7 +83,7 @@ def _join_arms(trials: pl.DataFrame) -> pl.DataFrame:
     return read_arms(trials).join(trials.select("number", "params", *READ_OF_LOST), on="number", maintain_order="left")
 
 
-def _varied(settings: list[dict[str, Any]]) -> list[str]:
+def _find_varied(settings: list[dict[str, Any]]) -> list[str]:
     """The paths that have more than one value, what says which trial it is aside."""
     paths = dict.fromkeys(path for one in settings for path in one if path not in _PLACE)
     return [path for path in paths if len({json.dumps(one.get(path)) for one in settings}) > 1]

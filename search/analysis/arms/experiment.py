@@ -1,6 +1,6 @@
 """The trials of an experiment as results that can be compared: which configuration stands for each arm, and its scores.
 
-An arm is judged by the confirmations of its best configuration where the experiment has them, else by its only
+An arm is compared by the confirmations of its best configuration where the experiment has them, else by its only
 configuration, else by the best of several, whose score is flattered by the choice.
 """
 
@@ -26,8 +26,8 @@ Choice = Literal["single", "best", "confirmed"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedTrials:
-    """The trials that arms are judged by."""
+class ComparedTrials:
+    """The trials that arms are compared by."""
 
     choices: Mapping[str, Choice]
     """Arm -> how its configuration was found; arms in the experiment's order."""
@@ -48,7 +48,7 @@ def read_arms(trials: pl.DataFrame) -> pl.DataFrame:
     return found.drop_nulls("arm").with_columns(pl.col("seed", "configuration", "rank").cast(pl.Int64))
 
 
-def judged_trials(arms: pl.DataFrame, direction: Direction) -> JudgedTrials:
+def choose_trials(arms: pl.DataFrame, direction: Direction) -> ComparedTrials:
     """The trials of `read_arms` that stand for their arms."""
     best = rank_configurations(arms, direction).filter(pl.col("rank") == 0).select("arm", "configuration")
     choices: dict[str, Choice] = {}
@@ -63,7 +63,7 @@ def judged_trials(arms: pl.DataFrame, direction: Direction) -> JudgedTrials:
         else:
             choices[str(arm)] = "single"
             kept.append(own)
-    return JudgedTrials(choices=choices, trials=pl.concat(kept).select("number", "arm", "seed", "state", "objective"))
+    return ComparedTrials(choices=choices, trials=pl.concat(kept).select("number", "arm", "seed", "state", "objective"))
 
 
 def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
@@ -77,13 +77,15 @@ def rank_configurations(arms: pl.DataFrame, direction: Direction) -> pl.DataFram
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def score_arms(judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str) -> pl.DataFrame:
+def score_arms(
+    compared: ComparedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
+) -> pl.DataFrame:
     """condition, arm, seed, state, value: what `compare_arms` takes, the objective's own condition first.
 
     There the value is the trial's objective; under every other condition of the same metric and variant it is that of
     the trial's last validation. `metrics` come in the order of steps.
     """
-    trials = judged.trials
+    trials = compared.trials
     own = trials.select(pl.lit(condition).alias("condition"), "arm", "seed", "state", value="objective")
     last = (
         metrics.filter((pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") != condition))
@@ -147,7 +149,7 @@ def best_of_k(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
 
 
 def learning_curves(
-    judged: JudgedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
+    compared: ComparedTrials, metrics: pl.DataFrame, metric: str, variant: str, condition: str
 ) -> pl.DataFrame:
     """arm, step, trials, mean, low, high, smallest, largest: the seeds of each arm at each validation.
 
@@ -156,7 +158,7 @@ def learning_curves(
     own = metrics.filter(
         (pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") == condition)
     )
-    known = own.join(judged.trials.select("number", "arm"), on="number").filter(pl.col("value").is_finite())
+    known = own.join(compared.trials.select("number", "arm"), on="number").filter(pl.col("value").is_finite())
     rows: list[dict[str, Any]] = []
     for (arm, step), at_step in known.group_by("arm", "step", maintain_order=True):
         values = at_step["value"].to_numpy()
@@ -167,6 +169,6 @@ def learning_curves(
         )
     numbers = dict.fromkeys(("mean", "low", "high", "smallest", "largest"), pl.Float64)
     frame = pl.DataFrame(rows, schema={"arm": pl.String, "step": pl.Int64, "trials": pl.Int64, **numbers})
-    arms = list(judged.choices)
+    arms = list(compared.choices)
     order = pl.col("arm").replace_strict(arms, range(len(arms)), return_dtype=pl.Int64)
     return frame.with_columns(pl.selectors.float().fill_nan(None)).sort(order, "step")

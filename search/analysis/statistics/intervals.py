@@ -10,9 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtr, stdtrit
+from scipy.special import bdtr, bdtrik, ndtr, stdtr, stdtrit
 
 Numbers = NDArray[np.float64]
+
+FEWEST_OF_MEDIAN = 6
+"""Of fewer numbers, least and most hold the median in fewer than 95 of 100 cases."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +103,38 @@ def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
         return pl.Series(found, dtype=pl.Float64)
 
     return count.map_batches(quantile, return_dtype=pl.Float64, is_elementwise=True)
+
+
+def mean_with_interval(value: str = "value") -> dict[str, pl.Expr]:
+    """trials, mean, low, high of a group's numbers without nulls: Student's 95 % interval, null for one number."""
+    column = pl.col(value)
+    reach = student_quantile(pl.len()) * column.std() / pl.len().sqrt()
+    several = pl.len() > 1
+    return {
+        "trials": pl.len(),
+        "mean": column.mean(),
+        "low": pl.when(several).then(column.mean() - reach),
+        "high": pl.when(several).then(column.mean() + reach),
+    }
+
+
+def median_depth(count: pl.Expr) -> pl.Expr:
+    """How deep in `count` sorted numbers the 95 % interval of their median ends: d + share, share of the way from the
+    d-th least (and most) to the next one. Fewer than FEWEST_OF_MEDIAN numbers have none, and count as so many.
+
+    The d-th least and most hold the median with probability 1 - 2 P(B < d), B binomial (count, 1/2): at 8 numbers .992
+    or .930 and nothing between. Source: Hettmansperger and Sheather 1986, "Confidence Intervals Based on Interpolated
+    Order Statistics", equation 4, which holds for densities of many shapes to within a percent.
+    """
+
+    def depth(counts: pl.Series) -> pl.Series:
+        n = counts.clip(FEWEST_OF_MEDIAN).cast(pl.Int64).to_numpy()
+        d: Any = np.ceil(bdtrik(0.025, n, 0.5))
+        covers, next_covers = (1 - 2 * bdtr(fewer, n, 0.5) for fewer in (d - 1, d))
+        excess = (covers - 0.95) / (covers - next_covers)
+        return pl.Series(d + (n - d) * excess / (d + (n - 2 * d) * excess), dtype=pl.Float64)
+
+    return count.map_batches(depth, return_dtype=pl.Float64, is_elementwise=True)
 
 
 def paired_p(cells: pl.DataFrame) -> Numbers:

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from search.analysis.statistics.intervals import student_quantile
+from search.analysis.statistics.intervals import FEWEST_OF_MEDIAN, median_depth, student_quantile
 
 RAW = "raw"
 """The variant that all others are compared with."""
 
 FEWEST = 5
-"""A mean of fewer trials gets no interval."""
+"""A mean of fewer numbers gets no interval, nor does the change of a portion of fewer trials."""
 
-_DEVIATIONS = 1.96
-"""Half a normal 95 % interval, in standard deviations: of order statistics, whose rank is binomial."""
+FEWEST_BEST = 10
+"""The mean of a portion of fewer trials gets no interval: it would hold the truth less often than 93 times in 100."""
 
 Portions = Mapping[str, int]
 """Name of a portion -> one trial in how many belongs to it; at least one always does. 0 is the best trial alone."""
@@ -60,11 +60,14 @@ def top_k_statistics(scores: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     `scores` has number, keys, variant, sign (1: less is better, -1: more) and cost = sign * metric. The rows have keys,
     variant, sign, trials, portion, counted, value (mean metric of the portion), margin (half the 95 % interval of that
     mean), raw (the value of the variant `raw`), change = (value - raw) / |raw| and change_margin. Margins are null
-    where fewer than FEWEST trials are counted; raw and change where there is nothing to compare with.
+    where fewer than FEWEST_BEST trials are counted, those of a change fewer than FEWEST; raw and change where there is
+    nothing to compare with.
 
-    The intervals are normal, from the influence of each trial on the mean of a portion: (edge - cost)+ / counted up to
-    a constant, edge the worst cost inside (Manistre and Hancock, "Variance of the CTE estimator", 2005). Those of a
-    change pair the variants of each trial.
+    The intervals are Student's, from the influence of each trial on the mean of a portion: (edge - cost)+ / counted up
+    to a constant, edge the worst cost inside (Manistre and Hancock, "Variance of the CTE estimator", 2005). The edge is
+    drawn too, and lies nearer to the rest than the quantile that it stands for: of k trials with exponential spacings
+    (Renyi 1953) the variance of the mean is (2k + 1) / (2k - 2) times what the influences give. Intervals of a change
+    pair the variants of each trial, whose edges move together.
     """
     trials = rank(scores.select("number", *keys, "variant", "sign", "cost"), [*keys, "variant"])
     return pl.concat([_of_portion(best_of(trials, name, one_in), keys) for name, one_in in PORTIONS.items()]).collect()
@@ -91,18 +94,19 @@ def _of_portion(trials: pl.LazyFrame, keys: Sequence[str]) -> pl.LazyFrame:
 
 
 def _intervals() -> Mapping[str, pl.Expr]:
-    value, raw, sure = pl.col("value"), pl.col("raw"), pl.col("counted") >= FEWEST
+    value, raw, counted = pl.col("value"), pl.col("raw"), pl.col("counted")
     lift, raw_lift, trials = pl.col("lift"), pl.col("raw_lift"), pl.col("trials")
     own = pl.col("own") - lift**2 / trials  # sums of products about the mean: variances and covariance of the means
     raw_own = pl.col("raw_own") - raw_lift**2 / trials
     both = pl.col("both") - lift * raw_lift / trials
     comparable, ratio = (pl.col("variant") != RAW) & (raw != 0), value / raw
     variance = (own - 2 * ratio * both + ratio**2 * raw_own) / raw**2
-    reach = student_quantile(pl.col("counted"))
+    reach = student_quantile(counted)
+    of_edge = (2 * counted + 1) / (2 * counted - 2)
     return {
-        "margin": pl.when(sure).then(reach * own.clip(0).sqrt()),
+        "margin": pl.when(counted >= FEWEST_BEST).then(reach * (of_edge * own.clip(0)).sqrt()),
         "change": pl.when(comparable).then((value - raw) / raw.abs()),
-        "change_margin": pl.when(comparable & sure).then(reach * variance.clip(0).sqrt()),
+        "change_margin": pl.when(comparable & (counted >= FEWEST)).then(reach * variance.clip(0).sqrt()),
     }
 
 
@@ -115,13 +119,19 @@ def mean_margin(column: str) -> pl.Expr:
 
 
 def median_interval(column: str) -> Mapping[str, pl.Expr]:
-    """`median`, `low`, `high` of a column: the 95 % interval between order statistics; null for fewer than 6 values."""
-    values, count = pl.col(column).drop_nulls(), pl.col(column).count()
-    reach = _DEVIATIONS * count.sqrt() / 2
-    first = (count / 2 - reach).round().clip(1).cast(pl.Int64) - 1
-    last = (1 + count / 2 + reach).round().clip(1, count).cast(pl.Int64) - 1
+    """`median`, `low`, `high` of a column: the 95 % interval between order statistics, interpolated between those that
+    cover a little more and a little less (statistics.intervals.median_depth); null for fewer than 6 values.
+    """
+    values, count = pl.col(column).drop_nulls().sort(), pl.col(column).count()
+    depth = median_depth(count)
+    rank, share = depth.floor().cast(pl.Int64), depth - depth.floor()
+
+    def between(outer: pl.Expr, inner: pl.Expr) -> pl.Expr:
+        ends = values.get(outer, null_on_oob=True), values.get(inner, null_on_oob=True)
+        return pl.when(count >= FEWEST_OF_MEDIAN).then(ends[0] + share * (ends[1] - ends[0]))
+
     return {
         "median": values.median(),
-        "low": pl.when(count >= 6).then(values.sort().get(first, null_on_oob=True)),
-        "high": pl.when(count >= 6).then(values.sort().get(last, null_on_oob=True)),
+        "low": between(rank - 1, rank),
+        "high": between(count - rank, count - rank - 1),
     }

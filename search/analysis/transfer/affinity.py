@@ -13,9 +13,9 @@ from scipy.spatial.distance import squareform
 from search.analysis.statistics.aggregates import (
     FEWEST_RUNS,
     FEWEST_TASKS,
+    interquartile_interval,
     interquartile_mean,
     probability_of_improvement,
-    stratified_interval,
 )
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import summarize_differences
@@ -94,8 +94,8 @@ def generality(matrix: Matrix) -> pl.DataFrame:
 
     source, unit, targets (that have a result), better, worse (on how many of these its verdict is so), mean (over the
     row), elsewhere (over the row but the source's own task), middle (interquartile mean of the changes of all pairs on
-    all targets), middle_low, middle_high (its stratified 95 % interval, pairs drawn again within each target; null for
-    fewer than FEWEST_TASKS targets or FEWEST_RUNS pairs on one), improvement (the probability that a trial of the
+    all targets), middle_low, middle_high (its 95 % interval, with the variance within targets; null for fewer than
+    FEWEST_TASKS targets or FEWEST_RUNS pairs on one), improvement (the probability that a trial of the
     source is better than one of the baseline on the same target, the mean over targets).
     """
     known = matrix.cells.filter(pl.col("mean").is_not_null())
@@ -136,12 +136,12 @@ def _describe_row(matrix: Matrix, cells: pl.DataFrame) -> dict[str, float | None
         baseline.append(sign * own["against"].to_numpy())
     low, high = None, None
     if len(changes) >= FEWEST_TASKS and min(map(len, changes)) >= FEWEST_RUNS:
-        low, high = stratified_interval(interquartile_mean, changes)
+        low, high = interquartile_interval(changes)
     return {
-        "middle": float(interquartile_mean(changes)),
+        "middle": interquartile_mean(changes),
         "middle_low": low,
         "middle_high": high,
-        "improvement": float(probability_of_improvement(costs, baseline)),
+        "improvement": probability_of_improvement(costs, baseline),
     }
 
 

@@ -1,0 +1,72 @@
+"""A metric over one number of its conditions, the others held: `functions=1 inputs=5`, `functions=2 inputs=5`, ..."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+import polars as pl
+
+from search.analysis.statistics.intervals import mean_with_interval
+from search.analysis.study.top_k import RAW
+
+NUMBER = re.compile(r"(\w+)=(-?\d+\.?\d*(?:e-?\d+)?)")
+"""A part of a condition that is a number, `sigma=3`."""
+FEWEST = 3
+"""Values of a number that make a line."""
+LINE = ("across", "rest")
+"""The number that a line goes over, and the condition without it."""
+
+
+def sweep_conditions(conditions: Iterable[str]) -> pl.DataFrame:
+    """condition, across, x, rest: each condition once for each number in it of which a line can be made.
+
+    A condition whose `rest` is empty has no other part.
+    """
+    rows: list[tuple[str, str, float, str]] = []
+    for condition in conditions:
+        parts = condition.split(" ")
+        for place, part in enumerate(parts):
+            if found := NUMBER.fullmatch(part):
+                rows.append((condition, found[1], float(found[2]), " ".join(parts[:place] + parts[place + 1 :])))
+    schema = {"condition": pl.String, "across": pl.String, "x": pl.Float64, "rest": pl.String}
+    found = pl.DataFrame(rows, schema=schema, orient="row")
+    return found.filter(pl.col("x").n_unique().over(LINE) >= FEWEST)
+
+
+def trace_lines(scores: pl.DataFrame, series: pl.DataFrame, without: Collection[str] = ()) -> pl.DataFrame:
+    """across, rest, series, x, trials, mean, low, high: means over trials of their last raw validations.
+
+    `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric; `series` number and
+    series, a text. low and high are the ends of Student's 95 % interval, null for one trial. `without`: numbers over
+    which no line goes. Series keep the order in which they come.
+    """
+    swept = sweep_conditions(scores["condition"].unique().sort()).filter(~pl.col("across").is_in(list(without)))
+    ordered = series["series"].unique(maintain_order=True).to_list()
+    return (
+        scores.filter(pl.col("variant") == RAW)
+        .join(swept, on="condition")
+        .join(series, on="number")
+        .with_columns(value=pl.col("sign") * pl.col("last"))
+        .drop_nulls("value")
+        .group_by(*LINE, "series", "x")
+        .agg(**mean_with_interval())
+        .sort(*LINE, pl.col("series").replace_strict(ordered, range(len(ordered))), "x")
+    )
+
+
+def longest_lines(lines: pl.DataFrame, condition: str, most: int) -> pl.DataFrame:
+    """The lines over at most so many pairs of LINE: those that go through `condition` first, then the longest."""
+    parts = set(condition.split(" "))
+    pairs = lines.group_by(LINE).agg(points=pl.col("x").n_unique()).rows()
+    through = {
+        (across, rest): set(rest.split(" ")) - {""} <= parts and any(part.startswith(f"{across}=") for part in parts)
+        for across, rest, _ in pairs
+    }
+    kept = sorted(pairs, key=lambda pair: (not through[pair[0], pair[1]], -pair[2], pair[0], pair[1]))[:most]
+    places = pl.DataFrame(
+        [(across, rest, place) for place, (across, rest, _) in enumerate(kept)],
+        schema={"across": pl.String, "rest": pl.String, "panel": pl.Int64},
+        orient="row",
+    )
+    return lines.join(places, on=LINE, maintain_order="left").sort("panel", maintain_order=True)

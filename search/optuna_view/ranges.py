@@ -1,0 +1,176 @@
+"""A space as Optuna's distributions: what it may give, not what was seen.
+
+Legend: a *dimension* is a path of `params` that Optuna has as a parameter; `u` is a coordinate of a draw, in [0, 1).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, prod, sqrt
+from random import Random
+from statistics import median
+from typing import final
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+
+from spaces.errors import GraftError
+from spaces.grammar.formulas import Draw, Level
+from spaces.records import Params, Scalar
+from spaces.space import LAST, Space
+
+SAMPLES = 2_000
+"""Trials of a space that are computed for its ranges."""
+_RANDOM, _CORNER, _MIDDLE = range(3)
+_DIGITS = 12
+"""What remains of a bound: u comes as near to 1 as 2^-53, so that a range that ends at 0.1 would end at 0.0999..."""
+
+
+@final
+class Ranges:
+    """The dimensions of a study and their distributions.
+
+    A leaf of the space that depends on a draw is a dimension. So is what names a trial's part of a study in words
+    (`arm`, `transfer.target`). Numbers that only follow from others are none. Of a leaf that draws a number under one
+    option and has a word under another, the number is the dimension.
+
+    The bounds are those of the space. A stored trial outside of them, as of a space that was changed, widens them.
+    """
+
+    def __init__(self, spaces: Iterable[Space]) -> None:
+        """`spaces`: all that the study has had; none where no space can be read, and then all is as it was stored."""
+        self._distributions: dict[str, BaseDistribution] = {}
+        self._others: set[str] = set()
+        for space in spaces:
+            values, others = _sample(space)
+            self._others |= others
+            for path, distribution in values.items():
+                for bound in _bounds(distribution):
+                    self._distributions.setdefault(path, distribution)
+                    self._cover(path, bound)
+
+    def split(self, params: Params) -> tuple[dict[str, Scalar], dict[str, Scalar]]:
+        """The dimensions of a trial with their values, and what else its params say."""
+        own = {path: value for path, value in params.items() if self._takes(path, value)}
+        return own, {path: value for path, value in params.items() if path not in own}
+
+    def cover(self, params: Iterable[Params]) -> bool:
+        """Widen what does not hold these values of stored trials; whether anything had to be."""
+        widened = [self._cover(path, value) for one in params for path, value in self.split(one)[0].items()]
+        return any(widened)
+
+    def __getitem__(self, path: str) -> BaseDistribution:
+        return self._distributions[path]
+
+    def _takes(self, path: str, value: Scalar) -> bool:
+        if path in self._others or (isinstance(value, float) and not isfinite(value)):
+            return False
+        known = self._distributions.get(path)
+        return known is None or isinstance(known, CategoricalDistribution) or not isinstance(value, str | bool)
+
+    def _cover(self, path: str, value: Scalar) -> bool:
+        known = self._distributions.get(path)
+        wider = _from_values([value]) if known is None else _widen(known, value)
+        self._distributions[path] = wider
+        return wider is not known
+
+
+def _sample(space: Space) -> tuple[dict[str, BaseDistribution], set[str]]:
+    """The distributions of a space's dimensions, and the paths of its `params` that are none.
+
+    Most formulas are monotone in each of their draws, so that their extremes are at the corners of the unit cube; there
+    a third of the samples is. Another third has u = 1/2 in every draw but the choices, for the middle of each range.
+    """
+    random = Random(0)
+    draws: dict[str, Draw] = {}
+    values: defaultdict[str, list[Scalar]] = defaultdict(list)
+    middles: defaultdict[str, list[float]] = defaultdict(list)
+
+    def coordinates(way: int) -> Callable[[Draw], float]:
+        def coordinate(draw: Draw) -> float:
+            draws[draw.name] = draw
+            if draw.choices or way == _RANDOM:
+                return random.random()
+            return 0.5 if way == _MIDDLE else random.choice((0.0, LAST))
+
+        return coordinate
+
+    for index in range(SAMPLES):
+        way = index % 3
+        try:
+            trial = space.sample(index * space.search.trials // SAMPLES, coordinates(way))
+        except GraftError:  # draws that break a rule together give no trial
+            continue
+        for path, value in trial.params.items():
+            values[path].append(value)
+            if way == _MIDDLE and not isinstance(value, str | bool):
+                middles[path].append(value)
+    # The rows of an experiment and of a transfer start with the arm or the task.
+    leaves = {row.path.rpartition(": ")[2] for row in space.rows if row.level is not Level.CONSTANT}
+    dimensions = {path for path, found in values.items() if path in leaves or _are_words(found)}
+    options = _count_options(draws.values())
+    distributions = {
+        path: _from_values(values[path], middles[path], options.get(path, 0)) for path in sorted(dimensions)
+    }
+    return distributions, values.keys() - dimensions
+
+
+def _count_options(draws: Iterable[Draw]) -> dict[str, int]:
+    """Path -> how many values it may have, of the paths at which nothing is drawn but choices."""
+    at: defaultdict[str, list[int]] = defaultdict(list)
+    for draw in draws:
+        at[draw.name.partition("#")[0]].append(draw.choices or 0)
+    return {path: prod(choices) for path, choices in at.items()}
+
+
+def _are_words(values: Sequence[Scalar]) -> bool:
+    return all(isinstance(value, str | bool) for value in values)
+
+
+def _from_values(values: Sequence[Scalar], middles: Sequence[float] = (), options: int = 0) -> BaseDistribution:
+    """A distribution that holds all of these values; words among numbers are left out.
+
+    `options`: so many different numbers at most are options rather than a range. `middles`: values halfway through
+    the range; nearer to its geometric than to its arithmetic middle, the range is logarithmic.
+    """
+    numbers = {value for value in values if not isinstance(value, str | bool) and isfinite(value)}
+    if not numbers:
+        return CategoricalDistribution(sorted(set(values), key=str))
+    if len(numbers) <= options:
+        return CategoricalDistribution(sorted(numbers))
+    low, high = min(numbers), max(numbers)
+    middle = median(middles) if middles else low
+    is_log = low > 0 and high > low and abs(middle - sqrt(low * high)) < abs(middle - (low + high) / 2)
+    if all(isinstance(value, int) for value in numbers):
+        return IntDistribution(int(low), int(high), log=is_log)
+    if not is_log and 0 < low <= 10.0**-_DIGITS * high:  # where u goes to 1: `1 - uniform(0, 1)`
+        low = 0.0
+    return FloatDistribution(_round(low, down=True), _round(high, down=False), log=is_log)
+
+
+def _round(bound: float, *, down: bool) -> float:
+    """A bound at few digits, unless that would leave values out."""
+    short = float(f"{bound:.{_DIGITS}g}")
+    return short if (short <= bound if down else short >= bound) else bound
+
+
+def _bounds(distribution: BaseDistribution) -> Sequence[Scalar]:
+    if isinstance(distribution, CategoricalDistribution):
+        return [choice for choice in distribution.choices if choice is not None]
+    assert isinstance(distribution, IntDistribution | FloatDistribution), "these are all that there are"
+    return [distribution.low, distribution.high]
+
+
+def _widen(known: BaseDistribution, value: Scalar) -> BaseDistribution:
+    """The distribution itself where it holds a value, else one that does."""
+    if isinstance(known, CategoricalDistribution):
+        return known if value in known.choices else CategoricalDistribution([*known.choices, value])
+    assert isinstance(known, IntDistribution | FloatDistribution), "these are all that there are"
+    assert not isinstance(value, str), "a word is no value of a range"
+    if known.low <= value <= known.high and (isinstance(value, int) or isinstance(known, FloatDistribution)):
+        return known
+    low, high = min(known.low, value), max(known.high, value)
+    is_log = known.log and low > 0
+    if isinstance(known, IntDistribution) and isinstance(value, int):
+        return IntDistribution(int(low), int(high), log=is_log)
+    return FloatDistribution(low, high, log=is_log)

@@ -1,0 +1,231 @@
+"""Optuna's storage over stored studies, which it can read and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Mapping, Sequence
+from copy import deepcopy as copy_deeply
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any, NamedTuple, NoReturn, Protocol, final
+
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.study._frozen import FrozenStudy
+from optuna.trial import FrozenTrial, TrialState
+
+from search.optuna_view.ranges import Ranges
+from search.optuna_view.trials import show_trial
+from spaces.errors import StorageError
+from spaces.settings import MOST_TRIALS
+from spaces.space import Space
+
+Version = tuple[Any, ...]
+"""What differs between two readings of a trial that changed."""
+
+
+class Reading(NamedTuple):
+    """Some trials of a study as of one moment."""
+
+    versions: Mapping[int, Version]
+    """Number -> version of each trial that is shown; one that trains has none that lasts."""
+    rows: Sequence[Mapping[str, Any]]
+    """Of the trials that are new or changed: columns `trials.COLUMNS`."""
+    validations: Mapping[int, Mapping[int, float | None]]
+    """Number of such a trial -> step -> the objective's metric; None where it was not finite."""
+
+
+class StoredStudies(Protocol):
+    """What reads a database for the storage below, from any thread."""
+
+    def list_studies(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `studies`, oldest first."""
+        ...
+
+    def read_spaces(self, study: str) -> Sequence[Space]:
+        """The spaces that a study has had, the present one last; those that cannot be read are left out."""
+        ...
+
+    def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
+        """The trials to show; rows and validations only of those whose version is not the known one."""
+        ...
+
+
+@dataclass
+class _Memory:
+    """What is remembered of a study."""
+
+    space: Any
+    """Its row's `space`: another text means other ranges."""
+    ranges: Ranges
+    versions: Mapping[int, Version] = field(default_factory=dict[int, Version])
+    trials: dict[int, FrozenTrial] = field(default_factory=dict[int, FrozenTrial])
+    """Number -> trial."""
+
+
+@final
+class ReadOnlyStorage(BaseStorage):
+    """The studies of a database as Optuna's, as they are now; whatever writes raises StorageError.
+
+    Trials have their own numbers and ids. The list of trials is sorted by number, and may have gaps: of a large study
+    not all are shown, and numbers are started in the order that suits the packs.
+    """
+
+    def __init__(self, stored: StoredStudies) -> None:
+        self._stored = stored
+        self._memories: dict[int, _Memory] = {}
+        self._lock = RLock()
+
+    # ------------------------------------------------------------------------------------------------- of a study
+
+    def get_all_studies(self) -> list[FrozenStudy]:
+        """All studies, oldest first."""
+        return [
+            FrozenStudy(
+                study_name=row["name"],
+                direction=None,
+                directions=_directions(row),
+                user_attrs=_describe(row),
+                system_attrs=_name_objectives(row),
+                study_id=row["id"],
+            )
+            for row in self._stored.list_studies()
+        ]
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        """Raises KeyError, as the others do, where there is no such study."""
+        return next((row["id"] for row in self._stored.list_studies() if row["name"] == study_name), None) or _miss(
+            study_name
+        )
+
+    def get_study_name_from_id(self, study_id: int) -> str:
+        """Its name."""
+        return self._row(study_id)["name"]
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        """Of the objective, and of the second one."""
+        return _directions(self._row(study_id))
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        """What people look at: objectives, state, note, tags, the space."""
+        return _describe(self._row(study_id))
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        """The names of the objectives, as Optuna keeps them."""
+        return _name_objectives(self._row(study_id))
+
+    def _row(self, study_id: int) -> Mapping[str, Any]:
+        return next((row for row in self._stored.list_studies() if row["id"] == study_id), None) or _miss(study_id)
+
+    # ------------------------------------------------------------------------------------------------- its trials
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        """The trials that are shown, by number; what has ended since the last call is all that is read again."""
+        with self._lock:
+            memory = self._refresh(self._row(study_id))
+            trials = [memory.trials[number] for number in sorted(memory.trials)]
+        chosen = [trial for trial in trials if states is None or trial.state in states]
+        return copy_deeply(chosen) if deepcopy else chosen
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        """A trial by its id; raises KeyError where none of that id is shown."""
+        study_id, number = divmod(trial_id, MOST_TRIALS)
+        return copy_deeply(self._find(study_id, number))
+
+    def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
+        """The id of a trial by its number, which need not be its place in the list."""
+        return study_id * MOST_TRIALS + self._find(study_id, trial_number).number
+
+    def _find(self, study_id: int, number: int) -> FrozenTrial:
+        trials = self.get_all_trials(study_id, deepcopy=False)
+        return next((trial for trial in trials if trial.number == number), None) or _miss(number)
+
+    def _refresh(self, row: Mapping[str, Any]) -> _Memory:
+        memory = self._memories.get(row["id"])
+        if memory is None or memory.space != row["space"]:
+            spaces = self._stored.read_spaces(row["name"])
+            memory = self._memories[row["id"]] = _Memory(row["space"], Ranges(spaces))
+        reading = self._stored.read_trials(row["name"], memory.versions)
+        if memory.ranges.cover(json.loads(one["params"]) for one in reading.rows) and memory.trials:
+            # A range that became wider is another distribution of the trials that are remembered, too.
+            reading = self._stored.read_trials(row["name"], {})
+            memory.ranges.cover(json.loads(one["params"]) for one in reading.rows)
+        objectives = len(_directions(row))
+        fresh = {
+            one["number"]: show_trial(one, reading.validations.get(one["number"], {}), memory.ranges, objectives)
+            for one in reading.rows
+        }
+        memory.trials = {number: fresh.get(number) or memory.trials[number] for number in reading.versions}
+        memory.versions = reading.versions
+        return memory
+
+    # ------------------------------------------------------------------------------------------- what would write
+
+    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> NoReturn:
+        """Refused, as all below."""
+        raise _refusal("create_new_study")
+
+    def delete_study(self, study_id: int) -> NoReturn:
+        raise _refusal("delete_study")
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
+        raise _refusal("set_study_user_attr")
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
+        raise _refusal("set_study_system_attr")
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> NoReturn:
+        raise _refusal("create_new_trial")
+
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
+    ) -> NoReturn:
+        raise _refusal("set_trial_param")
+
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> NoReturn:
+        raise _refusal("set_trial_state_values")
+
+    def set_trial_intermediate_value(self, trial_id: int, step: int, intermediate_value: float) -> NoReturn:
+        raise _refusal("set_trial_intermediate_value")
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
+        raise _refusal("set_trial_user_attr")
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
+        raise _refusal("set_trial_system_attr")
+
+
+def _refusal(method: str) -> StorageError:
+    return StorageError(
+        f"{method}: Optuna only reads studies of Graft; `search enqueue` adds trials, and what "
+        "`search export STUDY --to optuna FILE` writes is Optuna's own"
+    )
+
+
+def _miss(key: object) -> NoReturn:
+    raise KeyError(f"there is no {key!r}")
+
+
+def _directions(row: Mapping[str, Any]) -> list[StudyDirection]:
+    words = [row["direction"]]
+    if row["second_objective"]:
+        words.append(row["second_objective"].partition(" ")[0])
+    return [StudyDirection.MAXIMIZE if word == "maximize" else StudyDirection.MINIMIZE for word in words]
+
+
+def _name_objectives(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = [row["objective"]]
+    if row["second_objective"]:
+        names.append(row["second_objective"].partition(" ")[2])
+    return {"study:metric_names": names}
+
+
+def _describe(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("objective", "second_objective", "state", "trials", "seed", "note", "version", "space")
+    told = {name: row[name] for name in names if row[name] not in (None, "")}
+    tags = json.loads(row["tags"])
+    return {**told, "tags": tags} if tags else told

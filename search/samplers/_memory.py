@@ -1,0 +1,89 @@
+"""What a learning sampler remembers: a bounded part of all outcomes, so that an ask costs the same in any study."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spaces.records import Constraints, Draws
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """A trial that ended: its coordinates, and its costs, lower is better."""
+
+    draws: Draws
+    costs: tuple[float | None, ...]
+    """One for each objective; None: it diverged or failed, or has no value of this objective."""
+    constraints: Constraints = field(default_factory=dict[str, float | None])
+    """How far it is beyond each bound; None: not a finite number."""
+
+
+@final
+class BoundedMemory:
+    """The `newest` trials seen last, and the `best` of all before them.
+
+    Of these one is the better that is beyond its bounds by less; of equal ones the one that dominates the other: it has
+    no higher cost, and a lower one. With several costs those are kept that the fewest dominate.
+    """
+
+    def __init__(self, newest: int, best: int) -> None:
+        self._limit = newest
+        self._newest: deque[Observation] = deque()
+        self._room = best
+        self._best: list[Observation] = []
+        self.worst: tuple[float, ...] | None = None
+        """The highest of each cost ever seen; None before each has been seen."""
+        self._highest: list[float | None] = []
+
+    def __len__(self) -> int:
+        return len(self._newest) + len(self._best)
+
+    def __iter__(self) -> Iterator[Observation]:
+        """The trials kept, in the order in which they were seen."""
+        yield from self._best
+        yield from self._newest
+
+    def add(self, seen: Observation) -> None:
+        """Remember a trial; the oldest one that is not among the best is forgotten."""
+        known = self._highest or [None] * len(seen.costs)
+        self._highest = [_higher(*pair) for pair in zip(known, seen.costs, strict=True)]
+        highest = [cost for cost in self._highest if cost is not None]
+        self.worst = tuple(highest) if len(highest) == len(self._highest) else None
+        self._newest.append(seen)
+        if len(self._newest) > self._limit:
+            self._retire(self._newest.popleft())
+
+    def _retire(self, seen: Observation) -> None:
+        if None in seen.costs:
+            return
+        self._best.append(seen)
+        if len(self._best) > self._room:
+            dominated = count_dominators(self._best)
+            # Of equals the one seen last goes.
+            del self._best[len(dominated) - 1 - int(np.argmax(dominated[::-1]))]
+
+
+def _higher(one: float | None, other: float | None) -> float | None:
+    return max(one, other) if one is not None and other is not None else one if other is None else other
+
+
+def count_dominators(trials: Sequence[Observation]) -> NDArray[np.int64]:
+    """How many of the others are better than each of the trials, which have all costs."""
+    costs = np.array([trial.costs for trial in trials], dtype=np.float64)  # [trials, costs]
+    excess = np.array([_excess(trial) for trial in trials])
+    ours, others = costs[:, None], costs[None]
+    dominates = (ours <= others).all(-1) & (ours < others).any(-1)
+    nearer, near = excess[:, None] < excess[None], excess[:, None] == excess[None]
+    return (nearer | (near & dominates)).sum(0)
+
+
+def _excess(trial: Observation) -> float:
+    """How far a trial is beyond its bounds, all together; 0 where it is feasible."""
+    return sum(inf if excess is None else max(excess, 0.0) for excess in trial.constraints.values())

@@ -1,0 +1,133 @@
+"""Samplers of the OptunaHub registry."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+from optuna.samplers import BaseSampler
+
+from search.samplers import Sampler, Strategy
+from search.samplers._optuna import Limits, OptunaStrategy
+from spaces.errors import PluginError
+from spaces.messages import no_such, shorten
+from spaces.plugins import Examples
+from spaces.plugins.fields import text
+from spaces.records import Outcome
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+CACHE = "github.com/optuna/optunahub-registry/main/package"
+"""Where `optunahub.load_module` keeps what it has fetched, below its folder."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OptunaHub(Sampler):
+    """A sampler of a package of OptunaHub that is on this machine; nothing is fetched, and its code runs as it is.
+
+    It sees what `tpe` sees, coordinates in [0, 1) and choices by number, and is made anew for each ask: one that keeps
+    something in itself starts with nothing each time. One that takes no `seed` is not the same when a search resumes.
+    Source: Ozaki et al., "OptunaHub: A Platform for Black-Box Optimization", arXiv 2510.02798.
+    """
+
+    EXAMPLES: ClassVar[Examples] = ({"package": "samplers/example", "registry": "registry"},)
+
+    package: str = text()
+    """Its name in the registry: `samplers/auto_sampler`."""
+    registry: str = text("")
+    """A folder of packages, a clone's `package` for one, best by its whole path; left out: what
+    `python -c "import optunahub; optunahub.load_module('samplers/auto_sampler')"` has fetched."""
+    sampler: str = text("")
+    """The class; may be left out where the package has one."""
+    arguments: str = text("{}")
+    """JSON of what the class takes: `{"n_startup_trials": 20}`."""
+
+    @property
+    def takes_two_objectives(self) -> bool:
+        """Yes: whether this one does, is known when it is asked."""
+        return True
+
+    def __post_init__(self) -> None:
+        """Raise PluginError for arguments that are no JSON object."""
+        self.read_arguments()
+
+    def read_arguments(self) -> Mapping[str, Any]:
+        """What the class takes, by name."""
+        try:
+            given: Any = json.loads(self.arguments)
+        except (ValueError, RecursionError) as error:
+            raise PluginError(f"arguments: this is not JSON: {error}") from error
+        if not isinstance(given, dict):
+            raise PluginError(f'arguments: {shorten(self.arguments)} must be JSON of the form {{"name": value}}')
+        return given
+
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        """Start on what is remembered of the outcomes; raises PluginError, one line, if there is no such sampler."""
+        make = Maker(self)
+        make(0)
+        return OptunaStrategy(space, outcomes, sampler=make, limits=Limits(newest=200, best=200, running=100))
+
+
+@final
+class Maker:
+    """Makes the samplers of a search, each from a seed."""
+
+    def __init__(self, settings: OptunaHub) -> None:
+        self._settings = settings
+
+    def __call__(self, seed: int) -> BaseSampler:
+        arguments = dict(self._settings.read_arguments())
+        try:
+            if "seed" in inspect.signature(self._class).parameters:
+                arguments.setdefault("seed", seed)
+            return self._class(**arguments)
+        except Exception as error:  # code of others
+            raise self._error(f"{self._class.__name__}: {error}") from error
+
+    @cached_property
+    def _class(self) -> Any:
+        settings = self._settings
+        module = self._import()
+        members = inspect.getmembers(module, inspect.isclass)
+        own = [name for name, one in members if issubclass(one, BaseSampler) and one.__module__ == module.__name__]
+        # A package may keep its classes in files beside its first one, and name what it gives.
+        known = [name for name in getattr(module, "__all__", own) if issubclass(getattr(module, name), BaseSampler)]
+        if settings.sampler and settings.sampler not in known:
+            raise self._error(no_such("sampler of the package", settings.sampler, known))
+        if not settings.sampler and len(known) != 1:
+            raise self._error(f"it has {len(known)} samplers ({', '.join(known)}); name one: sampler")
+        return getattr(module, settings.sampler or known[0])
+
+    def _import(self) -> Any:
+        package, folder = self._settings.package, self._folder()
+        try:
+            hub = importlib.import_module("optunahub")
+        except Exception as error:  # without git on the machine, its own imports fail in other ways
+            raise self._error(f"optunahub cannot be imported ({error}); `pip install 'graft-search[hub]'`") from error
+        if not (folder / package / "__init__.py").is_file():
+            raise self._error(
+                f"{folder} has no such package; name the registry's folder (registry), or fetch it: "
+                f"python -c \"import optunahub; optunahub.load_module('{package}')\""
+            )
+        try:
+            return hub.load_local_module(package, registry_root=str(folder))
+        except Exception as error:
+            raise self._error(f"{type(error).__name__}: {error}") from error
+
+    def _folder(self) -> Path:
+        if self._settings.registry:
+            return Path(self._settings.registry).expanduser().absolute()
+        cache = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
+        return Path(os.environ.get("OPTUNAHUB_CACHE_HOME", Path(cache, "optunahub")), CACHE)
+
+    def _error(self, reason: str) -> PluginError:
+        return PluginError(f"search.sampler: optunahub {self._settings.package}: {shorten(reason, 400)}")

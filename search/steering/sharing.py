@@ -1,0 +1,125 @@
+"""How many lanes each of several studies is due, and which may fill a free one: no clock, no thread, no database.
+
+Classes of priority come one after the other; inside a class lanes are shared by weighted max-min fairness (progressive
+filling: Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2). No lane is taken away: a study that has more
+than it is due gets none of those that come free, so that refilling alone leads to the shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+Limit = Literal["asks", "max_lanes", "owner", "lanes", "priority"]
+"""What keeps a study from more lanes: it asks for no more; a limit of its own, or of its owner; all lanes are shared
+out, or higher classes have them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What one study asks for."""
+
+    study: int
+    asks: int
+    """Lanes that it could use now, those that it has included."""
+    weight: float = 1.0
+    """Above 0."""
+    priority: int = 0
+    """Its class; lanes go to the highest first."""
+    owner: str = ""
+    max_lanes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one study is due."""
+
+    lanes: float
+    limit: Limit
+
+    @property
+    def most(self) -> int:
+        """Lanes that it may fill: the share rounded up, so that no study that is due a part of a lane is starved."""
+        return math.ceil(self.lanes)
+
+
+@dataclass(kw_only=True)
+class _Filling:
+    """A study while lanes are shared out."""
+
+    demand: Demand
+    cap: Fraction
+    lanes: Fraction = Fraction(0)
+    limit: Limit | None = None
+    """None while its lanes still rise."""
+
+    @property
+    def weight(self) -> Fraction:
+        return Fraction(self.demand.weight)
+
+
+def share_lanes(demands: Sequence[Demand], lanes: int, owner_lanes: int | None = None) -> dict[int, Share]:
+    """Study -> its share of so many lanes; `owner_lanes`: the most that the studies of one owner have together.
+
+    Each class gets what the higher ones leave. In a class the lanes of all studies rise together, in proportion to
+    their weights, until a study has all that it asks for or may have, its owner has the most, or no lane is left; those
+    that nothing holds rise on.
+    """
+    left = Fraction(lanes)
+    owners = {one.owner: Fraction(lanes if owner_lanes is None else min(owner_lanes, lanes)) for one in demands}
+    shares: dict[int, Share] = {}
+    for priority in sorted({one.priority for one in demands}, reverse=True):
+        members = [_Filling(demand=one, cap=_cap(one)) for one in demands if one.priority == priority]
+        is_first = left == lanes
+        _fill(members, left, owners)
+        for one in members:
+            left -= one.lanes
+            owners[one.demand.owner] -= one.lanes
+            limit: Limit = one.limit or "lanes"
+            if limit == "lanes" and not is_first and not one.lanes:
+                limit = "priority"
+            shares[one.demand.study] = Share(lanes=float(one.lanes), limit=limit)
+    return shares
+
+
+def _cap(demand: Demand) -> Fraction:
+    most = demand.asks if demand.max_lanes is None else min(demand.asks, demand.max_lanes)
+    return Fraction(max(0, most))
+
+
+def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
+    """Let the lanes of a class rise until nothing can; each round at least one study stops."""
+    while True:
+        for one in members:
+            one.limit = one.limit or _find_limit(one, members, lanes, owners)
+        rising = [one for one in members if one.limit is None]
+        if not rising:
+            return
+        room = [(one.cap - one.lanes) / one.weight for one in rising]
+        room.append((lanes - _sum(one.lanes for one in members)) / _sum(one.weight for one in rising))
+        for owner in {one.demand.owner for one in rising}:
+            had = _sum(one.lanes for one in members if one.demand.owner == owner)
+            room.append((owners[owner] - had) / _sum(one.weight for one in rising if one.demand.owner == owner))
+        rise = min(room)
+        for one in rising:
+            one.lanes += rise * one.weight
+
+
+def _find_limit(
+    one: _Filling, members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]
+) -> Limit | None:
+    """What holds a study where it is; None: nothing yet."""
+    if one.lanes >= one.cap:
+        return "asks" if one.cap == max(0, one.demand.asks) else "max_lanes"
+    if _sum(other.lanes for other in members) >= lanes:
+        return "lanes"
+    owner = one.demand.owner
+    had = _sum(other.lanes for other in members if other.demand.owner == owner)
+    return "owner" if had >= owners[owner] else None
+
+
+def _sum(values: Iterable[Fraction]) -> Fraction:
+    return sum(values, Fraction(0))
