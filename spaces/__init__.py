@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spaces.grammar.formulas import Draw
     from spaces.grammar.sections import Families
     from spaces.reading import load, parse
-    from spaces.reading.catalogue import packaged
+    from spaces.reading.catalogue import packaged_spaces
     from spaces.records import Trial
     from spaces.space import Space
 
@@ -32,7 +32,7 @@ __all__ = [
     "SpaceError",
     "Trial",
     "load",
-    "packaged",
+    "packaged_spaces",
     "parse",
 ]
 
@@ -46,7 +46,7 @@ _HOME = {
     "SpaceError": "errors",
     "Trial": "records",
     "load": "reading",
-    "packaged": "reading.catalogue",
+    "packaged_spaces": "reading.catalogue",
     "parse": "reading",
 }
 

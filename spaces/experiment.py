@@ -1,4 +1,4 @@
-"""An experiment: named arms, each trained from the same seeds and judged on the same data.
+"""An experiment: named arms, each trained from the same seeds and evaluated on the same data.
 
 Every arm is the file's space with some paths set. What else is drawn gives each arm its configurations, with the same
 coordinates for equal draws; a configuration is trained from every seed. Where configurations are compared, the best of

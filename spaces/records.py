@@ -19,6 +19,27 @@ Params = Mapping[str, Scalar]
 """Dotted path -> value: of what was drawn (`optimizer.learning_rate` -> 0.003), and of the facts that follow from it
 (`task.generalisation_gap` -> 4)."""
 
+Constraints = Mapping[str, float | None]
+"""A constraint as the space writes it -> how far beyond its bound a trial is: broken above 0. None stands for a number
+that is not finite, and is broken too."""
+
+
+def is_feasible(constraints: Constraints | None) -> bool:
+    """Whether none of a trial's constraints is broken; of a trial without any it is true."""
+    return all(excess is not None and excess <= 0 for excess in (constraints or {}).values())
+
+
+def describe_constraints(constraints: Constraints | None) -> list[str]:
+    """Whether a trial is feasible, in a line; after it a line for each constraint that it breaks."""
+    if constraints is None:
+        return []
+    broken = {text: excess for text, excess in constraints.items() if excess is None or excess > 0}
+    by = {
+        text: "by what is no finite number" if excess is None else f"by {excess:.6g}" for text, excess in broken.items()
+    }
+    return ["not feasible" if broken else "feasible", *(f"{text}: broken {much}" for text, much in by.items())]
+
+
 TRAINED = "scorer=trained"
 """In a metric's condition: evaluated with the scorer of training, where validation has another."""
 
@@ -47,10 +68,14 @@ class StoredTrial(NamedTuple):
     """As it is stored: where its architecture was found elsewhere, the draws alone do not give it."""
 
 
-class Architecture(NamedTuple):
+Component = Literal["mlp", "attention"]
+"""The part of a model that a learned non-linearity is in."""
+
+
+class LearnedSpline(NamedTuple):
     """A non-linearity that a trial learned: lines between values at evenly spaced points, constant beyond them."""
 
-    component: Literal["mlp", "attention"]
+    component: Component
     low: float
     high: float
     knots: tuple[float, ...]
@@ -178,7 +203,7 @@ class Report:
     state: Literal["running", "finished", "diverged", "failed"] = "running"
     error: str | None = None
     """Why the trial diverged or failed; None otherwise."""
-    architectures: tuple[Architecture, ...] = ()
+    splines: tuple[LearnedSpline, ...] = ()
     """The non-linearities that a trial which finished has learned."""
     fence: int = 0
     """Of the start that it comes from."""
@@ -198,7 +223,7 @@ class Offer:
     steps: int = 0
     """Optimizer steps of all lanes together since the worker's last offer."""
     room: int = 0
-    """Lanes that these steps would have been with none free, for lane utilisation."""
+    """What these steps would have been with no lane free, for lane utilisation."""
     holds: tuple[TrialStart, ...] = ()
     """The trials that it trains now; whatever else it was given and has not ended is requeued."""
     log: str = ""
@@ -233,6 +258,9 @@ class TrialResult:
     error: str | None = None
     fence: int = 0
     """Of the start that ended."""
+    second_objective: float | None = None
+    constraints: Constraints | None = None
+    """None: the space has none, or no validation tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +272,14 @@ class Outcome:
     draws: Draws
     objective: float | None
     state: State
-    architectures: tuple[Architecture, ...] = ()
+    splines: tuple[LearnedSpline, ...] = ()
+    second_objective: float | None = None
+    constraints: Constraints | None = None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it breaks no constraint, as far as is known."""
+        return is_feasible(self.constraints)
 
 
 class WorkerStatus(NamedTuple):
@@ -303,5 +338,5 @@ class Progress:
 
     @property
     def utilisation(self) -> float | None:
-        """Share of lane-steps that trained a trial; None before the first step."""
+        """Lane utilisation; None before the first step."""
         return self.model_steps / self.lane_room if self.lane_room else None

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf, isfinite
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf, isfinite, nan
+from typing import Any, Literal, NamedTuple
 
-from spaces.plugins.fields import flag, knob, option, size
-from spaces.records import Report
+from spaces.plugins.fields import flag, knob, option, size, step_count
+from spaces.records import Report, Trial
+
+MOST_TRIALS = 10**9
+"""Of a study, trials by hand included: numbers of trials are below it, so that ids can tell studies apart."""
 
 Direction = Literal["minimize", "maximize"]
 History = Literal["full", "thin", "last"]
 """Which validations of a trial are kept: all, ever fewer the longer it trains (and the best), or the last."""
 
 
+OBJECTIVE = "objective"
+"""What stands for the objective's metric, or its direction, where a stopping policy could name another."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """How long a trial trains, on how much, and how often it is evaluated."""
 
-    steps: int = knob(low=1, integer=True)
+    steps: int = step_count(low=1)
     """Optimizer steps; a knob, since lanes of one pack may train for different lengths."""
     batch: int = size(128)
     """Sequences per optimizer step."""
-    validate_every: int = size(1000)
+    accumulate: int = size(1)
+    """Equal parts of the batch whose gradients are taken one after the other and added: a step needs the memory of one
+    part, and does what it does without, to rounding. The traced step alone does so."""
+    validate_every: int = size(1000, steps=True)
     """Steps between validations; the last step is always validated."""
     validation_batch: int = size(1024)
     """Sequences per validation."""
     dtype: str = option("float32", ("float32", "float64"))
+    autocast: str = option("none", ("none", "bfloat16"))
+    """In which precision the traced step makes its products, as torch.autocast has it; parameters, the optimizer, loss
+    and validation keep `dtype`. Of use on devices that have units for it."""
     diagnostics: bool = flag(False)
     """Whether validation also says what attention does (`search list diagnostics`)."""
     pad_shapes: bool = flag(False)
@@ -51,7 +65,7 @@ class Objective:
 
     @property
     def sign(self) -> float:
-        """Times a value, it gives a loss: smaller is better."""
+        """Times a value, it gives a cost: less is better."""
         return 1.0 if self.direction == "minimize" else -1.0
 
     def value_in(self, report: Report) -> float | None:
@@ -59,14 +73,99 @@ class Objective:
         wanted = (self.metric, self.variant, self.condition)
         return next((metric.value for metric in report.metrics if metric[:3] == wanted), None)
 
-    def loss_in(self, report: Report) -> float:
-        """The report's value, turned so that smaller is better; infinite where it has no finite one."""
+    def cost_in(self, report: Report) -> float:
+        """The cost that a report says, its value turned so that less is better; infinite where it has no finite one."""
         value = self.value_in(report)
         return inf if value is None or not isfinite(value) else self.sign * value
 
     def is_better(self, one: float, other: float) -> bool:
         """Whether `one` is better than `other` in the user's direction."""
         return self.sign * one < self.sign * other
+
+
+class MetricName(NamedTuple):
+    """Which number of a report."""
+
+    name: str
+    variant: str
+    condition: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, self))
+
+    def value_in(self, report: Report) -> float | None:
+        """The value that a report has of it, finite or not; None if the report lacks it."""
+        return next((metric.value for metric in report.metrics if metric[:3] == self), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantity:
+    """A number that follows from a trial's values and the metrics of one of its validations."""
+
+    text: str
+    """As the space writes it."""
+    metrics: Mapping[str, MetricName] = field(compare=False)
+    """Name in the expression -> the metric."""
+    paths: Mapping[str, str] = field(compare=False)
+    """Name in the expression -> the path of a value."""
+    compute: Callable[[Mapping[str, float]], float] = field(repr=False, compare=False)
+    """From the values of all names; not finite where the expression has no value."""
+
+    def value_of(self, trial: Trial, report: Report) -> float | None:
+        """Its value, which need not be finite; None for a trial that lacks one of the paths, as under a choice.
+
+        A metric that the report lacks is not finite.
+        """
+        values: dict[str, float] = {}
+        for name, path in self.paths.items():
+            value = number_at(trial, path)
+            if value is None:
+                return None
+            values[name] = value
+        for name, metric in self.metrics.items():
+            value = metric.value_in(report)
+            values[name] = nan if value is None else value
+        return self.compute(values) if all(map(isfinite, values.values())) else nan
+
+
+def number_at(trial: Trial, path: str) -> float | None:
+    """The number at a path of a trial, drawn or not; None where it has none there."""
+    found: Any = trial.params.get(path)
+    if found is None:
+        found = trial.config
+        for step in path.split("."):
+            found = found.get(step) if isinstance(found, Mapping) else None
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def list_numbers(trial: Trial) -> list[str]:
+    """The paths at which a trial has numbers."""
+
+    def below(config: Mapping[str, Any], prefix: str) -> Iterator[str]:
+        for name, value in config.items():
+            if isinstance(value, Mapping):
+                yield from below(value, f"{prefix}{name}.")
+            else:
+                yield f"{prefix}{name}"
+
+    paths = dict.fromkeys((*below(trial.config, ""), *trial.params))
+    return [path for path in paths if number_at(trial, path) is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondObjective:
+    """What is optimised beside the objective: its value is of the validation that gives the objective."""
+
+    direction: Direction
+    quantity: Quantity
+
+    def __str__(self) -> str:
+        return f"{self.direction} {self.quantity.text}"
+
+    @property
+    def sign(self) -> float:
+        """Times a value, it gives a loss: smaller is better."""
+        return 1.0 if self.direction == "minimize" else -1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +177,11 @@ class Search:
     stopping: tuple[Any, ...] = ()
     """Plug-ins of the family `stopping`; a trial stops when one of them says so."""
     objective: Objective
-    trials: int = size(high=10**9)
+    second: SecondObjective | None = None
+    """With it trials do not compare by one number: none is the best, several are the Pareto front."""
+    feasible: tuple[Quantity, ...] = ()
+    """A trial is feasible where none of them is above 0."""
+    trials: int = size(high=MOST_TRIALS)
     """Trials of the study."""
     group: int = size(1)
     """Trials that share one draw of the space's `group:` block."""
@@ -86,3 +189,13 @@ class Search:
     """Seed of the sampler and of every trial's own seed."""
     history: History = option("thin", ("full", "thin", "last"))
     """Validations that are kept."""
+
+    @property
+    def signs(self) -> tuple[float, ...]:
+        """Of the objective, and of the second one: times a value, each gives a loss."""
+        return (self.objective.sign, self.second.sign) if self.second else (self.objective.sign,)
+
+    @property
+    def objectives_text(self) -> str:
+        """The objectives in words, without the direction of the first."""
+        return f"{self.objective} and {self.second}" if self.second else str(self.objective)

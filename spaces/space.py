@@ -14,7 +14,7 @@ from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.program import Program
 from spaces.records import Ancestor, Draws, StoredTrial, Trial
 from spaces.seeds import trial_seed
-from spaces.settings import Objective, Search
+from spaces.settings import Search
 
 LAST = 1.0 - 2.0**-53
 """The largest coordinate."""
@@ -54,12 +54,12 @@ class Space(ABC):
         Raises SpaceError for a draw that is missing, as after a change of the space.
         """
 
-        def stored(draw: Draw) -> float:
+        def find_coordinate(draw: Draw) -> float:
             if draw.name not in draws:
                 raise SpaceError(f"{self.name}: trial {number} was stored without the draw {draw.name}")
             return draws[draw.name]
 
-        return self.sample(number, stored)
+        return self.sample(number, find_coordinate)
 
     def child(self, parent: Trial, number: int, start: int, draws: Draws) -> Trial:
         """The trial of these draws that continues from the state that `parent` has after `start` steps.
@@ -99,17 +99,17 @@ class Space(ABC):
 
     @property
     def has_one_objective(self) -> bool:
-        """Whether all of its trials can be compared."""
-        return True
+        """Whether all of its trials can be compared by one number."""
+        return self.search.second is None
 
     @property
     def needs_outcomes(self) -> bool:
         """Whether later trials depend on the outcomes of earlier ones, whatever the sampler."""
         return False
 
-    def objective_of(self, number: int) -> Objective:
-        """What is optimised by trial `number`."""
-        return self.search.objective
+    def search_of(self, number: int) -> Search:
+        """The settings of the search that trial `number` belongs to: what is optimised by it."""
+        return self.search
 
 
 @final

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, final
 
 from spaces.grammar.formulas import CoordinateOf, Draw
 from spaces.grammar.sections import Families
-from spaces.plugins import HoldsArchitectures
+from spaces.plugins import HoldsSplines
 from spaces.program import complete_config
-from spaces.records import Architecture, Scalar, StoredTrial, Trial
+from spaces.records import LearnedSpline, Scalar, StoredTrial, Trial
 from spaces.seeds import trial_seed
-from spaces.settings import Objective
+from spaces.settings import Search
 from spaces.space import DrawnSpace, Space
 
 BASELINE = "baseline"
@@ -111,10 +111,10 @@ class TransferSpace(Space):
     def needs_outcomes(self) -> bool:
         return True
 
-    def objective_of(self, number: int) -> Objective:
+    def search_of(self, number: int) -> Search:
         stage = self.stage_of(number)
         domain = stage.domain if isinstance(stage, StageOne) else stage.target
-        return self.domains[domain].baseline.search.objective
+        return self.domains[domain].baseline.search
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         """Trial `number` with these coordinates; in stage two that of the baseline with the same task and seed."""
@@ -132,7 +132,7 @@ class TransferSpace(Space):
         params = {"transfer.task": self.domains[domain].name, **trial.params}
         return replace(trial, number=number, group=domain, seed=trial_seed(self.search.seed, number), params=params)
 
-    def carry(self, number: int, found: Trial | None, learned: Sequence[Architecture]) -> Trial:
+    def carry(self, number: int, found: Trial | None, learned: Sequence[LearnedSpline]) -> Trial:
         """A trial of stage two with the architecture of a trial of stage one (None: the baseline).
 
         What the space draws beside the architecture is drawn by target and pair, so that sources differ in nothing
@@ -147,8 +147,8 @@ class TransferSpace(Space):
             return trial
         config = dict(found.config)
         for section, family in self.families.items():
-            if isinstance(family, HoldsArchitectures):
-                config[section] = family.with_architectures(config[section], learned, stage.form)
+            if isinstance(family, HoldsSplines):
+                config[section] = family.with_splines(config[section], learned, stage.form)
         return self._with_architecture(trial, found.number, config)
 
     def restore(self, lineage: Sequence[StoredTrial]) -> Trial:
@@ -202,8 +202,8 @@ class TransferSpace(Space):
 
 def list_forms(families: Families) -> Sequence[str]:
     """What may stand for a learned part of a configuration; first the part as it was learned."""
-    holding = (family for family in families.values() if isinstance(family, HoldsArchitectures))
-    return [form for family in holding for form in family.architecture_forms] or ["as learned"]
+    holding = (family for family in families.values() if isinstance(family, HoldsSplines))
+    return [form for family in holding for form in family.spline_forms] or ["as learned"]
 
 
 def _draw_coordinate(key: str, draw: Draw) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import yaml
 
 from spaces.errors import SpaceError
-from spaces.grammar.nodes import SETTING, compose, location_of
+from spaces.grammar.nodes import SETTING, Node, compose, location_of
 from spaces.messages import shorten
 
 _SECTIONS = ("task", "model", "optimizer", "averaging", "learning")
@@ -42,6 +42,13 @@ def replace_at(root: yaml.Node, path: str, value: yaml.Node) -> yaml.Node:
     if not _PATH.fullmatch(path):
         raise SpaceError(f"{location_of(value.start_mark)}: {shorten(path)}: a path is names joined by dots")
     return _Setting(location_of(value.start_mark), value).put(root, (), tuple(path.split(".")))
+
+
+def replace_all(root: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
+    """A copy of the tree with each of these values at its path, in their order."""
+    for path, value in settings.items():
+        root = replace_at(root, path, value.tree)
+    return root
 
 
 def to_yaml(root: yaml.Node) -> str:

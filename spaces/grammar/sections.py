@@ -48,7 +48,7 @@ def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str,
     for key, child in fields.items():
         if key not in rules:
             raise child.error(f"{context.path}.{shorten(key)}", no_such(f"field of {name}", key, rules))
-    missing = sorted(plugins.required(member) - fields.keys())
+    missing = sorted(plugins.required_fields(member) - fields.keys())
     if missing:
         raise node.error(context.path, f"{name} needs {', '.join(missing)}")
     formulas = {key: _read_field(child, rules[key], context.at(key)) for key, child in fields.items()}

@@ -25,7 +25,7 @@ from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
 from spaces.plugins.importing import import_member
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
-from spaces.records import Architecture, Params
+from spaces.records import LearnedSpline, Params
 
 Family = TypeVar("Family")
 Examples = Sequence[Mapping[str, Any]]
@@ -51,25 +51,31 @@ class HasKin(Protocol):
 
 
 @runtime_checkable
-class MayPad(Protocol):
+class KnowsPadding(Protocol):
     """A plug-in that can tell whether trials of different sizes may share a pack, as a model by its scorer."""
 
     @property
-    def may_pad(self) -> bool:
-        """Whether padding of tensors with zeros leaves what it does as it is."""
+    def padding_obstacle(self) -> str | None:
+        """Why tensors padded with zeros would change what it does, in a few words; None: they do not."""
         ...
 
 
 @runtime_checkable
-class HoldsArchitectures(Protocol):
+class NamesVariants(Protocol):
+    """A family whose members make variants of a trial's parameters, as averages do."""
+
+    VARIANTS: Sequence[str]
+    """The names that a variant may have; first that of the parameters themselves."""
+
+
+@runtime_checkable
+class HoldsSplines(Protocol):
     """A family whose members hold what trials learn for other trials, as models their splines."""
 
-    architecture_forms: Sequence[str]
+    spline_forms: Sequence[str]
     """What may stand for a learned part; first the part as it was learned."""
 
-    def with_architectures(
-        self, config: Mapping[str, Any], learned: Sequence[Architecture], form: str
-    ) -> Mapping[str, Any]:
+    def with_splines(self, config: Mapping[str, Any], learned: Sequence[LearnedSpline], form: str) -> Mapping[str, Any]:
         """A member's configuration with what a trial of it learned, frozen, as one of the forms.
 
         Raises PluginError for a part that learns and is not among those learned.
@@ -80,11 +86,11 @@ class HoldsArchitectures(Protocol):
 def names(family: type) -> tuple[str, ...]:
     """The members of a family, sorted: the modules of the folder that defines it, and those from outside in use."""
     outside = active.current().names(title(family))
-    return tuple(sorted({*_packaged(family), *outside})) if outside else _packaged(family)
+    return tuple(sorted({*_list_packaged(family), *outside})) if outside else _list_packaged(family)
 
 
 @cache
-def _packaged(family: type) -> tuple[str, ...]:
+def _list_packaged(family: type) -> tuple[str, ...]:
     folder = sys.modules[family.__module__].__path__
     return tuple(sorted(m.name for m in pkgutil.iter_modules(folder) if not m.name.startswith("_")))
 
@@ -102,7 +108,7 @@ def load(family: type[Family], name: str) -> type[Family]:
     found = active.current().find(title(family), name)
     if found:
         return _only_class(family, import_member(*found), found[1].title)
-    if name not in _packaged(family):
+    if name not in _list_packaged(family):
         raise PluginError(unknown_member(family, name))
     return _only_class(family, importlib.import_module(f"{family.__module__}.{name}"), f"{family.__module__}.{name}")
 
@@ -166,7 +172,7 @@ def rules(member: type) -> Mapping[str, Rule]:
 
 
 @cache
-def required(member: type) -> frozenset[str]:
+def required_fields(member: type) -> frozenset[str]:
     """The fields without a default."""
     return frozenset(
         f.name
@@ -191,7 +197,7 @@ def build(family: type[Family], config: Mapping[str, Any], path: str = "") -> Fa
             raise PluginError(f"{here}.{key}: {config['name']} has no such field; it has {choices}")
         rule, inner = known[key], f"{here}.{key}"
         values[key] = build(rule.family, value, inner) if rule.family else rule.check(inner, value)
-    missing = required(member) - values.keys()
+    missing = required_fields(member) - values.keys()
     if missing:
         raise PluginError(f"{here}: {config['name']} needs {', '.join(sorted(missing))}")
     return member(**values)
@@ -214,6 +220,16 @@ def knobs(plugin: object, path: str = "") -> Iterator[tuple[str, float]]:
             yield from knobs(getattr(plugin, field), here)
         elif rule.kind == "knob":
             yield here, getattr(plugin, field)
+
+
+def step_counts(plugin: object, path: str = "") -> Iterator[tuple[str, int, int]]:
+    """Path, value and least value of every field that counts optimizer steps, parts included."""
+    for name, rule in rules(type(plugin)).items():
+        value, here = getattr(plugin, name), f"{path}.{name}" if path else name
+        if rule.family:
+            yield from step_counts(value, here)
+        elif rule.steps:
+            yield here, value, int(rule.low)
 
 
 def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:

@@ -1,35 +1,42 @@
-"""Which plug-ins from outside a process looks names up among."""
+"""Which plug-ins from outside names are looked up among: by a process, or by one of its threads."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from spaces.plugins.bundles import Outside
 from spaces.plugins.importing import register
 
-_current = Outside()
+_installed = Outside()
+_used = ContextVar[Outside | None]("plug-ins from outside", default=None)
 
 
 def current() -> Outside:
-    """The plug-ins from outside that names are looked up among now."""
-    return _current
+    """The plug-ins from outside that names are looked up among here and now."""
+    used = _used.get()
+    return _installed if used is None else used
 
 
 def install(outside: Outside) -> None:
     """Look names up among these from now on, in all threads: what a worker's process does before it begins."""
-    global _current
+    global _installed
     for bundle in outside.bundles:
         register(bundle)
-    _current = outside
+    _installed = outside
 
 
 @contextmanager
 def using(outside: Outside) -> Generator[Outside]:
-    """Look names up among these inside the block. A process has one such set at a time, whatever the thread."""
-    before = _current
-    install(outside)
+    """Look names up among these inside the block: in this thread, and in those that are started with its context.
+
+    So the studies of a service may each have a plug-in of one name.
+    """
+    for bundle in outside.bundles:
+        register(bundle)
+    token = _used.set(outside)
     try:
         yield outside
     finally:
-        install(before)
+        _used.reset(token)

@@ -24,9 +24,19 @@ def _field(rule: Rule, default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"rule": rule})
 
 
-def size(default: Any = REQUIRED, *, low: float = 1, high: float = math.inf, padded: int = 0) -> Any:
-    """A structural integer in [low, high]; one that may be padded says from which size on (`padded_size`)."""
-    return _field(Rule(kind="size", low=low, high=high, integer=True, padded=padded), default)
+def size(
+    default: Any = REQUIRED, *, low: float = 1, high: float = math.inf, padded: int = 0, steps: bool = False
+) -> Any:
+    """A structural integer in [low, high]; one that may be padded says from which size on (`padded_size`).
+
+    `steps`: it counts optimizer steps, so that `--steps` cuts it as it cuts training.
+    """
+    return _field(Rule(kind="size", low=low, high=high, integer=True, padded=padded, steps=steps), default)
+
+
+def step_count(default: Any = REQUIRED, *, low: float = 0) -> Any:
+    """A knob that counts optimizer steps: `--steps` cuts it as it cuts training."""
+    return _field(Rule(kind="knob", low=low, integer=True, steps=True), default)
 
 
 def knob(

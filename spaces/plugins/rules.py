@@ -30,6 +30,8 @@ class Rule:
     switch: bool = False
     start: bool = False
     padded: int = 0
+    steps: bool = False
+    """Whether it counts optimizer steps, so that it is shortened where training is."""
     choices: tuple[str, ...] = ()
     family: type | None = None
 

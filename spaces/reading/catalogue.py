@@ -14,7 +14,7 @@ _CATALOGUE = resources.files("spaces") / "catalogue"
 _SUFFIX = ".yaml"
 
 
-def packaged() -> list[str]:
+def packaged_spaces() -> list[str]:
     """The names of the packaged spaces, sorted: `quick/set_complement`, `set_complement`."""
     return sorted(_list_names(_CATALOGUE, ""))
 
@@ -31,9 +31,9 @@ def read_text(origin: str) -> str:
     if path.exists():
         return _decode(_read_bytes(path), origin)
     name = origin.removeprefix("spaces/").removesuffix(_SUFFIX) if origin.startswith("spaces/") else origin
-    if name in packaged():
+    if name in packaged_spaces():
         return _decode((_CATALOGUE / (name + _SUFFIX)).read_bytes(), origin)
-    raise SpaceError(f"{origin}: no such file, and {no_such('packaged space', origin, packaged())}")
+    raise SpaceError(f"{origin}: no such file, and {no_such('packaged space', origin, packaged_spaces())}")
 
 
 def _list_names(folder: Traversable, prefix: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ import yaml
 
 from spaces.experiment import Arm, ExperimentSpace
 from spaces.grammar.nodes import Node
-from spaces.grammar.overrides import replace_at, to_yaml
+from spaces.grammar.overrides import replace_all, replace_at, to_yaml
 from spaces.messages import no_such, shorten
 from spaces.space import DrawnSpace
 
@@ -35,7 +35,7 @@ def read_experiment(root: Node, name: str, read_space: ReadSpace, hash_: str) ->
     assert isinstance(sections, Mapping), "a space with one of the sections is a section itself"
     base = _base_of(root)
     arms = [
-        Arm(name=arm, space=read_space(_set_paths(base, settings)))
+        Arm(name=arm, space=read_space(replace_all(base, settings)))
         for arm, settings in _read_arms(sections.get("arms"), name, root).items()
     ]
     search = arms[0].space.search
@@ -69,12 +69,6 @@ def _base_of(root: Node) -> yaml.Node:
     if search is None or not isinstance(search.content, Mapping) or "trials" in search.content:
         return base
     return replace_at(base, "search.trials", Node.of_word("1", search).tree)
-
-
-def _set_paths(tree: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
-    for path, value in settings.items():
-        tree = replace_at(tree, path, value.tree)
-    return tree
 
 
 def _read_arms(node: Node | None, study: str, root: Node) -> Mapping[str, Mapping[str, Node]]:
@@ -135,6 +129,8 @@ def _check_search(root: Node, arms: list[Arm], top: int) -> None:
     drawn = any((*arm.space.group_draws, *arm.space.trial_draws) for arm in arms)
     if search.trials > 1 and not drawn:
         raise node.error("search.trials", f"{search.trials} configurations, but nothing is drawn: set it to 1")
+    if search.second or search.feasible:
+        raise node.error("search", "one objective and no feasible here: arms are compared by one number")
     if search.stopping and not top:
         raise node.error(
             "search.stopping",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from spaces.grammar.formulas import Level
-from spaces.plugins import MayPad
+from spaces.plugins import KnowsPadding
 from spaces.settings import Search
 
 FEW_STEPS = 10_000
@@ -29,7 +29,7 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
     a function of the space alone, never of time measured or of other trials, so that a replay decides alike. Nor is
     anything padded under a stopping policy that compares the trials of a pack, which would then be of many sizes.
     """
-    if any(isinstance(policy, MayPad) and not policy.may_pad for policy in search.stopping):
+    if any(isinstance(policy, KnowsPadding) and policy.padding_obstacle for policy in search.stopping):
         return _never
     if not levels or (max(levels) is Level.GROUP and search.trials <= search.group):
         return _never
@@ -38,8 +38,8 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
     def few(sections: Mapping[str, Any]) -> bool:
         parts, training = (sections["model"], sections["optimizer"]), sections["training"]
         steps = training.steps
-        able = all(isinstance(part, MayPad) and part.may_pad for part in parts) and not training.diagnostics
-        return able and (sharing < FEW_TRIALS or sharing * steps < FEW_STEPS)
+        able = all(isinstance(part, KnowsPadding) and not part.padding_obstacle for part in parts)
+        return able and not training.diagnostics and (sharing < FEW_TRIALS or sharing * steps < FEW_STEPS)
 
     return few
 

@@ -12,7 +12,7 @@ import yaml
 from spaces.errors import SpaceError
 from spaces.grammar.declarations import LeafDescription
 from spaces.grammar.nodes import Node, compose, read
-from spaces.grammar.overrides import replace_at, to_yaml
+from spaces.grammar.overrides import replace_all, replace_at, to_yaml
 from spaces.grammar.sections import Families
 from spaces.messages import no_such, shorten
 from spaces.reading import catalogue
@@ -50,10 +50,15 @@ def is_transfer_text(text: str) -> bool:
 
 
 def has_one_objective(text: str) -> bool:
-    """Whether all trials of a study, whose space this is the text of, can be compared; without reading the space."""
-    if not is_transfer_text(text):
-        return True
-    root = read(compose(text, "the space"))
+    """Whether one number compares all trials of a study, whose space this is the text of; without reading the space."""
+    try:
+        root = read(compose(text, "the space"))
+    except SpaceError:
+        return True  # a text that is no space, as old databases may have
+    if not is_transfer(root):
+        search = _find(root, "search") if _is_section(root) else None
+        objective = _find(search, "objective") if search else None
+        return objective is None or not isinstance(objective.content, tuple)
     shared = _find(_require(root, "search"), "objective")
     own = (_find(task, "objective") for task in _read_tasks(root).values())
     return len({objective.text if objective else "" for objective in (one or shared for one in own)}) == 1
@@ -99,6 +104,8 @@ def read_transfer(root: Node, name: str, families: Families, read_space: ReadSpa
     of_one = domains[own.index(False) if False in own else 0].baseline.search
     if of_one.stopping or of_one.group != 1:
         raise search.error("search", "no stopping and no group here: trials are compared at fixed steps")
+    if of_one.second or of_one.feasible:
+        raise search.error("search", "one objective and no feasible here: a cell of the matrix is one number")
     space = TransferSpace(
         name=name,
         text=to_yaml(root.tree),
@@ -142,9 +149,9 @@ def _read_domain(
     tree = replace_at(tree, "training.pad_shapes", Node.of_word("false", task).tree)
     if objective := _find(task, "objective"):
         tree = replace_at(tree, "search.objective", objective.tree)
-    baseline = _replace_all(tree, _read_settings(_find(task, "set"), f"{here}.set", "set"))
+    baseline = replace_all(tree, _read_settings(_find(task, "set"), f"{here}.set", "set"))
     more = _read_settings(_find(task, "learn"), f"{here}.learn", "learn")
-    found = _replace_all(baseline, {**architecture, **learn, **more})
+    found = replace_all(baseline, {**architecture, **learn, **more})
     role = _read_choice(_find(task, "role"), f"{here}.role", _ROLES)
     return Domain(
         name=name,
@@ -164,12 +171,6 @@ def _read_settings(node: Node | None, path: str, kind: str) -> Mapping[str, Node
         if section == "training" and not dot:
             raise value.error(f"{path}.training", "write its fields one by one, as in training.steps")
     return found
-
-
-def _replace_all(tree: yaml.Node, settings: Mapping[str, Node]) -> yaml.Node:
-    for path, value in settings.items():
-        tree = replace_at(tree, path, value.tree)
-    return tree
 
 
 def _check_paths(domain: Domain, architecture: Mapping[str, Node]) -> None:

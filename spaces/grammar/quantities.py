@@ -1,0 +1,90 @@
+"""Quantities: expressions over a trial's values and the metrics of one validation, `loss/raw + 0.01 * model.width`.
+
+A value is written by its path, as `search trials --where` takes it: `model.width`, `optimizer.learning_rate`. A
+metric is written as an objective is: `tvd/bema`, `accuracy/raw/length=64`. All else is as in expressions, but nothing
+is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+from spaces.grammar.declarations import Context, Declarations
+from spaces.grammar.expressions import compile_expression
+from spaces.grammar.formulas import Formula, LanguageError, Level, Scope
+from spaces.messages import shorten
+from spaces.settings import MetricName, Quantity
+
+_NAMED = re.compile(
+    r"(?<![\w.$/])(?:"
+    r"(?P<metric>[a-z]\w*)/(?P<variant>[a-z]\w*)(?:/(?P<condition>[A-Za-z][^\s()+*/,<>]*))?(?![\w.(])"
+    r"|(?P<path>[a-z]\w*(?:\.\w+)+)(?![\w(]))",
+    re.ASCII,
+)
+_BOUND = re.compile(r"[<>]=?|==?(?=\s)")
+
+
+def compile_quantity(text: str) -> Quantity:
+    """The quantity of an expression; raises LanguageError for what is none, and for one that names nothing."""
+    return _compile(text, text)
+
+
+def compile_constraint(text: str) -> Quantity:
+    """How far a trial is beyond a bound, `model.width <= 32`: feasible where it is not above 0.
+
+    Raises LanguageError for what is no comparison by <= or >=.
+    """
+    bounds = _BOUND.findall(text)
+    if len(bounds) != 1 or bounds[0] not in ("<=", ">="):
+        raise LanguageError("a constraint is one comparison by <= or >=, as in model.width <= 32")
+    left, right = text.split(bounds[0])
+    less, more = (left, right) if bounds[0] == "<=" else (right, left)
+    return _compile(f"({less.strip()}) - ({more.strip()})", text)
+
+
+def _compile(expression: str, text: str) -> Quantity:
+    if "$" in expression:
+        raise LanguageError("a named value is not kept with a trial; write the path where it is used: model.width")
+    names: dict[MetricName | str, str] = {}
+
+    def name(match: re.Match[str]) -> str:
+        metric, variant, condition, path = match.group("metric", "variant", "condition", "path")
+        found = path or MetricName(metric, variant, condition or "")
+        return "$" + names.setdefault(found, f"q{len(names)}")
+
+    renamed = _NAMED.sub(name, expression)
+    if not names:
+        raise LanguageError("it names no metric (tvd/raw) and no value of a trial (model.width)")
+    declarations = Declarations(dict.fromkeys(names.values(), "trial"))
+    declarations.values.update({own: Formula(evaluate=_read(own), level=Level.TRIAL) for own in names.values()})
+    try:
+        formula = compile_expression(renamed, Context(declarations=declarations, path="", block="trial"))
+    except LanguageError as error:
+        raise LanguageError(_spell(str(error), names)) from None
+    if declarations.draws:
+        raise LanguageError(f"{declarations.draws[0].kind} draws a random value, but a trial has ended here")
+
+    def compute(values: Mapping[str, float]) -> float:
+        try:
+            return float(formula.evaluate(Scope(lambda _: 0.0, values)))
+        except (LanguageError, ArithmeticError, ValueError):
+            return math.nan
+
+    return Quantity(
+        text=" ".join(text.split()),
+        metrics={own: found for found, own in names.items() if isinstance(found, MetricName)},
+        paths={own: found for found, own in names.items() if isinstance(found, str)},
+        compute=compute,
+    )
+
+
+def _read(name: str) -> Callable[[Scope], float]:
+    return lambda scope: scope.values[name]
+
+
+def _spell(message: str, names: Mapping[MetricName | str, str]) -> str:
+    """An error with the names that the file has."""
+    files = {own: str(found) for found, own in names.items()}
+    return shorten(re.sub(r"\$(q\d+)", lambda match: files.get(match[1], match[0]), message), 200)
