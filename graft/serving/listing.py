@@ -1,0 +1,41 @@
+"""The queue as a frame: what `search queue` and other doors show."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from spaces.records import TERMINAL
+from storage.frames import Reader
+
+_TIME = pl.Datetime("us", "UTC")
+_COLUMNS = {
+    "study": pl.String(),
+    "state": pl.String(),
+    "owner": pl.String(),
+    "priority": pl.Int64(),
+    "weight": pl.Float64(),
+    "max_lanes": pl.Int64(),
+    "lanes": pl.Int64(),
+    "share": pl.Float64(),
+    "ended": pl.Int64(),
+    "trials": pl.Int64(),
+    "reason": pl.String(),
+    "submitted_at": _TIME,
+    "started_at": _TIME,
+    "ended_at": _TIME,
+}
+
+
+def read_queue(reader: Reader, *, ended: bool = False) -> pl.DataFrame:
+    """The queue in the order of the service, a row for each study; `ended`: those, too, that it will not run again.
+
+    `lanes`: that train for the study, as the service noted within seconds, `share`: those that it is due; `ended`:
+    trials that ended, of `trials` planned; `reason`: why it waits, failed, or is not due more lanes.
+    """
+    rows = []
+    for entry in reader.queue():
+        if entry.is_open or ended:
+            counts = reader.study(entry.study).counts()
+            done = sum(count for state, count in counts.items() if state in TERMINAL)
+            rows.append([done if name == "ended" else getattr(entry, name) for name in _COLUMNS])
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")

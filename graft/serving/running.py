@@ -1,0 +1,171 @@
+"""One study of the service: its controller and its workers, in a thread of its own."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+from graft.launching.changes import settle_changes
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.claiming import begin_controller, find_study
+from graft.launching.placement import Placement
+from graft.launching.process.run_log import RunLog
+from graft.launching.progress_text import closing_line
+from graft.plugins.stored import plugins_of_study
+from graft.serving.lanes import LaneShares
+from spaces.plugins.active import using
+from spaces.records import Directives, Offer, Progress, Report
+from storage import QueueEntry, Store
+
+if TYPE_CHECKING:
+    from search.steering.controller import Controller
+    from workers.pool.turns import Turns
+    from workers.pool.worker import Turn
+
+_POLL_SECONDS = 2.0
+"""A worker to which no lane is given asks the controller this often: a stop is heard, and trials of others end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """What all studies of a service share."""
+
+    database: str
+    """Its URL."""
+    store: Store
+    placement: Placement
+    """As `Placement.resolve` gives it."""
+    checkpoints: Checkpoints
+    shares: LaneShares
+    turns: Turns
+    say: Callable[[str], None]
+    """Is called with a line for people."""
+
+
+@final
+class StudyRun:
+    """A study that is run, until it is finished, is stopped, or goes wrong."""
+
+    def __init__(self, pool: Pool, entry: QueueEntry, crash: str | None) -> None:
+        """`crash`: how the last service crashed while it ran this study alone, as `CrashRecord.read` has it."""
+        self.entry = entry
+        self.error: BaseException | None = None
+        """What ended it, unless it is finished or was stopped."""
+        self.progress: Progress | None = None
+        """The newest; None before the first."""
+        self.started = time.monotonic()
+        self._pool = pool
+        self._crash = crash
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            # A context of its own: plug-ins from outside are looked up by it, also in the threads of its workers.
+            target=contextvars.Context().run,
+            args=(self._run,),
+            daemon=True,
+            name=f"graft {entry.study}",
+        )
+
+    def start(self) -> None:
+        """Start the thread; from now on the study has a share, so that those begun before it leave it lanes."""
+        self._pool.shares.add(self.entry)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have the study stopped, with everything kept; returns at once."""
+        self._stop.set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stop.is_set()
+
+    def _run(self) -> None:
+        try:
+            study, log = self.entry.study, RunLog.of(self._pool.database)
+            with log.recording(study), using(plugins_of_study(self._pool.database, study)):
+                log.write(study, f"run by the service: {self.entry.trials:,} trials, {self._pool.placement.device}")
+                self._train()
+                if self.progress:
+                    log.write(study, closing_line(study, self.progress, time.monotonic() - self.started))
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._pool.shares.remove(self.entry.study_id)
+
+    def _train(self) -> None:
+        from workers.pool import inline
+
+        pool, entry = self._pool, self.entry
+        row = find_study(pool.database, entry.study)
+        if row["state"] == "finished":
+            return
+        for line in settle_changes(pool.database, entry.study, pool.placement, accept=False):
+            pool.say(line)
+        saving = pool.checkpoints.saving(pool.database, row)
+        url = pool.checkpoints.absolute_url()
+        controller = begin_controller(pool.store, row, saving, url, self._crash, keep_open=True)
+        try:
+            inline.run(
+                SharedController(controller, entry.study_id, pool.shares),
+                device=str(pool.placement.device),
+                width=pool.placement.width,
+                workers=pool.placement.workers,
+                saving=saving,
+                watch=self._watch,
+                turns=self._turn_of,
+            )
+            self.progress = controller.progress()
+        finally:
+            controller.close()
+
+    def _watch(self, progress: Progress) -> bool:
+        self.progress = progress
+        return self._stop.is_set()
+
+    def _turn_of(self, slot: int) -> Turn:
+        study = self.entry.study_id
+        return partial(self._pool.turns.turn, slot, study, partial(self._pool.shares.part, study))
+
+
+@final
+class SharedController:
+    """A study's controller as its workers see it: their offers are cut to the lanes that the study may fill.
+
+    What `workers.pool.Steering` needs; the controller stands behind each call.
+    """
+
+    def __init__(self, controller: Controller, study: int, shares: LaneShares) -> None:
+        self._controller = controller
+        self._study = study
+        self._shares = shares
+        self._polled: dict[str, float] = {}
+        """Worker -> when its last offer reached the controller."""
+        self.renew = controller.renew
+        self.sweep = controller.sweep
+        self.progress = controller.progress
+        self.request_stop = controller.request_stop
+        self.handle_crash = controller.handle_crash
+        self.handle_departure = controller.handle_departure
+        self.close = controller.close
+
+    def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
+        """As the controller's, for as many of the free lanes as the study may fill now."""
+        cut = replace(offer, lanes=self._shares.allow(self._study, offer))
+        now = time.monotonic()
+        says_nothing = not (reports or offer.holds or offer.saved or offer.steps or cut.lanes)
+        if says_nothing and now < self._polled.get(offer.worker, -_POLL_SECONDS) + _POLL_SECONDS:
+            return Directives()
+        self._polled[offer.worker] = now
+        directives = self._controller.exchange(reports, cut)
+        self._shares.note(self._study, cut, directives, self._controller.progress())
+        return directives

@@ -1,0 +1,250 @@
+"""The service: takes studies from the queue of a database, and runs several at a time over the same workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, final
+
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.placement import Placement
+from graft.launching.process.crash_record import CrashRecord
+from graft.launching.progress_text import closing_line
+from graft.serving.lanes import LaneShares
+from graft.serving.running import Pool, StudyRun
+from spaces.errors import GraftError, StorageError, StudyError
+from storage import AwayError, QueueEntry, open_store
+
+LOOK_SECONDS = 0.25
+"""Between two looks at the queue."""
+NOTE_SECONDS = 2.0
+"""Between two writings of what each study has."""
+MOST_STUDIES = 8
+"""Studies of one class and those above it that are run at a time, unless a service is told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a service runs at a time."""
+
+    studies: int = MOST_STUDIES
+    """Studies of a class and those above it."""
+    owner_lanes: int | None = None
+    """Lanes of the studies of one owner together; None: any number."""
+
+
+@final
+class Service:
+    """Serves one database. A context manager; `run` is called once.
+
+    Each study has the controller, the claim, the fences and the leases that it has in a launch, and its trials the same
+    numbers. What people ask of the queue is in the database; so a service that was killed goes on when it is started
+    again.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        *,
+        placement: Placement,
+        checkpoints: Checkpoints,
+        limits: Limits | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`placement`: inline, as `Placement.resolve` gives it; `say` is called with a line for people now and then.
+
+        Raises StudyError if another process serves the database, or writes it where one alone may; StorageError for a
+        database that cannot be written.
+        """
+        from workers.engine.devices import default_width, default_workers
+        from workers.pool.turns import Turns
+
+        _check_device(placement)
+        device = str(placement.device)
+        slots = placement.workers or default_workers(device)
+        self.lanes = slots * (placement.width or default_width(device))
+        """That are shared out."""
+        self._limits = limits or Limits()
+        self._say = say
+        self._runs: dict[int, StudyRun] = {}
+        self._noted: dict[int, tuple[int, float, str]] = {}
+        self._noted_at = -NOTE_SECONDS
+        self._record = CrashRecord.of_service(database)
+        self._shares = LaneShares(self.lanes, self._limits.owner_lanes)
+        self.store = open_store(database)
+        try:
+            self.store.lock_service()
+        except BaseException:
+            self.store.close()
+            raise
+        self._pool = Pool(
+            database=database,
+            store=self.store,
+            placement=placement,
+            checkpoints=checkpoints,
+            shares=self._shares,
+            turns=Turns(),
+            say=say,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.store.close()
+
+    def run(self, stop_requested: Callable[[], bool] = lambda: False, *, until_empty: bool = False) -> None:
+        """Run what is in the queue until a stop is requested; `until_empty`: or until nothing is left to run.
+
+        Studies that run are then stopped with everything kept, and wait for the next service. Raises StorageError if
+        the database cannot be written any more.
+        """
+        crashes = self._find_crash()
+        with self._record:
+            try:
+                while not stop_requested():
+                    self.store.take_requests()
+                    entries = self.store.queue.entries()
+                    self._follow(entries)
+                    self._begin_more(self.store.queue.entries(), crashes)
+                    self._note()
+                    if until_empty and not self._runs and not self._is_waiting():
+                        return
+                    time.sleep(LOOK_SECONDS)
+            finally:
+                self._stop_all()
+
+    def _find_crash(self) -> Mapping[int, str]:
+        """The study that the last service ran alone when it crashed by itself: its id, and how."""
+        crash = self._record.read()
+        interrupted = [entry.study_id for entry in self.store.queue.entries() if entry.state == "running"]
+        return {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
+
+    # ------------------------------------------------------------------------------------------ studies that are run
+
+    def _follow(self, entries: Sequence[QueueEntry]) -> None:
+        """Stop what was paused or cancelled, take over new terms, and note what has ended."""
+        by_id = {entry.study_id: entry for entry in entries}
+        for study_id, run in [*self._runs.items()]:
+            entry = by_id.get(study_id, run.entry)
+            if not run.is_running:
+                del self._runs[study_id]
+                self._end(run)
+            elif entry.state in ("paused", "cancelled"):
+                run.stop()
+            elif entry != run.entry:
+                run.entry = entry
+                self._shares.update(entry)
+
+    def _end(self, run: StudyRun) -> None:
+        """Note how a study ended; raises what says that the database cannot be written any more."""
+        queue, entry, progress = self.store.queue, run.entry, run.progress
+        self._noted.pop(entry.study_id, None)
+        if isinstance(run.error, AwayError):
+            # The server was away as the study was read; it waits with the next write of this service's own, which
+            # raises if that was its end.
+            queue.note_rest(entry.study_id)
+            self._say(f"{entry.study}: waits, as the database does not answer: {run.error}")
+        elif isinstance(run.error, StorageError):
+            # Who reads finds a file that was deleted simply missing. The connection that writes has it open still: it
+            # saves what is in it, and raises an error that says where.
+            queue.entries()
+            raise run.error
+        elif run.error is not None:
+            line = _describe(run.error)
+            queue.note_end(entry.study_id, "failed", line)
+            self._say(f"{entry.study}: failed: {line}")
+        elif progress and progress.stopping:
+            if not run.is_stopping:
+                queue.note_end(entry.study_id, "paused", "it was stopped by `search stop`")
+            queue.note_rest(entry.study_id)
+            self._say(f"{entry.study}: stopped with everything kept")
+        else:
+            queue.note_end(entry.study_id, "done")
+            seconds = time.monotonic() - run.started
+            self._say(closing_line(entry.study, progress, seconds) if progress else f"{entry.study}: finished before")
+
+    def _stop_all(self) -> None:
+        """Stop every study with everything kept; they wait for the next service."""
+        runs = [*self._runs.values()]
+        self._runs.clear()
+        for run in runs:
+            run.stop()
+        # All threads first: an error that ends the process while one is inside torch would abort it.
+        while any(run.is_running for run in runs):
+            time.sleep(LOOK_SECONDS / 5)
+        for run in runs:
+            self._end(run)
+
+    # ------------------------------------------------------------------------------------------- studies that wait
+
+    def _begin_more(self, entries: Sequence[QueueEntry], crashes: Mapping[int, str]) -> None:
+        """Run the waiting studies that there is room for, in the order of the queue."""
+        for entry in entries:
+            if entry.state not in ("waiting", "running") or entry.study_id in self._runs:
+                continue
+            reason = self._find_obstacle(entry)
+            if reason:
+                self._note_one(entry.study_id, 0, 0.0, reason)
+                continue
+            self.store.queue.note_start(entry.study_id)
+            run = StudyRun(self._pool, entry, crashes.get(entry.study_id))
+            self._runs[entry.study_id] = run
+            run.start()
+            self._say(f"{entry.study}: runs, {entry.trials:,} trials")
+
+    def _find_obstacle(self, entry: QueueEntry) -> str | None:
+        """Why a study cannot be run now; None: it can."""
+        above = sum(run.entry.priority >= entry.priority for run in self._runs.values())
+        if above >= self._limits.studies:
+            return f"waits: {above} studies of its class or above run, the most at a time"
+        holder = self.store.find_holder(entry.study_id, entry.study)
+        return f"waits: it is being run by {holder}" if holder else None
+
+    def _is_waiting(self) -> bool:
+        return any(entry.state in ("waiting", "running") for entry in self.store.queue.entries())
+
+    # ---------------------------------------------------------------------------------------------------- the view
+
+    def _note(self) -> None:
+        """Write what each study has, if it is time."""
+        if time.monotonic() < self._noted_at + NOTE_SECONDS:
+            return
+        self._noted_at = time.monotonic()
+        for study_id, run in self._runs.items():
+            standing = self._shares.standing(study_id)
+            if standing and not run.is_stopping:
+                self._note_one(study_id, standing.lanes, round(standing.share, 3), standing.reason)
+
+    def _note_one(self, study_id: int, lanes: int, share: float, reason: str) -> None:
+        if self._noted.get(study_id) != (lanes, share, reason):
+            self._noted[study_id] = lanes, share, reason
+            self.store.queue.note_lanes(study_id, lanes=lanes, share=share, reason=reason)
+
+
+def _check_device(placement: Placement) -> None:
+    """Raise StudyError unless it says plainly on which one device of this machine trials are to train."""
+    from workers.engine.devices import gpus
+
+    count = gpus()
+    if count > 1 and (placement.executor != "inline" or placement.device == "cuda"):
+        choices = ", ".join(f"cuda:{index}" for index in range(count))
+        raise StudyError(
+            f"--device: a service trains on one device, and this machine has {count} GPUs; choose {choices} or cpu, "
+            "or train a study on all of them with `search launch`"
+        )
+    if placement.executor != "inline":
+        raise StudyError(f"executor {placement.executor!r} must be inline: a service trains in its own process")
+
+
+def _describe(error: BaseException) -> str:
+    """An error in one line."""
+    from graft.launching.process.memory_limits import describe_shortage
+    from spaces.plugins.importing import explain
+
+    told = str(error) if isinstance(error, GraftError) else describe_shortage(error) or str(explain(error) or "")
+    return " ".join((told or f"{type(error).__name__}: {error}").split())

@@ -1,0 +1,21 @@
+"""A space is put into the queue: the one door of the command line, of a notebook and of HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graft.launching.claiming import new_study
+from storage import QueueEntry, QueueRequest, Terms, request_queue
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+
+def submit(url: str, space: Space, *, study: str | None = None, terms: Terms | None = None) -> QueueEntry | None:
+    """Queue a space as a study, with the plug-ins from outside that are in use (`spaces.plugins.active.using`).
+
+    `space`: checked by its draws before, as `graft.launching.run.read_space` does; `study`: its name, None: the
+    space's. The entry; None: another process that is no service writes the database, and the next service takes the
+    submission up. Raises StudyError if the study is in the queue, or exists with another space.
+    """
+    return request_queue(url, QueueRequest.of_study(new_study(study or space.name, space), terms or Terms()))

@@ -1,0 +1,80 @@
+"""The application: what answers at which address, behind the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from graft.families import version
+from graft.web.access import find_holder
+from graft.web.guard import Guard
+from graft.web.models import Problem
+from graft.web.reading import refuse_error
+from graft.web.refusals import RefusalError, answer
+from graft.web.routes import events, exports, figures, frames, pages, queue, studies, study_pages, trials
+from graft.web.settings import Settings
+from spaces.errors import GraftError
+from storage.databases import find_database
+
+API = "/api"
+_ROUTERS = (studies, trials, frames, figures, exports, events, queue)
+_PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (400, 403, 404)}
+
+
+def create_app(settings: Settings) -> Guard:
+    """The application of one database, for any ASGI server; nothing is read before the first request.
+
+    Raises StorageError for what is no URL of a database.
+    """
+    name = find_database(settings.database).name
+    app = FastAPI(
+        title="Graft",
+        version=version(),
+        description='The studies of one database. An error is `{"error": "one line"}`.',
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,  # they fetch their scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.settings = settings
+    app.state.streams = 0
+    for module in _ROUTERS:
+        app.include_router(module.router, prefix=API, responses=_PROBLEMS)
+    for module in (pages, study_pages):
+        app.include_router(module.router)
+    for kind, make in _REFUSALS.items():
+        app.add_exception_handler(kind, _handler(make, name))
+    return Guard(app, settings, partial(find_holder, settings.database))
+
+
+Make = Callable[[Any, str], RefusalError]
+
+
+def _handler(make: Make, database: str) -> Callable[[Request, Exception], Response]:
+    def handle(request: Request, error: Exception) -> Response:
+        return answer(make(error, database), request.scope)
+
+    return handle
+
+
+def _refuse_values(error: RequestValidationError, database: str) -> RefusalError:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return RefusalError(422, f"{place}: {first['msg']}")
+
+
+def _refuse_http(error: HTTPException, database: str) -> RefusalError:
+    return RefusalError(error.status_code, f"{error.detail}", error.headers)
+
+
+_REFUSALS: dict[type[Exception], Make] = {
+    RefusalError: lambda error, database: error,
+    GraftError: refuse_error,
+    RequestValidationError: _refuse_values,
+    HTTPException: _refuse_http,
+}

@@ -1,0 +1,79 @@
+"""Conditions and orders that a client writes over trials.
+
+They are SQL, but only a part of it that can compare values of a trial: columns, paths of its configuration, numbers,
+texts and operators. There is no word for another table, a function or a second statement, so that a client with a token
+for reading reads no more than trials.
+"""
+
+from __future__ import annotations
+
+import re
+
+from graft.stored.trials import LISTED
+from spaces.errors import StudyError
+from spaces.messages import no_such, shorten
+from storage.frames.paths import SECTIONS
+
+LONGEST = 2_000
+"""Characters of a condition or an order."""
+_COLUMNS = (*LISTED, "draws")
+_IN_CONDITIONS = frozenset(["AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE"])
+_IN_ORDERS = _IN_CONDITIONS | frozenset(["ASC", "DESC", "NULLS", "FIRST", "LAST"])
+_BEFORE_PARENTHESIS = frozenset(["AND", "OR", "NOT", "IN", "BETWEEN", "LIKE"])
+_TOKEN = re.compile(
+    r"(?P<text>'(?:[^'\0]|'')*')"
+    r"|(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|(?P<word>[A-Za-z_]\w*(?:\.\w+)*)"
+    r"|(?P<sign><=|>=|<>|!=|[=<>+*/(),-])",
+    re.ASCII,
+)
+_PATH = re.compile(rf"params(?:\.[A-Za-z_]\w*)+|(?:{SECTIONS})(?:\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+def check_condition(text: str | None) -> str | None:
+    """The condition as it is sent to the database; raises StudyError for what is none."""
+    return _check(text, "where", _IN_CONDITIONS)
+
+
+def check_order(text: str | None) -> str | None:
+    """The order as it is sent to the database; raises StudyError for what is none."""
+    return _check(text, "sort", _IN_ORDERS)
+
+
+def _check(text: str | None, what: str, keywords: frozenset[str]) -> str | None:
+    if text is None or not text.strip():
+        return None
+    if len(text) > LONGEST:
+        raise StudyError(f"{what} has {len(text):,} characters; it may have {LONGEST:,}")
+    tokens: list[str] = []
+    position, depth = 0, 0
+    while rest := text[position:].lstrip():
+        position = len(text) - len(rest)
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise StudyError(f"{what}: {shorten(rest, 20)!r} is no value, path, word or sign of a condition on trials")
+        token = match[0]
+        if match["word"]:
+            token = _check_word(token, what, keywords)
+        elif token == "(" and tokens and _is_name(tokens[-1]):
+            raise StudyError(f"{what}: {tokens[-1]!r} is no function; there is none")
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if depth < 0:
+            break
+        tokens.append(token)
+        position = match.end()
+    if depth:
+        raise StudyError(f"{what}: {shorten(text)!r} needs a ')' for each '(', after it")
+    # Put together again with spaces, so that no two signs become a comment.
+    return " ".join(tokens)
+
+
+def _check_word(word: str, what: str, keywords: frozenset[str]) -> str:
+    if word.upper() in keywords or word in _COLUMNS or _PATH.fullmatch(word):
+        return word
+    raise StudyError(f"{what}: {no_such('column of trials', word, _COLUMNS)}, or a path such as params.task.length")
+
+
+def _is_name(token: str) -> bool:
+    """Whether a token would make a function's call of what stands in parentheses behind it."""
+    return (token[0].isalpha() or token[0] == "_") and token.upper() not in _BEFORE_PARENTHESIS

@@ -1,0 +1,51 @@
+"""What every request that reads needs: a reader of the database, and the study that its address names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from graft.web.refusals import RefusalError
+from graft.web.settings import Settings
+from spaces.errors import GraftError, StudyError
+from storage.databases.database import AwayError
+from storage.frames import Reader, open_reader
+from storage.frames.study import StudyReader
+
+StudyName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of a study.")]
+Number = Annotated[int, Path(ge=0, description="Number of a trial.")]
+
+
+def settings_of(request: Request) -> Settings:
+    """The settings of the application that got the request."""
+    return request.app.state.settings
+
+
+def read_database(request: Request) -> Generator[Reader]:
+    """A reader for as long as the request takes."""
+    settings = settings_of(request)
+    with open_reader(settings.database, settings.answer_seconds) as reader:
+        yield reader
+
+
+OpenReader = Annotated[Reader, Depends(read_database)]
+
+
+def find_study(study: StudyName, reader: OpenReader) -> StudyReader:
+    """The study of the address; refused with 404 if there is none."""
+    try:
+        return reader.study(study)
+    except StudyError as error:
+        raise RefusalError(404, str(error)) from None
+
+
+OpenStudy = Annotated[StudyReader, Depends(find_study)]
+
+
+def refuse_error(error: GraftError, database: str) -> RefusalError:
+    """What a client is told of one of our errors: its line, without where the database lies."""
+    status = 503 if isinstance(error, AwayError) else 400
+    return RefusalError(status, re.sub(r"^\s*:\s*", "", str(error).replace(database, "")))

@@ -1,0 +1,66 @@
+"""Server-sent events: what changes in a study, as long as the client listens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Generator
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from graft.web.events import Cursor, Follower
+from graft.web.reading import OpenReader, OpenStudy, settings_of
+from graft.web.refusals import RefusalError
+from spaces.errors import StudyError
+
+router = APIRouter(tags=["events"])
+
+_SECONDS = 1.0
+"""Between looks at the database."""
+_LONGEST = 300
+"""Looks of one stream, which then ends; a browser connects again by itself, and its token is asked again."""
+_RETRY = 2_000
+"""Milliseconds after which it does."""
+
+
+def take_stream(request: Request) -> Generator[None]:
+    """One of the streams that a server has at a time; refused with 503 if there is none left."""
+    state, most = request.app.state, settings_of(request).streams
+    if state.streams >= most:
+        raise RefusalError(503, f"{most} event streams are open, as many as this server has", {"Retry-After": "10"})
+    state.streams += 1
+    try:
+        yield
+    finally:
+        state.streams -= 1
+
+
+def read_cursor(
+    after: Annotated[str | None, Query(max_length=40, description="The id of the last event that you got.")] = None,
+    last_event_id: Annotated[str | None, Header(max_length=40)] = None,
+) -> Cursor | None:
+    """Where a stream goes on; a browser that connects again says it by a header."""
+    text = last_event_id or after
+    return Cursor.parse(text) if text else None
+
+
+@router.get("/studies/{study}/events", response_class=EventSourceResponse, dependencies=[Depends(take_stream)])
+async def send_events(
+    stored: OpenStudy, reader: OpenReader, cursor: Annotated[Cursor | None, Depends(read_cursor)]
+) -> AsyncIterable[ServerSentEvent]:
+    """An event `change` at once and whenever trials start or end: `data` is a Change, `id` the cursor.
+
+    A stream ends after some minutes; connect again with the last id. Trials that ended meanwhile are told then.
+    """
+    follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
+    for _ in range(_LONGEST):
+        try:
+            change = await anyio.to_thread.run_sync(follower.look)
+        except StudyError:  # deleted or renamed
+            yield ServerSentEvent(event="gone", data={})
+            return
+        if change is not None:
+            yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
+        if change is None or not change.more:
+            await anyio.sleep(_SECONDS)

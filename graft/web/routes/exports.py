@@ -1,0 +1,48 @@
+"""A study's tables as files, as `search export` writes them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+
+from graft.stored.export import write_table
+from graft.web.reading import OpenReader, OpenStudy
+
+router = APIRouter(tags=["export"], prefix="/studies/{study}/export")
+
+_MEDIA = {"csv": "text/csv; charset=utf-8", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
+_PART = 1 << 18
+"""Bytes that are sent at once."""
+
+
+@router.get("/{table}.{form}", response_class=StreamingResponse)
+def export_table(
+    stored: OpenStudy, table: Literal["trials", "metrics"], form: Literal["csv", "json", "parquet"], reader: OpenReader
+) -> StreamingResponse:
+    """All trials, params as columns, or all metrics, as of one moment.
+
+    The table is written to a file first and sent from there: a client that reads slowly would otherwise hold the
+    database at one moment, whose log grows meanwhile; and a table that cannot be written is an error, not half a file.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when all of it is sent
+    try:
+        write_table(reader, stored.row["name"], table, form, file)
+    except BaseException:
+        file.close()
+        raise
+    headers = {
+        "Content-Disposition": f'attachment; filename="{stored.row["name"]}.{table}.{form}"',
+        "Content-Length": str(file.tell()),
+    }
+    file.seek(0)
+    return StreamingResponse(_send_parts(file), media_type=_MEDIA[form], headers=headers)
+
+
+def _send_parts(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while part := file.read(_PART):
+            yield part

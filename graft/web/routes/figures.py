@@ -1,0 +1,56 @@
+"""The figures of a study's report, drawn one at a time."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from graft.report.document import Picture
+from graft.report.figures import draw_figures, figure_kinds
+from graft.report.study import read
+from graft.web.models import Figure
+from graft.web.reading import OpenReader, OpenStudy
+from graft.web.refusals import RefusalError
+from spaces.errors import StudyError
+
+router = APIRouter(tags=["figures"], prefix="/studies/{study}/figures")
+
+Kind = Annotated[str, Path(pattern=r"^[a-z0-9_]{1,60}$", description="A section of the report, such as `dropout`.")]
+_INLINE = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+drawing = threading.Lock()
+"""matplotlib's settings are those of the process."""
+
+
+@router.get("")
+def list_figures(stored: OpenStudy, reader: OpenReader) -> list[str]:
+    """The kinds of figures that the study has."""
+    return figure_kinds(read(reader, stored.row["name"]))
+
+
+@router.get("/{kind}")
+def show_figures(stored: OpenStudy, kind: Kind, reader: OpenReader) -> list[Figure]:
+    """All figures of a kind."""
+    return [Figure(**vars(picture)) for picture in _draw(reader, stored.row["name"], kind)]
+
+
+@router.get("/{kind}/{index}.svg", response_class=Response, responses={200: {"content": {"image/svg+xml": {}}}})
+def send_figure(
+    stored: OpenStudy, kind: Kind, index: Annotated[int, Path(ge=1, le=100)], reader: OpenReader
+) -> Response:
+    """One figure of a kind, counted from 1."""
+    pictures = _draw(reader, stored.row["name"], kind)
+    if index > len(pictures):
+        raise RefusalError(404, f"figure {kind} has {len(pictures)} pictures, not {index}")
+    svg = f'<?xml version="1.0" encoding="utf-8"?>\n{pictures[index - 1].svg}\n'
+    return Response(svg, media_type="image/svg+xml", headers=_INLINE)
+
+
+def _draw(reader: OpenReader, study: str, kind: str) -> list[Picture]:
+    """Drawn by Graft's own sections alone: a section that came with the study is code, which does not run here."""
+    with drawing:
+        try:
+            return draw_figures(read(reader, study), kind)
+        except StudyError as error:
+            raise RefusalError(404, str(error)) from None

@@ -1,0 +1,64 @@
+"""Whole frames of a study as parquet, as `graft.connect` reads them: equal to those of a local database."""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Any
+
+import polars as pl
+from fastapi import APIRouter, Query, Response
+
+from graft.stored.studies import read_studies
+from graft.stored.trials import list_front, list_trials
+from graft.web.conditions import check_condition, check_order
+from graft.web.reading import OpenReader, OpenStudy
+from graft.web.routes.studies import Tag
+from graft.web.routes.trials import Sort, Where
+from spaces.settings import MOST_TRIALS
+
+router = APIRouter(tags=["frames"])
+
+_MEDIA = "application/vnd.apache.parquet"
+_PARQUET: dict[int | str, dict[str, Any]] = {200: {"content": {_MEDIA: {}}}}
+
+
+@router.get("/studies.parquet", response_class=Response, responses=_PARQUET)
+def send_studies(reader: OpenReader, archived: bool = True, tag: Tag = None) -> Response:
+    """`Database.studies`: one row per study."""
+    return _send(read_studies(reader, archived=archived, tag=tag))
+
+
+@router.get("/studies/{study}/frames/trials", response_class=Response, responses=_PARQUET)
+def send_trials(
+    stored: OpenStudy,
+    reader: OpenReader,
+    where: Where = None,
+    sort: Sort = None,
+    top: Annotated[int | None, Query(ge=1, le=MOST_TRIALS)] = None,
+) -> Response:
+    """`Study.trials`: a column `params.PATH` for each value that was drawn."""
+    return _send(list_trials(reader, stored.row["name"], check_condition(where), check_order(sort), top))
+
+
+@router.get("/studies/{study}/frames/front", response_class=Response, responses=_PARQUET)
+def send_front(stored: OpenStudy, reader: OpenReader) -> Response:
+    """`Study.front`: the Pareto front of two objectives."""
+    return _send(list_front(reader, stored.row["name"]))
+
+
+@router.get("/studies/{study}/frames/metrics", response_class=Response, responses=_PARQUET)
+def send_metrics(stored: OpenStudy, name: Annotated[list[str] | None, Query(max_length=20)] = None) -> Response:
+    """`Study.metrics`: all validations that are kept, or of these metrics."""
+    return _send(stored.metrics(name))
+
+
+@router.get("/studies/{study}/frames/architectures", response_class=Response, responses=_PARQUET)
+def send_architectures(stored: OpenStudy) -> Response:
+    """`Study.architectures`: the non-linearities that trials learned."""
+    return _send(stored.architectures())
+
+
+def _send(frame: pl.DataFrame) -> Response:
+    file = io.BytesIO()
+    frame.write_parquet(file)
+    return Response(file.getvalue(), media_type=_MEDIA)

@@ -1,0 +1,160 @@
+"""The pages of a study as it runs, and of a trial."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import polars as pl
+import yaml
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse
+
+from graft.files import cell
+from graft.launching.progress_text import duration
+from graft.stored.status import read_status
+from graft.stored.trials import PARAMS_PREFIX
+from graft.web.drawing.charts import Line, draw_curves
+from graft.web.models import TrialDetails
+from graft.web.ranges import Ranges
+from graft.web.reading import Number, OpenReader, OpenStudy
+from graft.web.rendering import render
+from graft.web.routes.trials import show_trial
+from graft.web.sampling import numeric_params, rank_associations, read_sample
+from graft.web.study_charts import StudyCharts
+from spaces.reading.transfer_section import is_transfer_text
+from spaces.records import describe_constraints
+from storage.frames import Reader
+from storage.frames.study import StudyReader
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_CURVES = 5
+"""Trials whose learning curves are shown where none is chosen."""
+_MOST_CURVES = 16
+_ROWS = 10
+"""Best trials, and errors, that are listed."""
+_AXES = 7
+"""Values that have an axis of parallel coordinates, and a slice."""
+
+Chosen = Annotated[str, Query(pattern=r"^[0-9, ]{0,200}$")]
+
+
+def read_ranges(request: Request) -> Ranges:
+    """The ranges that the address has."""
+    return Ranges.parse(request.query_params.multi_items())
+
+
+ChosenRanges = Annotated[Ranges, Depends(read_ranges)]
+
+
+@router.get("/studies/{study}")
+def show_study(stored: OpenStudy, reader: OpenReader, ranges: ChosenRanges, trials: Chosen = "") -> HTMLResponse:
+    """A study, whose lower part is refreshed whenever something changes."""
+    row = stored.row
+    return render(
+        "study",
+        title=f"Study {row['name']}",
+        direction=row["direction"],
+        is_transfer=is_transfer_text(row["space"]),
+        has_nonlinearities=stored.has_architectures(),
+        chosen=trials,
+        **_read_live(stored, reader, trials, ranges),
+    )
+
+
+@router.get("/studies/{study}/live")
+def show_live(stored: OpenStudy, reader: OpenReader, ranges: ChosenRanges, trials: Chosen = "") -> HTMLResponse:
+    """The part of a study's page that changes."""
+    return render("live", **_read_live(stored, reader, trials, ranges))
+
+
+def _read_live(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> dict[str, Any]:
+    name: str = stored.row["name"]
+    status = read_status(reader, name)
+    sample = read_sample(stored)
+    columns = ("number", "state", "error")
+    problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, columns)
+    known: dict[str, Any] = {
+        "name": name,
+        "objective": status.progress.objective,
+        "status": status,
+        "eta": None if status.eta_seconds is None else duration(status.eta_seconds),
+        "problems": problems.to_dicts(),
+        "history": None,
+        "ranges": ranges,
+        "sample_note": sample.note,
+    }
+    if sample.trials.is_empty():
+        return known
+    best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize", maintain_order=True)
+    kept = ranges.keep(best)
+    numbers = [int(word) for word in re.findall(r"\d{1,9}", chosen)][:_MOST_CURVES]
+    associations = rank_associations(sample.trials)
+    paths = [path for path, _ in associations[:_AXES]]
+    charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
+    shown = best.filter(kept)
+    curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
+    numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
+    return known | {
+        "history": charts.history(),
+        "curves": curves,
+        "curve_numbers": curve_numbers,
+        "associations": associations,
+        "parallel": charts.parallel(),
+        "slices": charts.slices(),
+        "front": charts.front(),
+        "range_paths": [*(path for path in paths if path in numeric), "objective"],
+        "kept": shown.height,
+        "of": best.height,
+        "best_paths": paths,
+        "best_rows": [_best_row(row, paths) for row in shown.head(_ROWS).iter_rows(named=True)],
+    }
+
+
+def _best_row(row: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    values = [cell(row[PARAMS_PREFIX + path]) for path in paths]
+    return {"number": row["number"], "state": row["state"], "objective": row["objective"], "values": values}
+
+
+@router.get("/studies/{study}/trials/{number}")
+def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTMLResponse:
+    """One trial: what it is, how it went, and where it comes from."""
+    found = show_trial(stored, number, reader)
+    trial = found.trial
+    return render(
+        "trial",
+        title=f"Trial {number} of {stored.row['name']}",
+        name=stored.row["name"],
+        objective=stored.row["objective"],
+        trial=trial,
+        constraints=describe_constraints(trial.constraints),
+        lineage=list(_follow_parents(stored, trial.parent, trial.parent_step)),
+        replay=found.replay,
+        charts=list(_draw_metrics(found)),
+        params=[(path, cell(value)) for path, value in trial.params.items()],
+        config=yaml.safe_dump(found.config, sort_keys=True, allow_unicode=True),
+    )
+
+
+def _follow_parents(stored: StudyReader, parent: int | None, step: int | None) -> Iterator[tuple[int, int]]:
+    """The trials whose state one took over, the last one first, each with the step at which it did."""
+    while parent is not None and step is not None:
+        yield parent, step
+        found = stored.trials(f"number = {parent}", columns=("parent", "parent_step"))
+        parent, step = found.row(0) if found.height else (None, None)
+
+
+def _draw_metrics(found: TrialDetails) -> Iterator[dict[str, Any]]:
+    """A chart for each metric, with a line for each variant and condition."""
+    metrics = pl.DataFrame([vars(point) for point in found.metrics]).drop_nulls() if found.metrics else pl.DataFrame()
+    if metrics.is_empty():
+        return
+    for (name,), own in metrics.group_by("name", maintain_order=True):
+        lines = [
+            Line(" ".join(filter(None, map(str, key))), one["step"].to_list(), one["value"].to_list())
+            for key, one in own.group_by("variant", "condition", maintain_order=True)
+        ]
+        chart = draw_curves(lines, ("step", str(name)), f"{name} over the steps")
+        yield {"name": name, "chart": chart, "labels": [line.name for line in lines]}

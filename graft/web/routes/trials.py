@@ -1,0 +1,103 @@
+"""Trials and their metrics, some at a time."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Annotated, Any
+
+import polars as pl
+from fastapi import APIRouter, Query
+
+from graft.stored.params import Renewal
+from graft.stored.trials import LISTED, read_metrics, read_trial
+from graft.web.conditions import LONGEST, check_condition, check_order
+from graft.web.models import MetricPage, MetricRow, Point, TrialDetails, TrialPage, TrialRow
+from graft.web.reading import Number, OpenReader, OpenStudy
+from graft.web.refusals import RefusalError
+from spaces.errors import StudyError
+from spaces.settings import MOST_TRIALS
+from storage.frames.study import StudyReader
+
+router = APIRouter(tags=["trials"])
+
+MOST_ROWS = 1_000
+"""Trials of one page."""
+MOST_WITH_METRICS = 100
+"""Trials whose metrics are one page."""
+
+Where = Annotated[
+    str | None,
+    Query(max_length=LONGEST, description="A condition over columns and paths: optimizer.learning_rate > 1e-3."),
+]
+Sort = Annotated[
+    str | None, Query(max_length=LONGEST, description="An order: steps DESC, model.width. Default: number.")
+]
+
+
+@router.get("/studies/{study}/trials")
+def list_trials(
+    stored: OpenStudy,
+    where: Where = None,
+    sort: Sort = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+    cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS, description="The `next` of the page before.")] = -1,
+) -> TrialPage:
+    """Some trials, by number or by `sort`.
+
+    By number a cursor is exact however the study changes meanwhile. By `sort` it counts the rows before the page, so
+    that trials which end meanwhile can move others from page to page.
+    """
+    order = check_order(sort)
+    after = max(cursor, 0) if order else cursor
+    # One row more than is shown says whether there is a next page.
+    found = stored.trial_page(check_condition(where), order, after, limit + 1, LISTED)
+    shown = found.head(limit)
+    following = (after + limit if order else shown["number"][-1]) if found.height > limit else None
+    return TrialPage(trials=make_rows(stored, shown), next=following)
+
+
+@router.get("/studies/{study}/trials/{number}")
+def show_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> TrialDetails:
+    """One trial with its configuration, its draws and its metrics."""
+    name: str = stored.row["name"]
+    try:
+        row = read_trial(reader, name, number)
+    except StudyError as error:
+        raise RefusalError(404, str(error)) from None
+    [trial] = make_rows(stored, stored.trials(f"number = {number}", columns=LISTED))
+    return TrialDetails(
+        trial=trial,
+        draws=json.loads(row["draws"]),
+        config=json.loads(row["config"]),
+        metrics=[Point(**point) for point in read_metrics(reader, row["id"]).iter_rows(named=True)],
+        replay=f"search replay {shlex.quote(name)} {number}",
+    )
+
+
+@router.get("/studies/{study}/metrics")
+def list_metrics(
+    stored: OpenStudy,
+    name: Annotated[list[str] | None, Query(max_length=20, description="Only these metrics; repeatable.")] = None,
+    trials: Annotated[int, Query(ge=1, le=MOST_WITH_METRICS, description="Trials of a page.")] = 20,
+    cursor: Annotated[int, Query(ge=-1, le=MOST_TRIALS, description="The `next` of the page before.")] = -1,
+) -> MetricPage:
+    """The metrics of some trials, by number, step and name; the cursor is the last trial of the page before."""
+    numbers = stored.trial_page(None, None, cursor, trials + 1, ("number",))["number"].to_list()
+    shown = numbers[:trials]
+    found = stored.metrics(name, range(shown[0], shown[-1] + 1)) if shown else pl.DataFrame()
+    return MetricPage(
+        metrics=[MetricRow(**row) for row in found.iter_rows(named=True)],
+        next=shown[-1] if len(numbers) > trials else None,
+    )
+
+
+def make_rows(stored: StudyReader, trials: pl.DataFrame) -> list[TrialRow]:
+    """The rows of a frame of trials, columns LISTED."""
+    renewed = Renewal(stored)(trials)
+    return [_make_row(row) for row in renewed.iter_rows(named=True)]
+
+
+def _make_row(row: dict[str, Any]) -> TrialRow:
+    texts = {name: json.loads(row[name] or "null") for name in ("params", "constraints")}
+    return TrialRow(**{**row, **texts})

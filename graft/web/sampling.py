@@ -1,0 +1,91 @@
+"""What the pages show of a study's trials, however many there are: a sample, taken by the database, and the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from graft.stored.params import Renewal
+from graft.stored.trials import PARAMS_PREFIX, unpack_params
+from storage.frames.study import StudyReader
+
+MOST = 1_500
+"""Trials of a sample."""
+_BEST = 30
+"""The best trials, which every sample has."""
+_MOST_WORDS = 12
+_WITH_PARAMS = ("number", "state", "objective", "second_objective", "params")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Trials that have an objective, by number."""
+
+    trials: pl.DataFrame
+    """number, state, objective, second_objective and a column for each of `params`."""
+    every: int
+    """1: all of them; k: those whose number is divisible by k, and the best."""
+
+    @property
+    def note(self) -> str:
+        """What of the study is shown, for the page; empty: all of it."""
+        if self.every == 1:
+            return ""
+        return f"A sample: every {self.every:,}th trial and the best {_BEST}, {self.trials.height:,} in all."
+
+
+def read_sample(study: StudyReader) -> Sample:
+    """A sample of the study's trials with an objective, with the best among them."""
+    scored = "objective IS NOT NULL"
+    counts = study.counts()
+    every = max(1, -(-sum(counts.values()) // MOST))
+    taken = study.trials(f"{scored} AND number % {every} = 0", columns=_WITH_PARAMS)
+    best = study.trials(scored, top=_BEST, columns=_WITH_PARAMS)
+    both = pl.concat([taken, best]).unique("number", keep="first").sort("number")
+    return Sample(unpack_params(Renewal(study)(both)), every)
+
+
+def numeric_params(trials: pl.DataFrame) -> list[str]:
+    """The columns of params that are numbers which differ."""
+    columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
+    return [name for name in columns if trials[name].dtype.is_numeric() and trials[name].drop_nulls().n_unique() > 1]
+
+
+def word_params(trials: pl.DataFrame) -> dict[str, list[str]]:
+    """The columns of params that are texts which differ, each with its texts, if a chart has room for them."""
+    columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
+    found = {name: sorted(set(trials[name].drop_nulls())) for name in columns if trials[name].dtype == pl.String}
+    return {name: words for name, words in found.items() if 1 < len(words) <= _MOST_WORDS}
+
+
+def rank_associations(trials: pl.DataFrame) -> list[tuple[str, float]]:
+    """How far the rank of a value of the trials tells that of the objective, 0 to 1; the strongest first.
+
+    Of numbers the absolute rank correlation (Spearman 1904); of texts the correlation ratio of ranks, the root of the
+    share of their variance that lies between the groups (Fisher 1925). Trials without a value are left out.
+    """
+    found: list[tuple[str, float]] = []
+    for name in (name for name in trials.columns if name.startswith(PARAMS_PREFIX)):
+        known = trials.select(name, rank=pl.col("objective")).drop_nulls()
+        if known[name].n_unique() < 2 or known["rank"].n_unique() < 2:
+            continue
+        known = known.with_columns(pl.col("rank").rank())
+        strength = _correlate(known, name) if known[name].dtype.is_numeric() else _ratio(known, name)
+        found.append((name.removeprefix(PARAMS_PREFIX), min(abs(strength), 1.0)))
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def _correlate(known: pl.DataFrame, name: str) -> float:
+    return _number(known.select(pl.corr(pl.col(name).rank(), "rank")).item())
+
+
+def _ratio(known: pl.DataFrame, name: str) -> float:
+    mean = pl.col("rank").mean()
+    between = known.select(((mean.over(name) - mean) ** 2).sum() / ((pl.col("rank") - mean) ** 2).sum()).item()
+    return _number(between) ** 0.5
+
+
+def _number(value: Any) -> float:
+    return float(value or 0.0)

@@ -1,0 +1,136 @@
+"""The process that listens: an address is checked and taken, and requests are answered until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from graft.web.access import read_tokens
+from graft.web.app import create_app
+from graft.web.settings import LOOPBACK_NAMES, AddressError, Settings, is_loopback
+from storage import bring_up, open_reader
+
+_CONNECTIONS = 500
+"""Open at one time; what is more is answered with 503."""
+_LEAVE_SECONDS = 2
+"""How long event streams may go on when the server is stopped."""
+
+
+def plan_settings(
+    database: str,
+    host: str,
+    hosts: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+    *,
+    needs_token: bool = False,
+    rate: float = Settings.rate,
+) -> Settings:
+    """The settings of a server that listens on `host`, under these names beside its own; `plugins`: as of Settings.
+
+    Any address but loopback needs tokens. Raises AddressError if there are none, or for what is no address;
+    StorageError if there is no database.
+    """
+    bring_up(database)
+    open_reader(database).close()
+    beyond = not is_loopback(host)
+    if (beyond or needs_token) and not any(token.revoked_at is None for token in read_tokens(database)):
+        reason = f"--host {host}: other machines reach it" if beyond else "--tokens"
+        raise AddressError(f"{reason}, so it needs a token; make one: search token make NAME --role read")
+    own = LOOPBACK_NAMES | ({host} if host not in ("0.0.0.0", "::") else set())
+    names = frozenset(name.lower() for name in (*own, *hosts))
+    return Settings(
+        database=database, hosts=names, needs_token=beyond or needs_token, plugins=frozenset(plugins), rate=rate
+    )
+
+
+def serve(settings: Settings, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Answer requests until SIGINT or SIGTERM; `announce` gets the address, with the port that was free for port 0.
+
+    Raises AddressError if the address cannot be taken.
+    """
+    with _listen(host, port) as listener:
+        announce(_address(listener))
+        uvicorn.Server(configure(settings)).run(sockets=[listener])
+
+
+@contextmanager
+def serving(settings: Settings, host: str, port: int) -> Generator[str]:
+    """Answer requests beside what the block does, in a thread; the address. Raises AddressError as `serve` does."""
+    with _listen(host, port) as listener:
+        server = uvicorn.Server(configure(settings))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
+        thread.start()
+        try:
+            yield _address(listener)
+        finally:
+            server.should_exit = True
+            thread.join(2 * _LEAVE_SECONDS)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    plain = host.strip("[]")
+    try:
+        return socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)
+    except OSError as error:
+        raise AddressError(f"--host {host} --port {port}: {error.strerror or error}; choose another --port") from None
+
+
+def _address(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def configure(settings: Settings) -> uvicorn.Config:
+    """How uvicorn answers for an application with these settings."""
+    return uvicorn.Config(
+        create_app(settings),
+        http=_give_up_after(settings.body_seconds),
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # who asks would otherwise be who the request says
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=_LEAVE_SECONDS,
+        ws="none",
+    )
+
+
+def _give_up_after(seconds: float) -> type[H11Protocol]:
+    """HTTP in which a client has so long to send the head of a request; the guard sees a request only after it.
+
+    uvicorn waits for a head without end: clients that send a byte now and then would keep all connections.
+    """
+
+    class Impatient(H11Protocol):
+        _giving_up: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._watch_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            if self._giving_up:
+                self._giving_up.cancel()
+
+        def _watch_head(self) -> None:
+            """Give up later, from the first moment on in which the head is awaited, and not if all of it is there."""
+            is_awaited = self.conn.their_state is h11.IDLE
+            if is_awaited and self._giving_up is None:
+                self._giving_up = self.loop.call_later(seconds, self.transport.close)
+            elif not is_awaited and self._giving_up:
+                self._giving_up.cancel()
+                self._giving_up = None
+
+    return Impatient

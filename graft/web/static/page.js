@@ -1,0 +1,110 @@
+"use strict";
+// Refreshes the live part of a page whenever the server tells of a change, shows the trials and ranges that a person
+// chooses, and colours the cells of a matrix.
+const live = document.getElementById("live");
+const view = document.getElementById("view");
+let dragging = false;
+
+for (const cell of document.querySelectorAll("[data-colour]")) {
+  cell.style.background = cell.dataset.colour;
+  cell.style.color = cell.dataset.ink;
+}
+
+// Changes what differs and leaves the rest where it is: who reads or tabs through the page keeps focus, selection and
+// scroll position, and what they opened stays open. Rows that come and go have an id, by which they are known again.
+async function refresh() {
+  const source = live.dataset.source;
+  const answer = await fetch(source, { headers: { Accept: "text/html" } });
+  if (!answer.ok || dragging || source !== live.dataset.source) return;
+  const text = await answer.text();
+  const focused = document.activeElement?.id;
+  Idiomorph.morph(live, text, {
+    morphStyle: "innerHTML",
+    callbacks: {
+      beforeAttributeUpdated: (name, node) => name !== "open" && !(name === "value" && node === document.activeElement),
+      beforeNodeRemoved: (node) => !node.classList?.contains("plot"), // curves.js put it there
+    },
+  });
+  // Older browsers take the focus from an element that is moved.
+  if (focused && document.activeElement === document.body) {
+    document.getElementById(focused)?.focus({ preventScroll: true });
+  }
+  live.dispatchEvent(new Event("refreshed"));
+}
+
+function follow() {
+  const told = document.getElementById("told");
+  let due = false, busy = false, events = null;
+  async function update() {
+    if (busy || !due || document.hidden) return;
+    due = false;
+    busy = true;
+    try { await refresh(); } finally { busy = false; }
+    setTimeout(update, 2000); // a study of many short trials changes every second
+  }
+  // A browser has six connections to a server: a page that nobody sees must not keep one.
+  function listen() {
+    if (document.hidden) {
+      events?.close();
+      events = null;
+    } else if (!events) {
+      events = new EventSource(live.dataset.events);
+      events.addEventListener("change", () => { due = true; told.textContent = "live"; update(); });
+      events.addEventListener("gone", () => { events.close(); told.textContent = "the study is gone"; });
+      events.onerror = () => { told.textContent = "no connection; trying again"; };
+    }
+  }
+  document.addEventListener("visibilitychange", listen);
+  listen();
+}
+
+// What is chosen is in the page's address, so that a link to it shows the same.
+function choose() {
+  if (!view.reportValidity()) return;
+  const chosen = new URLSearchParams([...new FormData(view)].filter(([, text]) => text.trim()));
+  history.replaceState(null, "", `${view.getAttribute("action")}?${chosen}`);
+  live.dataset.source = `${view.getAttribute("action")}/live?${chosen}`;
+  refresh();
+}
+
+// Drags a range along an axis of the parallel coordinates; a click takes it away.
+function drag(event) {
+  const reach = event.target.closest("rect.reach");
+  if (!reach) return;
+  event.preventDefault();
+  const { top, height } = reach.getBoundingClientRect();
+  const place = ({ clientY }) => Math.min(Math.max(1 - (clientY - top) / height, 0), 1);
+  const [low, high] = [Number(reach.dataset.low), Number(reach.dataset.high)];
+  const value = (at) => reach.dataset.log === "1" ? low * (high / low) ** at : low + (high - low) * at;
+  const first = place(event);
+  const mark = reach.cloneNode();
+  mark.setAttribute("class", "kept");
+  dragging = true;
+  reach.setPointerCapture(event.pointerId);
+  reach.onpointermove = (moved) => {
+    const upper = Math.max(first, place(moved)), lower = Math.min(first, place(moved));
+    mark.setAttribute("y", Number(reach.getAttribute("y")) + (1 - upper) * reach.getAttribute("height"));
+    mark.setAttribute("height", (upper - lower) * reach.getAttribute("height"));
+    reach.before(mark);
+  };
+  reach.onpointerup = reach.onpointercancel = (ended) => {
+    reach.onpointermove = reach.onpointerup = reach.onpointercancel = null;
+    mark.remove();
+    dragging = false;
+    if (ended.type === "pointercancel") return;
+    const ends = [first, place(ended)].sort((a, b) => a - b);
+    const isClick = ends[1] - ends[0] < 0.02;
+    for (const [index, side] of ["low", "high"].entries()) {
+      view.elements[`${side}.${reach.dataset.path}`].value = isClick ? "" : Number(value(ends[index]).toPrecision(4));
+    }
+    choose();
+  };
+}
+
+if (live?.dataset.events) follow();
+if (live?.dataset.every) setInterval(() => document.hidden || refresh(), 1000 * live.dataset.every);
+if (view) {
+  view.addEventListener("submit", (event) => { event.preventDefault(); choose(); });
+  document.addEventListener("change", (event) => event.target.form === view && choose());
+  live.addEventListener("pointerdown", drag);
+}
