@@ -3,6 +3,7 @@
     import graft
     study = graft.launch("quick/set_complement", trials=20)       a space by its name, a file, a dictionary
     study = graft.open("graft.db")["quick-set-complement"]        a study that is there
+    study = graft.connect("http://127.0.0.1:8765")["tiny"]        a study that a server shows
     study.trials(); study.best; study.model(3)                    frames, a trial, its trained model
 
 The names below are loaded when they are first used, torch where something is trained or a space is read.
@@ -11,6 +12,7 @@ The names below are loaded when they are first used, torch where something is tr
     launching    a space that is read and checked, what it would take, what earlier studies teach it, and its run
     stored       studies, their status, their trials, as frames
     retraining   replays of stored trials, their weights
+    web          studies over HTTP: what `search dashboard` serves
     report       the pages and figures of studies
 
 Importing it raises ImportError if a module of yours is found in place of one of Graft's packages.
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from graft.api.database import open_database as open  # noqa: A004 - of this module alone
     from graft.api.launching import launch
     from graft.api.plugins import Plugin
+    from graft.api.remote import RemoteDatabase, RemoteStudy, connect
     from graft.api.running import Run
     from graft.api.space import Space
     from graft.api.study import Study
@@ -40,10 +43,13 @@ __all__ = [
     "GraftError",
     "MatrixRequest",
     "Plugin",
+    "RemoteDatabase",
+    "RemoteStudy",
     "Run",
     "Space",
     "Study",
     "TrialRecord",
+    "connect",
     "launch",
     "open",
 ]
@@ -53,10 +59,13 @@ _HOME = {
     "GraftError": ("spaces.errors", "GraftError"),
     "MatrixRequest": ("graft.report.compatibility.reading", "MatrixRequest"),
     "Plugin": ("graft.api.plugins", "Plugin"),
+    "RemoteDatabase": ("graft.api.remote", "RemoteDatabase"),
+    "RemoteStudy": ("graft.api.remote", "RemoteStudy"),
     "Run": ("graft.api.running", "Run"),
     "Space": ("graft.api.space", "Space"),
     "Study": ("graft.api.study", "Study"),
     "TrialRecord": ("graft.api.trials", "TrialRecord"),
+    "connect": ("graft.api.remote", "connect"),
     "launch": ("graft.api.launching", "launch"),
     "open": ("graft.api.database", "open_database"),
 }

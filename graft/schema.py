@@ -79,9 +79,25 @@ def _search() -> Schema:
         "oneOf": [{"required": ["minimize"]}, {"required": ["maximize"]}],
         "additionalProperties": False,
     }
+    expression = {"type": "string", "description": "over metrics (tvd/raw) and values of a trial (model.width)"}
+    second = {
+        "type": "object",
+        "properties": {"minimize": expression, "maximize": expression},
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+    two = {"type": "array", "prefixItems": [objective, second], "minItems": 2, "maxItems": 2}
+    bound = {"type": "string", "pattern": "[<>]=", "description": "a comparison: model.width * model.depth <= 64"}
     return {
         "type": "object",
-        "properties": {**fields, "sampler": _plugin("sampler"), "stopping": several, "objective": objective},
+        "properties": {
+            **fields,
+            "sampler": _plugin("sampler"),
+            "stopping": several,
+            "objective": {"oneOf": [objective, two]},
+            "feasible": {"oneOf": [bound, {"type": "array", "items": bound}]},
+        },
         "additionalProperties": False,
     }
 
@@ -121,7 +137,7 @@ def _members(family: type) -> Iterable[tuple[str, Schema, list[str]]]:
             member = plugins.load(family, name)
         except PluginError:
             continue
-        yield name, _record(member, name), sorted(plugins.required(member))
+        yield name, _record(member, name), sorted(plugins.required_fields(member))
 
 
 def _record(member: type, name: str) -> Schema:
@@ -132,7 +148,7 @@ def _record(member: type, name: str) -> Schema:
         if isinstance(default := defaults[field], bool | int | float | str):
             properties[field] = {**properties[field], "default": default}
     first = (member.__doc__ or name).strip().partition("\n\n")[0]
-    required = {"required": sorted(needed)} if (needed := plugins.required(member)) else {}
+    required = {"required": sorted(needed)} if (needed := plugins.required_fields(member)) else {}
     return {
         "type": "object",
         "description": " ".join(first.split()),

@@ -6,6 +6,7 @@
     study.py      a stored study: its frames, its trials, their replays and weights
     trials.py     one trial
     database.py   the studies of a database
+    remote.py     the studies of a server, read over HTTP
     display.py    how these look in a notebook
 
 What is done stands in the other folders of `graft`, where the commands have it from, too.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import polars as pl
 
 from graft.api.display import frame_table
 from graft.api.study import Study
-from graft.launching import administration
+from graft.launching.editing import administration
 from graft.stored.studies import read_studies
 from spaces.errors import StorageError
 from storage import bring_up
 from storage.frames import open_reader
+
+if TYPE_CHECKING:
+    from search.optuna_view.storage import ReadOnlyStorage
 
 DEFAULT = "graft.db"
 """The file that the commands take, too, where no other database is named."""
@@ -75,6 +78,15 @@ class Database(Mapping[str, Study]):
         """The answer to one SELECT; nothing can be changed through it."""
         with open_reader(self.url) as reader:
             return reader.query(sql)
+
+    def optuna_storage(self) -> ReadOnlyStorage:
+        """The studies for Optuna, read-only and live: `optuna.load_study(study_name=..., storage=...)`.
+
+        Of a large study it has the 5,000 best and newest trials.
+        """
+        from graft.interchange.optuna_studies import open_storage
+
+        return open_storage(self.url)
 
     def rename(self, study: str, name: str) -> Study:
         """Give a study another name; not while it runs."""

@@ -79,15 +79,15 @@ def _without_folder(outside: Outside, folder: Path) -> Outside:
     bundles = [
         replace(
             bundle,
-            sources=tuple(replace(source, path=_called(source.path, folder)) for source in bundle.sources),
-            members=tuple(replace(member, origin=_called(member.origin, folder)) for member in bundle.members),
+            sources=tuple(replace(source, path=_rename_source(source.path, folder)) for source in bundle.sources),
+            members=tuple(replace(member, origin=_rename_source(member.origin, folder)) for member in bundle.members),
         )
         for bundle in outside.bundles
     ]
     return Outside(bundles=tuple(bundles), faults=outside.faults)
 
 
-def _called(path: str, folder: Path) -> str:
+def _rename_source(path: str, folder: Path) -> str:
     return f"<source of {Path(path).stem}>" if Path(path).parent == folder else path
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, final
 
+from graft.devices import describe_unused_gpu
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
 from graft.launching.progress_text import ProgressText, bar, closing_line
@@ -33,11 +34,11 @@ Show = Callable[[Progress], None]
 class Run:
     """Where and how a study runs; the same as the options of `search launch`."""
 
-    executor: Literal["auto", "inline", "ray"] = "auto"
+    executor: Literal["auto", "inline", "processes", "ray"] = "auto"
     workers: int | None = None
     """None: one per GPU, or one per core where there is none."""
     device: str | None = None
-    """cpu, cuda or cuda:N; inline only."""
+    """cpu, cuda or cuda:N; not with ray."""
     pack: int | None = None
     """Most lanes of a pack. None: found while it trains."""
     ray_address: str | None = None
@@ -87,6 +88,8 @@ def train(database: str, study: str, run: Run, placement: Placement) -> Progress
     )
     job = _Job(request)
     shown = _Shown(study, run.progress)
+    if run.device is None and placement.executor != "ray" and (unused := describe_unused_gpu()):
+        shown.say(f"warning: {unused}")
     started = time.monotonic()
     try:
         job.start()

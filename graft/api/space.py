@@ -99,7 +99,7 @@ class Space:
 
         What is likely not meant, such as a warm-up beyond the end of training, is a warning.
         """
-        from graft.launching.review import review
+        from graft.launching.planning.review import review
 
         with self.load() as space:
             space.check(samples)
@@ -108,14 +108,14 @@ class Space:
 
     def describe(self) -> pl.DataFrame:
         """One row per value: path, value, whether it is drawn for a group or a trial, range, condition."""
-        from graft.launching.preview import describe_space
+        from graft.launching.planning.preview import describe_space
 
         with self.load() as space:
             return describe_space(space)
 
     def sample(self, count: int = 5) -> pl.DataFrame:
         """Trials as a launch would start them, spread evenly over the study: number, group, seed and params."""
-        from graft.launching.preview import sample_trials
+        from graft.launching.planning.preview import sample_trials
 
         with self.load() as space:
             trials = sample_trials(space, count)

@@ -16,13 +16,14 @@ from graft.api.trials import TrialRecord
 from graft.plugins.stored import read_outside
 from graft.stored.status import Status, read_status
 from graft.stored.studies import read_best
-from graft.stored.trials import list_trials
+from graft.stored.trials import list_front, list_trials
 from spaces.errors import StudyError
 from spaces.plugins.active import using
 from storage.frames import Reader, open_reader
 
 if TYPE_CHECKING:
     from graft.api.running import Run
+    from graft.huggingface.exporting import Exported
     from graft.report.compatibility.content import Transfer
     from graft.report.compatibility.reading import MatrixRequest
     from graft.retraining.comparison import Comparison
@@ -41,7 +42,7 @@ class Study:
 
     def status(self) -> Status:
         """Where it stands: trials by state, the best one, rate, note, tags and changes."""
-        with self._reader() as reader:
+        with open_reader(self.database) as reader:
             return read_status(reader, self.name)
 
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
@@ -50,29 +51,40 @@ class Study:
         `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value; `top`: the first rows,
         without `sort` those of the best objective.
         """
-        with self._reader() as reader:
+        with open_reader(self.database) as reader:
             return list_trials(reader, self.name, where, sort, top)
 
     def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:
         """number, step, name, variant, condition and value of all validations that are kept, or of these metrics."""
-        with self._reader() as reader:
-            return reader.metrics(self.name, names)
+        with open_reader(self.database) as reader:
+            return reader.study(self.name).metrics(names)
 
     def architectures(self) -> pl.DataFrame:
         """The non-linearities that trials learned: number, task, component, low, high, knots, objective."""
-        with self._reader() as reader:
-            return reader.architectures(self.name)
+        with open_reader(self.database) as reader:
+            return reader.study(self.name).architectures()
 
     @property
     def best(self) -> TrialRecord | None:
-        """The trial of the best objective, the first of several; None before one has ended, or of different ones."""
-        with self._reader() as reader:
-            _, number = read_best(reader, reader.study(self.name))
+        """The feasible trial of the best objective, the first of several.
+
+        None before there is one, and where no single number compares the trials.
+        """
+        with open_reader(self.database) as reader:
+            _, number = read_best(reader, reader.study(self.name).row)
             return None if number is None else TrialRecord.read(reader, self.name, number)
+
+    def front(self) -> pl.DataFrame:
+        """The trials on the Pareto front of two objectives, the best objective first; columns as of `trials`.
+
+        Raises StudyError for a study of one objective.
+        """
+        with open_reader(self.database) as reader:
+            return list_front(reader, self.name)
 
     def show(self, number: int) -> TrialRecord:
         """One trial; raises StudyError if there is none of this number."""
-        with self._reader() as reader:
+        with open_reader(self.database) as reader:
             return TrialRecord.read(reader, self.name, number)
 
     # ---------------------------------------------------------------------------------------- trials trained again
@@ -81,7 +93,7 @@ class Study:
         """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`."""
         from graft.retraining.replay import read_replays
 
-        with self._reader() as reader:
+        with open_reader(self.database) as reader:
             [replay] = read_replays(reader, self.name, [number], until)
         return replay.run(device, _ignore)
 
@@ -96,8 +108,8 @@ class Study:
         """
         from graft.retraining.weights import train_model
 
-        with self._reader() as reader:
-            variant = variant or str(reader.study(self.name)["objective"]).split("/")[1]
+        with open_reader(self.database) as reader:
+            variant = variant or str(reader.study(self.name).row["objective"]).split("/")[1]
         return train_model(self.database, self.name, number, variant=variant, step=step, device=device)
 
     def save_weights(
@@ -123,6 +135,19 @@ class Study:
         check_weights(restored, variant, form)
         return write_weights(restored, path, variant=variant, form=form, device=device, watch=_ignore)
 
+    def export_model(
+        self, number: int, folder: str | Path, *, variant: str | None = None, device: str | None = None
+    ) -> Exported:
+        """Train a trial again and write it as a model of Hugging Face, with its network's code, to a folder.
+
+        `variant`: as of `model`. Raises OutputError for a folder that is there and not empty, StudyError for a trial
+        that is no causal model over tokens.
+        """
+        from graft.huggingface.exporting import begin_export, finish_export
+
+        begun = begin_export(self.database, self.name, number, Path(folder), variant=variant, device=device)
+        return finish_export(begun, _ignore)
+
     # ----------------------------------------------------------------------------------------------------- reports
 
     def compatibility(self, request: MatrixRequest | None = None) -> Transfer:
@@ -132,7 +157,7 @@ class Study:
         """
         from graft.report.compatibility.reading import MatrixRequest, read_transfer
 
-        with self._reader() as reader:
+        with open_reader(self.database) as reader:
             return read_transfer(reader, self.name, request or MatrixRequest())[0]
 
     def figure(self, kind: str) -> Figures:
@@ -181,7 +206,7 @@ class Study:
 
         What a setting leaves open, the study's sampler draws.
         """
-        from graft.launching.enqueueing import enqueue
+        from graft.launching.editing.enqueueing import enqueue
 
         return enqueue(self.database, self.name, settings)
 
@@ -212,13 +237,10 @@ class Study:
         rows += [("tags", ", ".join(status.tags))] if status.tags else []
         return f"<b>study {escape(self.name)}</b>{table(rows)}"
 
-    def _reader(self) -> Reader:
-        return open_reader(self.database)
-
     @contextmanager
     def _using_plugins(self) -> Generator[Reader]:
         """A reader, while the plug-ins that the study was launched with are in use."""
-        with self._reader() as reader, using(read_outside(reader, self.name)):
+        with open_reader(self.database) as reader, using(read_outside(reader, self.name)):
             yield reader
 
 

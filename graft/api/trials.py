@@ -12,7 +12,10 @@ import polars as pl
 
 from graft.api.display import frame_table, table
 from graft.stored.trials import read_metrics, read_trial, summarise_metrics
+from spaces.records import describe_constraints, is_feasible
 from storage.frames import Reader
+
+_COLUMNS = ("number", "state", "objective", "second_objective", "steps", "seed", "error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,11 @@ class TrialRecord:
     config: Mapping[str, Any]
     """The whole configuration."""
     error: str | None
+    second_objective: float | None
+    """None in a study of one objective."""
+    constraints: Mapping[str, float | None] | None
+    """Each constraint of the space -> how far the trial is beyond its bound, broken above 0; None: there are none, or
+    no validation tells."""
     metrics: pl.DataFrame = field(repr=False)
     """step, name, variant, condition and value of its validations that are kept."""
 
@@ -39,16 +47,22 @@ class TrialRecord:
     def read(cls, reader: Reader, study: str, number: int) -> Self:
         """Raises StudyError if there is no such study, or no such trial in it."""
         row = read_trial(reader, study, number)
-        texts = {name: json.loads(row[name]) for name in ("params", "draws", "config")}
-        known = {name: row[name] for name in ("number", "state", "objective", "steps", "seed", "error")}
+        texts = {name: json.loads(row[name] or "null") for name in ("params", "draws", "config", "constraints")}
+        known = {name: row[name] for name in _COLUMNS}
         return cls(study=study, metrics=read_metrics(reader, row["id"]), **known, **texts)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it breaks no constraint, as far as is known."""
+        return is_feasible(self.constraints)
 
     def summary(self) -> pl.DataFrame:
         """One row per metric, variant and condition: its lowest, highest and last value, each with its step."""
         return summarise_metrics(self.metrics)
 
     def _repr_html_(self) -> str:
-        facts = [("state", self.state), ("objective", self.objective), ("steps", self.steps), ("error", self.error)]
-        shown = [(label, value) for label, value in facts if value is not None]
+        facts = [(name, getattr(self, name)) for name in ("state", "objective", "second_objective", "steps", "error")]
+        shown = [(name.replace("_", " "), value) for name, value in facts if value is not None]
+        shown += [("constraints", line) for line in describe_constraints(self.constraints)]
         heading = f"<b>trial {self.number} of {escape(self.study)}</b>"
         return f"{heading}{table([*shown, *self.params.items()])}{frame_table(self.summary())}"

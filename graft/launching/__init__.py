@@ -1,1 +1,6 @@
-"""What a launch needs: where it runs, what it would take, what earlier studies teach it, and the run itself."""
+"""What a launch needs: where it runs, which study it claims, and the run itself.
+
+planning/   before a launch: what it would draw and take, what earlier studies teach it
+editing/    a study that was launched is changed
+process/    the process that launches: how it is interrupted and watched, how it crashes
+"""

@@ -54,7 +54,7 @@ def settle_changes(url: str, study: str, placement: Placement, *, accept: bool) 
 def _take_changed_files(url: str, study: str) -> list[str]:
     with open_reader(url) as reader:
         fresh = reread(reader, study)
-        study_id = reader.study(study)["id"]
+        study_id = reader.study(study).row["id"]
     if not fresh:
         return []
     with open_store(url) as store:
@@ -98,5 +98,5 @@ def _methods_now(reader: Reader, study: str, before: Sequence[Conditions], devic
     for one in before:
         if one.methods:
             where = f"fingerprint = {one.number}"
-            for (config,) in reader.trials(study, where, "number", 1, ("config",)).iter_rows():
+            for (config,) in reader.study(study).trials(where, "number", 1, ("config",)).iter_rows():
                 yield method_of(json.loads(config), device)

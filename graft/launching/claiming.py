@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from graft.families import families, version
-from graft.launching.administration import remove_checkpoints
-from graft.launching.space_changes import plan_change
+from graft.launching.editing.administration import remove_checkpoints
+from graft.launching.editing.space_changes import plan_change
 from graft.plugins.stored import plugins_of_study
 from graft.stored.differences import Difference, compare_spaces, describe_differences
 from spaces import parse
@@ -17,7 +17,7 @@ from spaces.errors import StudyError
 from spaces.plugins import active
 from spaces.plugins.active import using
 from spaces.records import State
-from storage import NewStudy, open_reader, open_store
+from storage import NewStudy, Store, open_reader, open_store
 from storage.frames import Reader
 from workers.numerics.version import NUMERICS
 
@@ -49,21 +49,11 @@ class Enrolment:
 def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolment:
     """Write the study into the database, with the plug-ins from outside that are in use.
 
-    A study of this name that exists gets the space if its trials stay what they are (`graft.launching.space_changes`);
+    A study of this name that exists gets the space if its trials stay what they are (`editing.space_changes`);
     `replace` deletes one that has no result yet. Raises StudyError if neither is possible, one line with what differs,
     or if a running controller holds the study.
     """
-    new = NewStudy(
-        name,
-        space=space.text,
-        space_hash=space.hash,
-        objective=space.search.objective,
-        seed=space.search.seed,
-        trials=space.search.trials,
-        version=version(),
-        bundles=active.current().asked_for,
-        numerics=NUMERICS,
-    )
+    new = new_study(name, space)
     with open_store(url) as store, open_reader(url) as reader:
         rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
         row = rows.get(name)
@@ -94,6 +84,22 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
         return Enrolment(kind="changed", differences=[Difference(*one) for one in change.differences])
 
 
+def new_study(name: str, space: Space) -> NewStudy:
+    """A space as a study of this name, with the plug-ins from outside that are in use."""
+    return NewStudy(
+        name,
+        space=space.text,
+        space_hash=space.hash,
+        objective=space.search.objective,
+        second=space.search.second,
+        seed=space.search.seed,
+        trials=space.search.trials,
+        version=version(),
+        bundles=active.current().asked_for,
+        numerics=NUMERICS,
+    )
+
+
 def extend(url: str, name: str, trials: int) -> Enrolment:
     """Plan another number of trials for a study, from the database alone; raises StudyError as `enrol` does."""
     row = find_study(url, name)
@@ -103,14 +109,14 @@ def extend(url: str, name: str, trials: int) -> Enrolment:
 
 
 def _count_results(reader: Reader, name: str) -> int:
-    counts = reader.counts(name)
+    counts = reader.study(name).counts()
     return sum(counts.get(state, 0) for state in _RESULTS)
 
 
 def find_study(url: str, name: str) -> Mapping[str, Any]:
     """The study's row in the database; StudyError with the choices if there is no such study."""
     with open_reader(url) as reader:
-        return reader.study(name)
+        return reader.study(name).row
 
 
 def open_controller(
@@ -122,21 +128,42 @@ def open_controller(
 ) -> Controller:
     """Claim a study and give its controller, which this process must close.
 
-    From then on this process looks names up among the study's plug-ins from outside. `saving`: where checkpoints go;
-    `checkpoint_url`: what is noted of that for the next launch, None: as it was. `crash`: how the last launch crashed,
-    as `CrashRecord.read` has it. Raises StudyError if there is no such study, or another process runs it.
+    Its plug-ins from outside are in use (`active`). `saving`: where checkpoints go; `checkpoint_url`: what is noted of
+    that for the next launch, None: as it was. `crash`: how the last launch crashed, as `CrashRecord.read` has it.
+    Raises StudyError if there is no such study, or another process runs it.
+    """
+    row = find_study(url, name)
+    store = open_store(url)
+    try:
+        return begin_controller(store, row, saving, checkpoint_url, crash)
+    except BaseException:
+        store.close()
+        raise
+
+
+def begin_controller(
+    store: Store,
+    row: Mapping[str, Any],
+    saving: Saving | None,
+    checkpoint_url: str | None,
+    crash: str | None,
+    *,
+    keep_open: bool = False,
+) -> Controller:
+    """Claim a study by its row and give its controller, as `open_controller`.
+
+    `keep_open`: whether the store is for other studies, too, and stays open when the controller is closed.
     """
     from search.steering.controller import Controller
     from workers.engine.checkpoints import Archive
 
-    row = find_study(url, name)
-    active.install(plugins_of_study(url, name))
-    space = parse(row["space"], f"the space of study {name}", families())
+    space = parse(row["space"], f"the space of study {row['name']}", families())
     archive = Archive(saving.url, saving.study) if saving else None
-    store = open_store(url)
+    search = space.search
+    study = store.claim(
+        row["id"], policy=search.history, objective=search.objective, version=version(), keep_open=keep_open
+    )
     try:
-        search = space.search
-        study = store.claim(row["id"], policy=search.history, objective=search.objective, version=version())
         study.set_state("running")
         if checkpoint_url is not None:
             study.set_checkpoint_url(checkpoint_url)
@@ -146,7 +173,7 @@ def open_controller(
             space, study, remove_checkpoints=archive.tidy if archive else None, crashed=crash is not None
         )
     except BaseException:
-        store.close()
+        study.close()
         raise
 
 

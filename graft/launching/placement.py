@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graft.devices import check_device
 from spaces.errors import StudyError
 
-EXECUTORS = ("auto", "inline", "ray")
+if TYPE_CHECKING:
+    from workers.engine.locations import Location
+
+EXECUTORS = ("auto", "inline", "processes", "ray")
 ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
 """What `--ray-env` may ask Ray for; our own packages are sent by themselves."""
 
@@ -33,20 +35,26 @@ class Placement:
     def resolve(self) -> Placement:
         """The same with `auto` and the device decided, and everything checked.
 
-        `auto` is ray with an address or several GPUs, if Ray is installed, else inline. Raises StudyError that names
-        the value and the choices.
+        `auto` is ray with an address, processes where there are several GPUs (or instances of one) and none is named,
+        else inline. Raises StudyError that names the value and the choices.
         """
         from workers.engine import devices
+        from workers.engine.locations import locations_of
 
         if self.executor not in EXECUTORS:
             raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(EXECUTORS)}")
-        several_gpus = devices.gpus() > 1 and self.device is None and find_spec("ray") is not None
-        many = self.ray_address is not None or several_gpus
-        executor = ("ray" if many else "inline") if self.executor == "auto" else self.executor
-        if executor == "inline" and self.ray_address:
+        executor = self.executor
+        if executor == "auto" and self.ray_address is not None:
+            executor = "ray"
+        elif executor == "auto":
+            several = self.device is None and devices.default_device() == "cuda" and len(locations_of("cuda")) > 1
+            executor = "processes" if several else "inline"
+        if executor != "ray" and self.ray_address:
             raise StudyError(f"--ray-address: {self.ray_address!r} needs --executor ray, or auto")
         if executor == "ray" and self.device is not None:
-            raise StudyError(f"--device: {self.device!r} needs --executor inline; with ray, Ray places the workers")
+            raise StudyError(
+                f"--device: {self.device!r} needs --executor inline or processes; with ray, Ray places the workers"
+            )
         if executor == "ray":
             self._check_cluster()
         elif self.ray_env:
@@ -54,6 +62,30 @@ class Placement:
         device = self.device or devices.default_device()
         check_device(device)
         return replace(self, executor=executor, device=device)
+
+    def describe(self) -> str:
+        """Where trials train: `cpu: AMD EPYC 9B14, 2 cores; 2 workers`, or which cluster."""
+        from workers.engine import devices
+        from workers.engine.locations import describe
+
+        if self.executor == "ray" or self.device is None:
+            return f"the Ray cluster {self.ray_address or 'of this machine'}"
+        if self.executor == "processes":
+            return describe(self.locations(), self.process_count())
+        count = self.workers or devices.default_workers(self.device)
+        return f"{self.device}: {devices.device_name(self.device)}; {count} worker{'s' if count > 1 else ''}"
+
+    def locations(self) -> list[Location]:
+        """Where on this machine the workers' processes compute."""
+        from workers.engine.locations import locations_of
+
+        return locations_of(str(self.device))
+
+    def process_count(self) -> int:
+        """Of workers, a process each: one for each GPU, or one per core where there is none."""
+        from workers.engine.devices import default_workers
+
+        return self.workers or len(self.locations()) * default_workers(str(self.device))
 
     def environment(self) -> Mapping[str, Any]:
         """What the nodes of a cluster are to have, by Ray's names; raises StudyError as `read_environment`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,16 +13,20 @@ from graft.families import families
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
-from graft.launching.crash_record import CrashRecord
 from graft.launching.placement import Placement
+from graft.launching.process.crash_record import CrashRecord
+from graft.launching.process.run_log import RunLog
+from graft.launching.progress_text import closing_line
 from graft.plugins.stored import plugins_of_study
+from graft.shadowing import PACKAGES
 from spaces import load
 from spaces.errors import StudyError
-from spaces.plugins.active import current, using
+from spaces.plugins.active import current, install, using
 from spaces.records import Progress
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
+    from spaces.plugins.bundles import Outside
     from spaces.space import Space
     from workers.pool import Saving
 
@@ -69,31 +74,51 @@ def run_study(
         show(progress)
         return stop_requested()
 
-    run = _run_inline if request.placement.executor == "inline" else _run_ray
-    with using(plugins_of_study(request.database, request.study)):
-        return run(open_study, request.placement, saving, watch, record)
+    run = _run_ray if request.placement.executor == "ray" else _run_here
+    log = RunLog.of(request.database)
+    with log.recording(request.study), using(plugins_of_study(request.database, request.study)):
+        log.write(
+            request.study,
+            f"launched: {study['trials']:,} trials, {request.placement.device or request.placement.executor}",
+        )
+        started = time.monotonic()
+        progress = run(open_study, request.placement, saving, watch, record)
+        log.write(request.study, closing_line(request.study, progress, time.monotonic() - started))
+        return progress
 
 
-def _run_inline(
+def _run_here(
     open_study: Callable[[], Controller],
     placement: Placement,
     saving: Saving | None,
     watch: Callable[[Progress], bool],
     record: CrashRecord,
 ) -> Progress:
-    from workers.pool import inline
+    """By workers of this machine: threads of this process, or processes of their own."""
+    from workers.pool import inline, processes
 
     controller = open_study()
     try:
         with record:
-            inline.run(
-                controller,
-                device=str(placement.device),
-                width=placement.width,
-                workers=placement.workers,
-                saving=saving,
-                watch=watch,
-            )
+            if placement.executor == "processes":
+                processes.run(
+                    controller,
+                    locations=placement.locations(),
+                    width=placement.width,
+                    workers=placement.process_count(),
+                    saving=saving,
+                    watch=watch,
+                    outside=current(),
+                )
+            else:
+                inline.run(
+                    controller,
+                    device=str(placement.device),
+                    width=placement.width,
+                    workers=placement.workers,
+                    saving=saving,
+                    watch=watch,
+                )
         return controller.progress()
     finally:
         controller.close()
@@ -121,16 +146,23 @@ def _run_ray(
         return watch(progress) or progress.stopping
 
     cluster = ray_tune.Cluster(
-        address=placement.ray_address, workers=placement.workers, environment=placement.environment()
+        address=placement.ray_address,
+        workers=placement.workers,
+        packages=PACKAGES,
+        environment=placement.environment(),
     )
     variables = {name: value for name, value in os.environ.items() if name.startswith("PG")}
-    open_study = functools.partial(_open_with, variables, open_study)
+    open_study = functools.partial(_open_with, variables, current(), open_study)
     ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=current())
     record.clear()
     return last[0]
 
 
-def _open_with(variables: Mapping[str, str], open_study: Callable[[], Controller]) -> Controller:
-    """Open a study where libpq finds what it finds here: a cluster's processes have the variables of who started it."""
+def _open_with(variables: Mapping[str, str], outside: Outside, open_study: Callable[[], Controller]) -> Controller:
+    """Open a study in another process, where libpq and the plug-ins from outside are to be found as they are here.
+
+    A cluster's processes have the variables of who started it.
+    """
     os.environ.update(variables)
+    install(outside)
     return open_study()

@@ -20,7 +20,7 @@ def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> O
 
     `digests`: of earlier versions that a trial was trained by, which then stand in place of what the study runs now.
     """
-    return Outside(bundles=reader.bundles(study, digests))
+    return Outside(bundles=reader.study(study).bundles(digests))
 
 
 def plugins_of_study(url: str, study: str) -> Outside:
@@ -35,7 +35,7 @@ def reread(reader: Reader, study: str) -> dict[int, Bundle]:
     Raises PluginError for a file that cannot be read any more, or does not define what it did.
     """
     fresh: dict[int, Bundle] = {}
-    for number, successor, bundle in reader.stored_bundles(study):
+    for number, successor, bundle in reader.study(study).stored_bundles():
         if successor is None and any(map(_has_changed, bundle.sources)):
             fresh[number] = _read_again(bundle)
     return fresh

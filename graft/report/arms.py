@@ -14,14 +14,12 @@ from graft.files import OutputError, writing
 from graft.report.data import StudyData
 from graft.report.document import Block, Document, Paragraph
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
-from search.analysis.arms.divergence import READ_OF_LOST
-from search.analysis.arms.experiment import READ, read_arms
+from search.analysis.arms.experiment import read_arms
 from spaces.errors import StudyError
 from spaces.experiment import ARM
 from spaces.messages import no_such
+from spaces.settings import MOST_TRIALS
 from storage.frames import Reader
-
-_NUMBERS_PER_STUDY = 10**9
 
 
 def compare(reader: Reader, studies: Sequence[str], baseline: str | None, path: Path) -> None:
@@ -69,24 +67,23 @@ def _join(data: Sequence[StudyData]) -> StudyData:
         raise StudyError(f"studies to compare need the same tasks, but these have {named}")
     return StudyData(
         study={**rows[0], "name": ", ".join(str(row["name"]) for row in rows)},
-        load_trials=lambda: pl.concat([_rename_arms(one, index) for index, one in enumerate(data)]),
+        load_trials=lambda: pl.concat([_rename_arms(one, index) for index, one in enumerate(data)], how="diagonal"),
         load_metrics=lambda: [_renumber(one.metrics, index) for index, one in enumerate(data)],
-        load_lane_steps=lambda: (0, 0),
+        load_step_counts=lambda: (0, 0),
     )
 
 
 def _renumber(frame: pl.DataFrame, study: int) -> pl.DataFrame:
-    """The frame with numbers of trials that no other study has."""
-    return frame.with_columns(pl.col("number") + study * _NUMBERS_PER_STUDY)
+    """The frame with numbers of trials and groups that no other study has."""
+    numbers = [pl.col(name).cast(pl.Int64) for name in ("number", "group_number") if name in frame.columns]
+    return frame.with_columns(number + study * MOST_TRIALS for number in numbers)
 
 
 def _rename_arms(data: StudyData, study: int) -> pl.DataFrame:
-    """The study's trials, as many columns as arms need, each arm named after its study too."""
+    """The study's trials, each arm named after its study too."""
     name = data.study["name"]
     renamed = [_rename_arm(params, name) for params in data.trials["params"]]
-    return _renumber(
-        data.trials.select(*READ, *READ_OF_LOST).with_columns(params=pl.Series(renamed, dtype=pl.String)), study
-    )
+    return _renumber(data.trials.with_columns(params=pl.Series(renamed, dtype=pl.String)), study)
 
 
 def _rename_arm(params: str, study: str) -> str:

@@ -1,9 +1,8 @@
-"""What the sections of a study's report ask for: the study's frames, and the scores and statistics that many share."""
+"""What the sections of a study's report ask for: the study's frames, and the statistics that many share."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,27 +10,20 @@ from typing import Any
 import polars as pl
 
 from graft.report.experiment import Experiment
+from graft.report.scores import Scores
 from graft.stored.fingerprints import Conditions
+from graft.stored.studies import TransferTask
 from graft.stored.trials import pick_params
 from search.analysis.arms.experiment import read_arms
 from search.analysis.study.groups import group_statistics, list_groups
-from search.analysis.study.scores import (
-    Claim,
-    Metric,
-    Summaries,
-    list_metrics,
-    order_metrics,
-    score,
-    study_statistics,
-    summarise,
-)
+from search.analysis.study.scores import Claim, Summaries, study_statistics, summarise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StudyData:
     """One study. What is read or computed is so when a section first asks for it, and once.
 
-    Only finished and pruned trials count, those that have an objective, except in `trials`.
+    Only feasible trials count that have an objective, finished or pruned ones, except in `trials`.
     """
 
     study: Mapping[str, Any]
@@ -39,10 +31,13 @@ class StudyData:
     load_trials: Callable[[], pl.DataFrame]
     load_metrics: Callable[[], Iterable[pl.DataFrame]]
     """All metrics, some at a time, each time all of some trials, in the order of steps."""
-    load_lane_steps: Callable[[], tuple[int, int]]
+    load_step_counts: Callable[[], tuple[int, int]]
     load_params: Callable[[], Iterable[pl.DataFrame]] | None = None
     """number and params of all trials, some at a time; None: `load_trials` gives all of them."""
     load_conditions: Callable[[], Sequence[Conditions]] = lambda: ()
+    load_transfer_tasks: Callable[[], Mapping[str, TransferTask]] = dict[str, TransferTask]
+    load_seconds: Callable[[], pl.DataFrame] | None = None
+    """number and seconds, from a trial's start to its end; None: they are not known."""
     baseline: str | None = None
     """The arm that others are compared with; None: the first."""
     claims: Sequence[Claim] = ()
@@ -73,9 +68,9 @@ class StudyData:
         return summarise(self.load_metrics(), self.ended, self.metric, self.study["direction"])
 
     @cached_property
-    def lane_steps(self) -> tuple[int, int]:
-        """Steps that lanes made, and what they would have been with no lane free; the second is 0 where unknown."""
-        return self.load_lane_steps()
+    def step_counts(self) -> tuple[int, int]:
+        """Model-steps, and the room for them: what they would be with no lane free; the room is 0 where unknown."""
+        return self.load_step_counts()
 
     @cached_property
     def conditions(self) -> Sequence[Conditions]:
@@ -83,9 +78,19 @@ class StudyData:
         return self.load_conditions()
 
     @cached_property
+    def transfer_tasks(self) -> Mapping[str, TransferTask]:
+        """Name -> task of a study that is a transfer, in their order; empty for any other study."""
+        return self.load_transfer_tasks()
+
+    @cached_property
     def ended(self) -> pl.DataFrame:
-        """The trials with an objective."""
-        return self.trials.filter(pl.col("objective").is_not_null())
+        """The feasible trials with an objective."""
+        kept = self.trials.filter(pl.col("feasible").fill_null(value=True)) if self._constrained else self.trials
+        return kept.filter(pl.col("objective").is_not_null())
+
+    @property
+    def _constrained(self) -> bool:
+        return "feasible" in self.trials.columns
 
     @property
     def metric(self) -> str:
@@ -103,7 +108,7 @@ class StudyData:
 
     @cached_property
     def experiment(self) -> Experiment | None:
-        """The study's arms, if it is an experiment of which an arm has been judged."""
+        """The study's arms, if it is an experiment of which an arm has a result."""
         arms = read_arms(self.trials)
         if arms.is_empty():
             return None
@@ -124,56 +129,15 @@ class StudyData:
         assert self.experiment, "the section applies to an experiment"
         return self.experiment
 
-    def claimed(self, claim: Claim) -> pl.DataFrame:
-        """The scores of the metrics that this claim holds, and no other one does."""
-        others = [other for other in self.claims if other is not claim]
-        return self._score(
-            metric
-            for metric in self.summaries
-            if claim.holds(metric) and not any(other.holds(metric) for other in others)
-        )
-
     @cached_property
-    def unclaimed(self) -> Sequence[Metric]:
-        """The metrics that no section claims."""
-        return [metric for metric in self.summaries if not any(claim.holds(metric) for claim in self.claims)]
-
-    def scores_of(self, name: str, conditions: str = "") -> pl.DataFrame:
-        """The scores of a metric that no section claims, under the conditions that match a regular expression."""
-        return self._score(
-            metric for metric in self.unclaimed if metric[0] == name and re.search(conditions, metric[1])
-        )
-
-    @property
-    def scores(self) -> pl.DataFrame:
-        """The scores of all metrics that no section claims (search.analysis.study.scores.score); not kept."""
-        return self._score(self.unclaimed)
-
-    @property
-    def separate_scores(self) -> Iterator[pl.DataFrame]:
-        """The same, metric by metric with categories for texts, a fraction of the room; at least one frame."""
-        for metrics in [[metric] for metric in self.unclaimed] or [[]]:
-            yield self._score(metrics, pl.Categorical())
-
-    def _score(self, metrics: Iterable[Metric], text: pl.DataType = pl.String()) -> pl.DataFrame:
-        return score({metric: self.summaries[metric] for metric in metrics}, text)
-
-    @property
-    def objective_scores(self) -> pl.DataFrame:
-        """The scores of the objective's metric and condition, all variants, with categories for texts."""
-        own = (metric for metric in self.unclaimed if metric[:2] == (self.metric, self.condition))
-        return self._score(own, pl.Categorical())
-
-    @cached_property
-    def order(self) -> pl.DataFrame:
-        """The order of metrics and variants in tables (search.analysis.study.scores.order_metrics)."""
-        measured = list_metrics({metric: self.summaries[metric] for metric in self.unclaimed})
-        return order_metrics(measured, self.metric, self.condition)
+    def scores(self) -> Scores:
+        """What sections show of the metrics."""
+        return Scores(summaries=self.summaries, objective=(self.metric, self.condition), claims=self.claims)
 
     @cached_property
     def statistics(self) -> pl.DataFrame:
         """The top-k statistics of all trials (search.analysis.study.scores.study_statistics)."""
-        return study_statistics(self.separate_scores, self.order)
+        return study_statistics(self.scores.one_by_one(), self.scores.order)
 
     @cached_property
     def groups(self) -> pl.DataFrame:
@@ -183,4 +147,4 @@ class StudyData:
     @cached_property
     def group_statistics(self) -> pl.DataFrame:
         """The top-k statistics of each group (search.analysis.study.groups.group_statistics)."""
-        return group_statistics(self.separate_scores, self.groups, self.order)
+        return group_statistics(self.scores.one_by_one(), self.groups, self.scores.order)

@@ -9,7 +9,7 @@ from functools import cached_property
 import polars as pl
 
 from search.analysis.arms.comparison import ArmComparison, compare_arms
-from search.analysis.arms.experiment import JudgedTrials, judged_trials, learning_curves, score_arms
+from search.analysis.arms.experiment import ComparedTrials, choose_trials, learning_curves, score_arms
 from spaces.settings import Direction
 
 
@@ -33,27 +33,27 @@ class Experiment:
         return f"{self.metric}/{self.variant}"
 
     @cached_property
-    def judged(self) -> JudgedTrials:
+    def compared(self) -> ComparedTrials:
         """The trials that stand for the arms."""
-        return judged_trials(self.arms, self.direction)
+        return choose_trials(self.arms, self.direction)
 
     @property
     def has_baseline(self) -> bool:
-        """Whether the baseline has a trial by which it is judged."""
-        return self.baseline in self.judged.trials["arm"]
+        """Whether the baseline has a trial by which it is compared with others."""
+        return self.baseline in self.compared.trials["arm"]
 
     @property
     def seeds(self) -> int:
-        """Seeds that arms are judged by."""
-        return self.judged.trials["seed"].n_unique()
+        """Seeds that arms are compared by."""
+        return self.compared.trials["seed"].n_unique()
 
     @cached_property
     def comparison(self) -> ArmComparison:
         """The arms against the baseline, under every condition of the objective's metric."""
-        scores = score_arms(self.judged, self.load_metrics(), self.metric, self.variant, self.condition)
+        scores = score_arms(self.compared, self.load_metrics(), self.metric, self.variant, self.condition)
         return compare_arms(scores, self.baseline, self.direction)
 
     @cached_property
     def curves(self) -> pl.DataFrame:
         """Learning curves under the objective's condition."""
-        return learning_curves(self.judged, self.load_metrics(), self.metric, self.variant, self.condition)
+        return learning_curves(self.compared, self.load_metrics(), self.metric, self.variant, self.condition)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import polars.selectors as cs
@@ -17,11 +16,14 @@ from graft.report.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.stored.fingerprints import read_conditions
 from graft.stored.params import Renewal
+from graft.stored.studies import read_transfer_tasks
 from search.analysis.study.scores import Claim
 from search.analysis.study.trials import count_states
 from spaces import plugins
 from spaces.experiment import ARM
-from storage.frames import TRIALS, Reader
+from storage.frames import Reader
+from storage.frames.columns import TRIALS
+from storage.frames.study import StudyReader
 
 WRITERS: dict[str, Callable[[Document, Path], None]] = {".html": html.write, ".md": markdown.write}
 """Ending of a file -> the function that writes it."""
@@ -49,31 +51,39 @@ _HEADINGS = {Part.FIGURES: "Figures"}
 
 def read(reader: Reader, study: str) -> StudyData:
     """The data of a study, for as long as the reader is open; raises StudyError if there is no such study."""
-    row = reader.study(study)
+    one = reader.study(study)
     return StudyData(
-        study=row,
-        load_trials=lambda: _read_trials(reader, row),
-        load_metrics=lambda: reader.metric_batches(study),
-        load_params=lambda: map(Renewal(reader, study), reader.trial_batches(study, columns=("number", "params"))),
-        load_lane_steps=lambda: reader.lane_steps(study),
+        study=one.row,
+        load_trials=lambda: _read_trials(one),
+        load_metrics=one.metric_batches,
+        load_params=lambda: map(Renewal(one), one.trial_batches(columns=("number", "params"))),
+        load_step_counts=one.count_steps,
         load_conditions=lambda: read_conditions(reader, study),
+        load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
+        load_seconds=lambda: _read_seconds(one),
         claims=claims(),
     )
 
 
-def _read_trials(reader: Reader, study: Mapping[str, Any]) -> pl.DataFrame:
+def _read_trials(study: StudyReader) -> pl.DataFrame:
     """The study's trials, with the JSON of those of which a report shows it: StudyData.trials says which."""
-    name = study["name"]
-    renew = Renewal(reader, name)
-    firsts = reader.trials(name, where=_FIRSTS.format(id=study["id"]), columns=("number", "params", "config"))
-    best = reader.trials(name, top=_BEST, columns=("number", "params"))
+    renew = Renewal(study)
+    firsts = study.trials(where=_FIRSTS.format(id=study.row["id"]), columns=("number", "params", "config"))
+    best = study.trials(top=_BEST, columns=("number", "params"))
     if best["params"].str.json_path_match(f'$["{ARM}"]').count():  # an experiment
-        best = reader.trials(name, columns=("number", "params"))
+        best = study.trials(columns=("number", "params"))
     shown = firsts.join(best, on="number", how="full", coalesce=True)
     shown = renew(shown.select("number", pl.coalesce("params", "params_right").alias("params"), "config"))
     words = cs.string().cast(pl.Categorical)
-    trials = pl.concat([batch.with_columns(words) for batch in reader.trial_batches(name, columns=_COLUMNS)])
+    trials = pl.concat([batch.with_columns(words) for batch in study.trial_batches(columns=_COLUMNS)])
     return trials.rechunk().join(shown, on="number", how="left", maintain_order="left")
+
+
+def _read_seconds(study: StudyReader) -> pl.DataFrame:
+    """StudyData.load_seconds."""
+    times = study.trials(columns=("number", "started_at", "finished_at"))
+    lasted = (pl.col("finished_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
+    return times.select("number", seconds=lasted)
 
 
 _BEST = 100
@@ -143,11 +153,14 @@ def _opening(data: StudyData, sections: Sequence[Section]) -> list[Block]:
     study, counts = data.study, count_states(data.trials)
     started = f", started {study['created_at']:%Y-%m-%d %H:%M} UTC" if study["created_at"] else ""
     total = sum(counts.values())
+    second = study.get("second_objective")
+    aim = f"{study['direction']} {study['objective']}"
+    aim = f"Its objectives are to {aim} and to {second}" if second else f"Its objective is to {aim}"
     text = (
-        f"The study is {study['state']}{started}. Its objective is to {study['direction']} {study['objective']}; "
+        f"The study is {study['state']}{started}. {aim}; "
         f"{number(total)} of {number(study['trials'])} planned trials exist."
     )
-    steps, room = data.lane_steps
+    steps, room = data.step_counts
     if room:
         text += f" Lane utilisation is {100 * steps / room:.1f} % ({number(steps)} of {number(room)} lane-steps)."
     findings = [sentence for section in sections for sentence in section.findings()]

@@ -55,11 +55,13 @@ def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[
     """
     from spaces import parse
 
-    row = reader.study(study)
+    row = reader.study(study).row
     archive = _Archive(
         reader=reader,
         study=row,
-        kinds={worker: device.partition(":")[0] for worker, device in reader.workers(study)["id", "device"].rows()},
+        kinds={
+            worker: device.partition(":")[0] for worker, device in reader.study(study).workers()["id", "device"].rows()
+        },
         conditions=read_conditions(reader, study),
     )
     with using(read_outside(reader, study)):

@@ -42,7 +42,8 @@ class File:
 @cache
 def read_files() -> Mapping[str, File]:
     """Name -> file, each after those that it imports from."""
-    files = {path.stem: _read(path) for path in sorted(FOLDER.glob("*.py")) if path.stem != "__init__"}
+    paths = sorted(FOLDER.rglob("*.py"), key=lambda path: path.stem)
+    files = {path.stem: _read(path) for path in paths if path.stem != "__init__"}
     order = TopologicalSorter({name: file.needs for name, file in files.items()}).static_order()
     return {name: files[name] for name in order}
 
@@ -65,7 +66,7 @@ def gather(wanted: Iterable[str], given: Mapping[str, str]) -> str:
         own = [piece.text for name, piece in file.pieces.items() if name in kept and name not in given]
         if own:
             sections += [_rule(file.title), *dict.fromkeys(own)]  # one statement may define several names
-    statements = {owners[name].imports[used] for name in kept - given.keys() for used in _imported(name, owners)}
+    statements = {owners[name].imports[used] for name in kept - given.keys() for used in _list_imports(name, owners)}
     return "\n\n\n".join(["\n".join(_sort_imports(statements)), *sections])
 
 
@@ -80,7 +81,7 @@ def _close(wanted: Iterable[str], owners: Mapping[str, File], given: Mapping[str
     return kept
 
 
-def _imported(name: str, owners: Mapping[str, File]) -> Iterable[str]:
+def _list_imports(name: str, owners: Mapping[str, File]) -> Iterable[str]:
     return owners[name].pieces[name].names & owners[name].imports.keys()
 
 
@@ -94,7 +95,7 @@ def _read(path: Path) -> File:
             needs.add((node.module or "").rpartition(".")[2])
         elif isinstance(node, ast.Import | ast.ImportFrom):
             imports |= dict(_statements(node))
-        elif names := list(_defined(node)):
+        elif names := list(_list_definitions(node)):
             last = following if following and _is_text(following) else node
             piece = Piece(text="\n".join(lines[_start(node) : last.end_lineno]), names=_names_in(node))
             pieces |= dict.fromkeys(names, piece)
@@ -107,7 +108,7 @@ def _start(node: ast.stmt) -> int:
     return min(node.lineno, *(one.lineno for one in decorators)) - 1 if decorators else node.lineno - 1
 
 
-def _defined(node: ast.stmt) -> Iterator[str]:
+def _list_definitions(node: ast.stmt) -> Iterator[str]:
     """The names that a statement defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name

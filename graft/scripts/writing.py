@@ -38,6 +38,8 @@ def restore_alone(url: str, study: str, number: int) -> RestoredTrial:
         _, [restored] = restore_trials(reader, study, [number])
     if not restored.metrics and restored.row["state"] != "diverged":
         raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
+    if restored.trial.config["training"].get("autocast", "none") != "none":
+        raise StudyError(f"trial {number} of {study} cannot stand alone: a script knows no training.autocast")
     with using(restored.outside):
         for family, name, code in _parts(restored.trial.config):
             if code is not None or class_name(family, name) not in piece_names():
@@ -77,6 +79,7 @@ def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> 
     """The script's text."""
     trial, diagnostics = restored.trial, packaged_names("diagnostic")
     metrics = [row for row in restored.metrics if row[1].partition(" ")[0] not in diagnostics]
+    not_computed = sorted({row[1].partition(" ")[0] for row in restored.metrics} & set(diagnostics))
     stages: list[dict[str, Any]] = [
         {"seed": one.seed, "until": until, "config": _complete(one.config)}
         for one, until in [*((past, past.until) for past in trial.lineage), (trial, restored.steps)]
@@ -90,6 +93,7 @@ def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> 
         "STAGES": f"STAGES = {_show(stages)}",
         "EVALUATION_SEED": f"EVALUATION_SEED = {_evaluation_seed(trial)}",
         "STORED": "",
+        "NOT_COMPUTED": f"NOT_COMPUTED = {not_computed!r}",
         "DIVERGENCE": f"DIVERGENCE = {diverged!r}",
         "PARTS": "",
     }
@@ -98,9 +102,9 @@ def compose(restored: RestoredTrial, study: str, *, with_data: bool = False) -> 
     rows = "\n".join(f"    {(step, *name)!r}: {value!r}," for step, *name, value in sorted(metrics, key=_place))
     return "\n\n".join(
         [
-            _describe(restored, study, left_out=len(metrics) < len(restored.metrics), with_data=with_data),
+            _describe(restored, study, left_out=bool(not_computed), with_data=with_data),
             f"from __future__ import annotations\n\n{imports}",
-            "\n\n".join(given[name] for name in ("STAGES", "EVALUATION_SEED", "DIVERGENCE")),
+            "\n\n".join(given[name] for name in ("STAGES", "EVALUATION_SEED", "NOT_COMPUTED", "DIVERGENCE")),
             f"\n{pieces}\n",
             f"PARTS = {{\n{_table(parts)}\n}}",
             f"STORED = {{\n{rows}\n}}",
@@ -130,7 +134,7 @@ def _describe(restored: RestoredTrial, study: str, *, left_out: bool, with_data:
     if with_data:
         sentences.append("FILE.npz, which came with it, has its data.")
     if left_out:
-        sentences.append("Diagnostics of attention are left out.")
+        sentences.append("It computes no diagnostics of attention, and says which of them are stored.")
     return "\n\n".join([*sentences, f'Written by Graft {version()}.\n"""'])
 
 

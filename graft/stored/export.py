@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO, Literal
 
 import polars as pl
 
 from graft.files import write_batches, writing
 from graft.stored.params import Renewal
 from graft.stored.trials import PARAMS_PREFIX, align_batches, unpack_params
-from storage.frames import TRIALS, Reader
+from storage.frames import Reader
+from storage.frames.columns import TRIALS
+from storage.frames.study import StudyReader
 
 
 def metrics_file(output: Path) -> Path:
@@ -24,26 +27,34 @@ def export_study(reader: Reader, study: str, output: Path) -> Mapping[Path, int]
     The ending, .parquet, .csv or .json, says in which format. Both are read as of one moment, some rows at a time.
     """
     with reader.moment():
-        schema = _schema_of(reader, study)
-        trials = map(unpack_params, map(Renewal(reader, study), reader.trial_batches(study)))
-        batches = {
-            output: _conform(trials, schema),
-            metrics_file(output): reader.metric_batches(study),
-        }
+        stored = reader.study(study)
+        batches = {output: _trial_table(stored), metrics_file(output): stored.metric_batches()}
         return _write_files(batches, output.suffix.removeprefix("."))
 
 
-def _schema_of(reader: Reader, study: str) -> pl.Schema:
+def write_table(reader: Reader, study: str, table: Literal["trials", "metrics"], form: str, file: IO[bytes]) -> int:
+    """Write one of the two tables of `export_study` to an open file, as of one moment; its rows.
+
+    `form`: csv, json or parquet.
+    """
+    with reader.moment():
+        stored = reader.study(study)
+        return write_batches(_trial_table(stored) if table == "trials" else stored.metric_batches(), form, file)
+
+
+def _trial_table(study: StudyReader) -> Iterator[pl.DataFrame]:
+    """All trials, params as columns, some at a time."""
+    schema = _schema_of(study)
+    for batch in map(unpack_params, map(Renewal(study), study.trial_batches())):
+        yield align_batches([schema.to_frame(), batch])
+
+
+def _schema_of(study: StudyReader) -> pl.Schema:
     """The columns of all trials and their types: what one of them draws, another may not."""
-    batches = (unpack_params(batch).clear() for batch in reader.trial_batches(study, columns=("params",)))
+    batches = (unpack_params(batch).clear() for batch in study.trial_batches(columns=("params",)))
     found = align_batches(batches).schema
     known = {name: dtype for name, dtype in TRIALS.items() if name != "params"}
     return pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
-
-
-def _conform(batches: Iterable[pl.DataFrame], schema: pl.Schema) -> Iterator[pl.DataFrame]:
-    for batch in batches:
-        yield align_batches([schema.to_frame(), batch])
 
 
 def _write_files(batches: Mapping[Path, Iterable[pl.DataFrame]], form: str) -> dict[Path, int]:

@@ -67,7 +67,7 @@ def of_fingerprint(fingerprint: Fingerprint) -> Conditions:
 
 def read_conditions(reader: Reader, study: str) -> list[Conditions]:
     """Those of a study's trials, by number."""
-    rows = reader.fingerprints(study).drop("study_id", "created_at").iter_rows(named=True)
+    rows = reader.study(study).fingerprints().drop("study_id", "created_at").iter_rows(named=True)
     return [Conditions(**{**row, _SOURCES: json.loads(row[_SOURCES])}) for row in rows]
 
 

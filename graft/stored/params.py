@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from graft.families import families
 from spaces.errors import GraftError
 from spaces.space import Space
-from storage.frames import Reader
+from storage.frames.study import StudyReader
 
 _SINCE = Version("0.2.0.dev0")
 """From this version on, params tell plug-ins of one name apart."""
@@ -28,21 +28,20 @@ _SINCE = Version("0.2.0.dev0")
 class Renewal:
     """What makes the params of a study's trials as they would be now, some trials at a time."""
 
-    def __init__(self, reader: Reader, study: str) -> None:
-        """Raises StudyError if there is no such study."""
-        self._reader, self._row = reader, reader.study(study)
+    def __init__(self, study: StudyReader) -> None:
+        self._study = study
 
     def __call__(self, trials: pl.DataFrame) -> pl.DataFrame:
         """The trials, with number and params among their columns, each choice by the name that it has now.
 
         Trials of a study that is new enough, or that chose among nothing but numbers, are left as they are.
         """
-        space = self._space if any(_chosen(text) for text in trials["params"]) else None
+        space = self._space if any(_has_choice(text) for text in trials["params"]) else None
         if not space:
             return trials
         rows = trials.select("number", "params").rows()
         where = f"number BETWEEN {trials['number'].min()} AND {trials['number'].max()}"
-        draws = dict(self._reader.trials(self._row["name"], where=where, columns=("number", "draws")).rows())
+        draws = dict(self._study.trials(where=where, columns=("number", "draws")).rows())
         renewed = [_renew(space, number, json.loads(draws[number]), json.loads(params)) for number, params in rows]
         return trials.with_columns(params=pl.Series(renewed, dtype=pl.String))
 
@@ -52,12 +51,12 @@ class Renewal:
         from spaces import parse
 
         with suppress(InvalidVersion, GraftError):
-            if Version(self._row["version"]) >= _SINCE:
+            if Version(self._study.row["version"]) >= _SINCE:
                 return None
-            return parse(self._row["space"], f"the space of study {self._row['name']}", families())
+            return parse(self._study.row["space"], f"the space of study {self._study.row['name']}", families())
 
 
-def _chosen(params: str) -> bool:
+def _has_choice(params: str) -> bool:
     return any(isinstance(value, str) for value in json.loads(params).values())
 
 

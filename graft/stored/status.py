@@ -14,6 +14,7 @@ from graft.stored.differences import Difference
 from graft.stored.studies import read_best, read_state
 from spaces.records import Progress, State
 from storage.frames import Reader
+from storage.frames.study import StudyReader
 
 WINDOW = timedelta(minutes=10)
 _OF_RUNNING = ("number", "steps", "parent_step", "fence", "started_at")
@@ -79,21 +80,22 @@ _NULLABLE = {"best": pl.Float64(), "best_number": pl.Int64()} | dict.fromkeys(
 
 def read_status(reader: Reader, name: str) -> Status:
     """Where the study stands now; raises StudyError if there is none of that name."""
-    row = reader.study(name)
+    study = reader.study(name)
+    row = study.row
     now = _read_clock(reader)
-    running = reader.trials(name, where="state = 'running'", columns=_OF_RUNNING)
+    running = study.trials(where="state = 'running'", columns=_OF_RUNNING)
     best, number = read_best(reader, row)
     state = read_state(reader, row)
     is_running = state == "running"
-    model_steps, lane_room = reader.lane_steps(name)
+    model_steps, lane_room = study.count_steps()
     return Status(
         study=name,
         state=state,
         direction=row["direction"],
         progress=Progress(
             planned=row["trials"],
-            counts=reader.counts(name),
-            objective=row["objective"],
+            counts=study.counts(),
+            objective=" and ".join(filter(None, (row["objective"], row["second_objective"]))),
             best=best,
             best_number=number,
             steps=row["steps"] + running.select(pl.col("steps") - pl.col("parent_step").fill_null(0)).to_series().sum(),
@@ -103,23 +105,23 @@ def read_status(reader: Reader, name: str) -> Status:
         running=tuple(running["number"]),
         trials_per_minute=_ending_rate(reader, row["id"], running, now) if is_running else None,
         steps_per_second=_training_rate(running, now) if is_running else None,
-        workers=tuple(_describe_workers(reader, name, now)),
+        workers=tuple(_describe_workers(study, now)),
         note=row["note"],
         tags=tuple(json.loads(row["tags"])),
-        changes=tuple(_describe_changes(reader, name)),
+        changes=tuple(_describe_changes(study)),
     )
 
 
-def _describe_changes(reader: Reader, name: str) -> Iterator[str]:
+def _describe_changes(study: StudyReader) -> Iterator[str]:
     columns = "created_at", "trials", "differences"
-    for at, trials, differences in reader.changes(name).select(columns).iter_rows():
+    for at, trials, differences in study.changes().select(columns).iter_rows():
         told = ", ".join(str(Difference(*one)) for one in json.loads(differences))
         yield f"{told} ({at:%Y-%m-%d %H:%M} UTC, after {trials:,} trials)"
 
 
-def _describe_workers(reader: Reader, name: str, now: datetime) -> Iterator[str]:
+def _describe_workers(study: StudyReader, now: datetime) -> Iterator[str]:
     """The workers whose lease holds: name, host, device and log, a line each."""
-    living = reader.workers(name).filter(pl.col("state") == "running", pl.col("lease_until") > now)
+    living = study.workers().filter(pl.col("state") == "running", pl.col("lease_until") > now)
     for worker, host, device, log in living["id", "host", "device", "log"].iter_rows():
         yield f"{worker} on {host} ({device})" + (f", log {log}" if log else "")
 

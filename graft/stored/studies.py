@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -43,7 +44,7 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
         if (row["archived"] and not archived) or (tag is not None and tag not in tags):
             continue
         best, number = read_best(reader, row)
-        ended = sum(count for state, count in reader.counts(name).items() if state in TERMINAL)
+        ended = sum(count for state, count in reader.study(name).counts().items() if state in TERMINAL)
         found = {"state": read_state(reader, row), "ended": ended, "best": best, "best_number": number}
         found["tags"] = " ".join(tags)
         rows.append({key: found.get(key, row.get(key)) for key in _COLUMNS})
@@ -52,16 +53,28 @@ def read_studies(reader: Reader, *, archived: bool = True, tag: str | None = Non
 
 def read_best(reader: Reader, row: Mapping[str, Any]) -> tuple[float, int] | tuple[None, None]:
     """The best objective of a row of `studies`, and whose it is; nothing where trials have different objectives."""
-    return (has_one_objective(row["space"]) and reader.best(row["name"])) or (None, None)
+    return (has_one_objective(row["space"]) and reader.study(row["name"]).best()) or (None, None)
 
 
 def read_state(reader: Reader, row: Mapping[str, Any]) -> str:
     """The state of a row of `studies`; `interrupted` where it says running, but no process holds the study's claim."""
-    return "interrupted" if row["state"] == "running" and not reader.holder(row["name"]) else row["state"]
+    return "interrupted" if row["state"] == "running" and not reader.study(row["name"]).holder() else row["state"]
 
 
-def read_target_objectives(reader: Reader, row: Mapping[str, Any]) -> dict[str, Objective]:
-    """Target task -> its objective, of the row of a study that is a transfer; of any other study nothing."""
+@dataclass(frozen=True, kw_only=True)
+class TransferTask:
+    """A task of a transfer."""
+
+    objective: Objective
+    """Of its trials of stage two."""
+    config: Mapping[str, Any]
+    """Of the baseline on it; what is drawn has the middle of its distribution."""
+    is_source: bool
+    is_target: bool
+
+
+def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, TransferTask]:
+    """The tasks of the row of a study that is a transfer, in their order; of any other study nothing."""
     from spaces import parse
     from spaces.reading.transfer_section import is_transfer_text
     from spaces.transfer import TransferSpace
@@ -71,4 +84,17 @@ def read_target_objectives(reader: Reader, row: Mapping[str, Any]) -> dict[str, 
     with using(read_outside(reader, row["name"])):
         space = parse(row["space"], f"the space of study {row['name']}", families())
     assert isinstance(space, TransferSpace), "that is what its text says"
-    return {domain.name: domain.baseline.search.objective for domain in space.domains}
+    return {
+        domain.name: TransferTask(
+            objective=domain.baseline.search.objective,
+            config=domain.baseline.sample(0, lambda _: 0.5).config,
+            is_source=domain.searched is not None,
+            is_target=domain.is_target,
+        )
+        for domain in space.domains
+    }
+
+
+def read_target_objectives(reader: Reader, row: Mapping[str, Any]) -> dict[str, Objective]:
+    """Target task -> its objective, of the row of a study that is a transfer; of any other study nothing."""
+    return {name: task.objective for name, task in read_transfer_tasks(reader, row).items()}

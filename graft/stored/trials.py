@@ -9,8 +9,10 @@ from typing import Any
 import polars as pl
 
 from graft.stored.params import Renewal
+from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
-from storage.frames import TRIALS, Reader
+from storage.frames import Reader
+from storage.frames.columns import TRIALS
 
 PARAMS_PREFIX = "params."
 """What the name of a column starts with that holds one of `params`."""
@@ -20,9 +22,10 @@ LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence"
 
 def read_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
     """A whole row of `trials`; raises StudyError if the study has no such trial."""
-    found = reader.trials(study, where=f"number = {number}")
+    stored = reader.study(study)
+    found = stored.trials(where=f"number = {number}")
     if found.is_empty():
-        highest = reader.trials(study, sort="number DESC", top=1, columns=("number",))["number"].max()
+        highest = stored.trials(sort="number DESC", top=1, columns=("number",))["number"].max()
         there = "it has none yet" if highest is None else f"the highest is {highest}"
         raise StudyError(f"study {study!r} has no trial {number}; {there}")
     return found.row(0, named=True)
@@ -52,12 +55,31 @@ def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
-    """The trials that `Reader.trials` gives, columns LISTED, with a typed column for each of `params`.
+    """The trials that `StudyReader.trials` gives, columns LISTED, with a typed column for each of `params`.
 
     They are read and unpacked some at a time: as JSON, the params are most of them.
     """
-    trials = map(Renewal(reader, study), reader.trial_batches(study, where, sort, top, LISTED))
+    stored = reader.study(study)
+    trials = map(Renewal(stored), stored.trial_batches(where, sort, top, LISTED))
     return align_batches(map(unpack_params, trials))
+
+
+def list_front(reader: Reader, study: str) -> pl.DataFrame:
+    """The trials on the study's Pareto front, as `list_trials` gives them, the best objective first.
+
+    Raises StudyError for a study of one objective.
+    """
+    stored = reader.study(study)
+    row = stored.row
+    if not row["second_objective"]:
+        raise StudyError(f"study {study!r} has one objective, so that one trial is its best and there is no front")
+    columns = ("number", "objective", "second_objective")
+    scored = stored.trials("second_objective IS NOT NULL AND feasible IS NOT FALSE", columns=columns)
+    maximize = row["direction"] == "maximize", str(row["second_objective"]).startswith("maximize")
+    front = pareto_front(scored, maximize).select("number")
+    numbers = ", ".join(map(str, front["number"])) or "NULL"
+    listed = list_trials(reader, study, f"number IN ({numbers})", None, None)
+    return front.join(listed, on="number", maintain_order="left")
 
 
 def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:

@@ -33,10 +33,10 @@ class Example(Learning):
     def gradient(self, layout: Layout, flat: Tensor, batch: Batch, loss: Loss) -> tuple[Tensor, Tensor]:
         penalty = torch.as_tensor(self.penalty, dtype=torch.float64).to(flat.dtype)
 
-        def penalised(named: Parameters) -> Tensor:
+        def add_penalty(named: Parameters) -> Tensor:
             return loss(named, batch) + penalty * layout.join(named).square().sum()
 
-        named, value = grad_and_value(penalised)(layout.split(flat))
+        named, value = grad_and_value(add_penalty)(layout.split(flat))
         return layout.join(named), value
 
     def start(self, optimizer: Optimizer, layout: Layout, flat: Tensor) -> Moments:

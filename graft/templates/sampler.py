@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class _Search(Strategy):
-    def __init__(self, space: Space, spread: float, history: Sequence[Outcome]) -> None:
+    def __init__(self, space: Space, spread: float, outcomes: Sequence[Outcome]) -> None:
         self._space = space
         self._spread = spread
         self._sign = space.search.objective.sign
         self._best: Outcome | None = None
-        self.tell(history)
+        self.tell(outcomes)
 
     def ask(self, numbers: range) -> list[Trial]:
         return [self._space.sample(number, self._coordinates(number)) for number in numbers]
@@ -58,5 +58,5 @@ class Example(Sampler):
 
     spread: float = knob(0.5, low=0, high=1, open_low=True)
 
-    def begin(self, space: Space, history: Sequence[Outcome]) -> Strategy:
-        return _Search(space, self.spread, history)
+    def begin(self, space: Space, outcomes: Sequence[Outcome]) -> Strategy:
+        return _Search(space, self.spread, outcomes)

@@ -17,6 +17,6 @@ class Example(LogitScorer):
 
     temperature: float = knob(2.0, low=0, open_low=True)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         # Logits [..., heads, queries, keys]. A knob is a number here and a trial's own tensor in a pack: no `if` on it.
         return masked_softmax(logits / self.temperature, visible)

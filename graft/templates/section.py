@@ -20,7 +20,7 @@ class Example(Section):
         return "States"
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        # self.data has the study's frames: trials, metrics, scores (graft.report.data.StudyData).
+        # self.data has the study's frames: trials, metrics, scores.all() (graft.report.data.StudyData).
         counted = self.data.trials.group_by("state").len().sort("state")
         rows = [[state, number(count)] for state, count in counted.rows()]
         yield Table(caption="Trials by state", header=["State", "Trials"], rows=rows)

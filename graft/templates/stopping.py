@@ -19,14 +19,14 @@ class _Patience(Monitor):
         self._measure = measure
         self._reports = reports
         self._waited: dict[int, tuple[float, int]] = {}
-        """Trial -> its lowest loss, and the reports since then."""
+        """Trial -> its lowest cost, and the reports since then."""
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
         for report in reports:
             best, waited = self._waited.get(report.number, (float("inf"), 0))
-            loss = self._measure.loss(report)
-            improved = loss is not None and loss < best
-            self._waited[report.number] = (loss, 0) if improved and loss is not None else (best, waited + 1)
+            cost = self._measure.cost(report)
+            improved = cost is not None and cost < best
+            self._waited[report.number] = (cost, 0) if improved and cost is not None else (best, waited + 1)
         return {report.number for report in reports if self._waited[report.number][1] >= self._reports}
 
     def forget(self, number: int) -> None:

@@ -6,8 +6,8 @@
     for check in checks("scorer"):
         check.run({"name": "mine", "temperature": 2.0})     # AssertionError, in words, where the promise is broken
 
-A check of a family is a function `check_...(configuration)` of the module of that name here; the first line of its
-docstring is what it promises. Raises DoesNotApply where it says nothing of such a configuration.
+A check of a family is a function `check_...(configuration)` of the module of that name in `contracts`; the first line
+of its docstring is what it promises. Raises DoesNotApply where it says nothing of such a configuration.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Finding:
 def checks(family: str) -> Sequence[Check]:
     """The checks of a family, `scorer`, the quick ones first."""
     modules = [] if family == "section" else ["common"]
-    modules += [f"of_{family}"] + (["training"] if family in _WITH_A_PACK else [])
+    modules += [f"contracts.{family}"] + (["training"] if family in _WITH_A_PACK else [])
     return [check for module in modules for check in _checks_in(f"graft.testing.{module}", family)]
 
 
@@ -81,7 +81,7 @@ def _checks_in(module: str, family: str) -> Iterator[Check]:
     for name, function in vars(found).items():
         if name.startswith("check_") and function.__module__ == module:
             promise = (function.__doc__ or "").partition("\n")[0]
-            own = function if module.partition("of_")[2] else _with_family(function, family)
+            own = function if ".contracts." in module else _with_family(function, family)
             yield Check(name=name.removeprefix("check_"), promise=promise, run=own, trains=module.endswith(".training"))
 
 

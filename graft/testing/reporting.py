@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from graft.families import family_of
 from graft.testing import Configuration, DoesNotApply, check
-from graft.testing.of_task import share_seen
+from graft.testing.contracts.task import share_seen
 from graft.testing.training import time_beside
 from spaces import plugins
 from spaces.errors import PluginError

@@ -237,8 +237,9 @@ def notes(transfer: Transfer) -> list[Paragraph]:
         "q < 0.05 and the interval excludes 0. The own source is tested against each other one by paired t-tests with "
         "Holm's correction.",
         "The middle half is the interquartile mean of the changes of all pairs on all targets of a unit. Its 95 % "
-        "interval is a bootstrap within each target, given from five targets with five pairs each on. P(better) is "
-        "the probability that a trial is better than one of the baseline on the same target (Agarwal et al. 2021).",
+        "interval is Student's, from the variance within targets (Tukey and McLaughlin 1963), given from five targets "
+        "with five pairs each on. P(better) is the probability that a trial is better than one of the baseline on the "
+        "same target (Agarwal et al. 2021).",
         "A colour stands for the end of the interval next to 0, so that what may be no change is white. "
         "The colours end at the largest change, or at four times their upper quartile where that is less, "
         "so that one source that fails does not pale the others.",

@@ -39,8 +39,9 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
 
     Raises StudyError if there is no such study, TransferError if its trials make no matrix.
     """
-    row, trials = reader.study(study), Renewal(reader, study)(reader.trials(study, columns=READ))
-    architectures = reader.architectures(study)
+    stored = reader.study(study)
+    row, architectures = stored.row, stored.architectures()
+    trials = Renewal(stored)(stored.trials(columns=READ))
     column = request.target or target_of(trials)
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}

@@ -11,7 +11,7 @@ from graft.report.document import Block, Paragraph, Table
 from graft.report.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.arms.comparison import ArmComparison
-from search.analysis.arms.experiment import Choice, JudgedTrials, confirmations
+from search.analysis.arms.experiment import Choice, ComparedTrials, confirmations
 from search.analysis.statistics.verdicts import UNDECIDED
 
 _CHOICES: Mapping[Choice, str] = {
@@ -72,21 +72,21 @@ class Arms(Section):
             differences = [_difference(row) for row in compared.iter_rows(named=True)]
             yield Table(caption=caption, header=_DIFFERENCES, rows=differences, labels=2)
         fewest = comparison.table["smallest_p"].max()
-        text = f"Over {experiment.seeds} seeds.{_say_how_chosen(experiment.judged)}"
+        text = f"Over {experiment.seeds} seeds.{_say_how_chosen(experiment.compared)}"
         if isinstance(fewest, float) and fewest > 1 - comparison.confidence:
             text += f" So few seeds cannot have p (signs) below {number(fewest)}: the verdicts rest on normality."
         yield Paragraph(text=text)
-        if "confirmed" in experiment.judged.choices.values():
+        if "confirmed" in experiment.compared.choices.values():
             yield _confirmation_table(confirmations(experiment.arms, experiment.direction), objective)
 
 
-def _say_how_chosen(judged: JudgedTrials) -> str:
+def _say_how_chosen(compared: ComparedTrials) -> str:
     """Sentences on the arms that stand for one of several configurations."""
     sentences: list[str] = []
     for choice, words in _CHOICES.items():
-        arms = [arm for arm, found in judged.choices.items() if found == choice]
+        arms = [arm for arm, found in compared.choices.items() if found == choice]
         if arms:
-            who = "Each arm" if len(arms) == len(judged.choices) else f"Each of {', '.join(arms)}"
+            who = "Each arm" if len(arms) == len(compared.choices) else f"Each of {', '.join(arms)}"
             sentences.append(f" {who} stands here {words}.")
     return "".join(sentences)
 
@@ -96,9 +96,10 @@ def _describe(row: Mapping[str, Any], comparison: ArmComparison, objective: str)
         return f"{row['arm']} and {comparison.baseline} have too few seeds in common to be compared."
     interval = f"{number(row['difference_low'])} to {number(row['difference_high'])}"
     numbers = f"{objective} differs by {number(row['difference'])} ({interval}, {row['pairs']} paired seeds"
-    if row["verdict"] == UNDECIDED:
-        return f"{row['arm']} is not told apart from {comparison.baseline}: {numbers})."
-    return f"{row['arm']} is {row['verdict']} than {comparison.baseline}: {numbers}, adjusted p {number(row['q'])})."
+    count = comparison.table["q"].count()
+    adjusted = f"adjusted p {number(row['q'])}{f' of {count} comparisons' if count > 1 else ''}"
+    verdict = "not told apart from" if row["verdict"] == UNDECIDED else f"{row['verdict']} than"
+    return f"{row['arm']} is {verdict} {comparison.baseline}: {numbers}, {adjusted})."
 
 
 def _score(row: Mapping[str, Any]) -> list[str]:

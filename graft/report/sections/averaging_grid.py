@@ -35,8 +35,8 @@ class AveragingGrid(Section):
     @cached_property
     def powers(self) -> pl.DataFrame:
         """A row for each pair of powers (search.analysis.study.averaging_grid)."""
-        scores = self.data.claimed(_CLAIM)
-        return compare_powers(scores, self.data.objective_scores, self.data.metric, self.data.condition)
+        scores = self.data.scores.of_claim(_CLAIM)
+        return compare_powers(scores, self.data.scores.of_objective(), self.data.metric, self.data.condition)
 
     @property
     def applies(self) -> bool:

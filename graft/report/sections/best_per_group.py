@@ -23,7 +23,7 @@ from graft.report.drawing import (
     to_svg,
 )
 from graft.report.sections import FigureNumbers, Part, Section, left_out
-from graft.report.sections._set_complement import measure
+from graft.report.sections._group_measures import measure_groups
 from graft.report.series import (
     ALL_ZERO,
     Series,
@@ -53,7 +53,7 @@ class BestPerGroup(Section):
     @cached_property
     def statistics(self) -> pl.DataFrame:
         """The top-k statistics of each group, with its gap."""
-        gaps = measure(self.data.groups).select("group_number", "gap")
+        gaps = measure_groups(self.data.groups).select("group_number", "gap")
         return self.data.group_statistics.join(gaps, on="group_number", maintain_order="left")
 
     @cached_property

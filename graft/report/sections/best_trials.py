@@ -20,6 +20,10 @@ class BestTrials(Section):
     subject = "trials"
 
     @property
+    def applies(self) -> bool:
+        return not self.data.study.get("second_objective")
+
+    @property
     def title(self) -> str:
         return "Best trials"
 

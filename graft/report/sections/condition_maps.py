@@ -38,7 +38,7 @@ class ConditionMaps(Section):
     @cached_property
     def means(self) -> pl.DataFrame:
         """A row for each cell (search.analysis.study.condition_maps)."""
-        scores = self.data.scores_of(self.data.metric, TWO_NUMBERS)
+        scores = self.data.scores.of(self.data.metric, TWO_NUMBERS)
         if scores.is_empty():
             return scores
         by = ARM if self.data.experiment else "model.scorer"

@@ -43,7 +43,7 @@ class Diagnostics(Section):
     @cached_property
     def means(self) -> pl.DataFrame:
         """name, condition, variant, trials, value: means of the last validations."""
-        return mean_last(self.data.claimed(_CLAIM))
+        return mean_last(self.data.scores.of_claim(_CLAIM))
 
     @property
     def applies(self) -> bool:

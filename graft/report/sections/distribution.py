@@ -33,7 +33,7 @@ class Distribution(Section):
             "All trials, each with its best validation: the share that is at least as good as the value below. "
             "Where a line crosses 1 % is the threshold of the best 1 %."
         )
-        shares = pl.concat([distribution(scores) for scores in self.data.separate_scores])
+        shares = pl.concat([distribution(scores) for scores in self.data.scores.one_by_one()])
         svg = _draw(shares, series, figures.own)
         yield Picture(number=figures.own, caption=caption, svg=svg)
 

@@ -24,7 +24,7 @@ from graft.report.drawing import (
     to_svg,
 )
 from graft.report.sections import FigureNumbers, Part, Section, left_out
-from graft.report.sections._set_complement import MEASURES, measure
+from graft.report.sections._group_measures import MEASURES, measure_groups
 from graft.report.series import portion_name, portion_title, portions_of, variants_of
 from search.analysis.study.dropout import DropoutRates, average_dropout
 
@@ -51,7 +51,9 @@ class Dropout(Section):
     def rates(self) -> DropoutRates:
         """The rates of the best trials (search.analysis.study.dropout)."""
         sampled = self.data.parameters(".*dropout")
-        return average_dropout(sampled, self.data.objective_scores, measure(self.data.groups), "gap", MEASURES)
+        return average_dropout(
+            sampled, self.data.scores.of_objective(), measure_groups(self.data.groups), "gap", MEASURES
+        )
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         found, first, second = self.rates, figures.own, figures.own + 1

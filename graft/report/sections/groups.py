@@ -8,7 +8,7 @@ from typing import final
 from graft.report.document import Block, Paragraph, Table
 from graft.report.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.report.sections._set_complement import measure
+from graft.report.sections._group_measures import measure_groups
 
 _MOST_GROUPS = 300
 
@@ -30,7 +30,7 @@ class Groups(Section):
         return "Groups"
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        every = measure(self.data.groups)
+        every = measure_groups(self.data.groups)
         groups = every.head(_MOST_GROUPS)
         if groups.height < every.height:
             yield Paragraph(text=f"The table has the first {_MOST_GROUPS} of {number(every.height)} groups.")

@@ -26,9 +26,9 @@ class TrainedScorer(Section):
     @cached_property
     def comparison(self) -> pl.DataFrame:
         """A row for each metric that trials have with both scorers (search.analysis.study.trained_scorer)."""
-        if not any(TRAINED in condition.split(" ") for _, condition, _ in self.data.unclaimed):
+        if not any(TRAINED in condition.split(" ") for _, condition, _ in self.data.scores.unclaimed):
             return pl.DataFrame()
-        return compare_with_trained(self.data.scores)
+        return compare_with_trained(self.data.scores.all())
 
     @property
     def applies(self) -> bool:

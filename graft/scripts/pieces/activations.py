@@ -165,6 +165,24 @@ class SplineActivation(Activation):
         return own["knots"][left] + share * own["knots"].diff()[left]
 
 
+@dataclass(kw_only=True)
+class GatedActivation(Activation):
+    """gate(a) b, the gate an activation of its own."""
+
+    inputs: ClassVar[int] = 2
+    gate: Any
+
+    def __post_init__(self) -> None:
+        self.gate = build("activation", self.gate)
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {f"gate.{name}": parameter for name, parameter in self.gate.parameters().items()}
+
+    def apply(self, values: Tensor, own: Values) -> Tensor:
+        first, second = values.chunk(2, -1)
+        return self.gate.apply(first, {name.removeprefix("gate."): tensor for name, tensor in own.items()}) * second
+
+
 def symmetrise(knots: Floats) -> Floats:
     """The mean of a spline and its image, reversed along x, y or both and moved to where they correlate best.
 

@@ -1,4 +1,4 @@
-"""The trial trained, judged and compared with what is stored."""
+"""The trial trained, evaluated and compared with what is stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graft.scripts.pieces.optimizers import Moments
 from graft.scripts.pieces.parameters import Batch, Values, start_parameters
 from graft.scripts.pieces.parts import build
 from graft.scripts.pieces.streams import DROPOUT, VALIDATION_DATA, keep_mask, open_stream
-from graft.scripts.pieces.trial import DIVERGENCE, EVALUATION_SEED, STAGES, STORED
+from graft.scripts.pieces.trial import DIVERGENCE, EVALUATION_SEED, NOT_COMPUTED, STAGES, STORED
 
 TOLERANCE = 1e-5
 """Largest difference that counts as agreement: relative to the larger number, absolute below 1."""
@@ -58,7 +58,7 @@ class Stage:
         )
         return (values, moments, self.averaging.consume(state[2], values, n)), float(loss)
 
-    def judge(self, state: State, n: int, sets: Mapping[str, Batch]) -> dict[tuple[int, str, str, str], float]:
+    def evaluate(self, state: State, n: int, sets: Mapping[str, Batch]) -> dict[tuple[int, str, str, str], float]:
         """Every metric after n updates: of raw and averaged parameters, on all sets, as all evaluations have it."""
         values, _, shadow = state
         found: dict[tuple[int, str, str, str], float] = {}
@@ -71,7 +71,7 @@ class Stage:
         return found
 
     def _average(self, model: Any, values: Values, batch: Batch) -> Mapping[str, float]:
-        """Each metric's mean over a set, of which a part is judged at a time."""
+        """Each metric's mean over a set, of which a part is evaluated at a time."""
         count, length = batch["inputs"].shape[:2]
         together = self.task.evaluated_together
         size = max(1, 2**14 // length // together) * together
@@ -93,7 +93,7 @@ def train(until: int) -> tuple[dict[tuple[int, str, str, str], float], str | Non
     last, state = stages[-1], stages[0].start()
     opened = (open_stream(EVALUATION_SEED, VALIDATION_DATA, 0, site) for site in (0, 1))
     plain, shifted, count = *opened, last.training["validation_batch"]
-    sets = {"": last.task.validation(plain, count), **last.task.shifted(shifted, count)}
+    sets = {"": last.task.validation(plain, count), **last.task.shifted_sets(shifted, count)}
     found: dict[tuple[int, str, str, str], float] = {}
     n, stored = 0, {step for step, *_ in STORED}
     for stage, end in zip(stages, (one["until"] for one in STAGES), strict=True):
@@ -108,7 +108,7 @@ def train(until: int) -> tuple[dict[tuple[int, str, str, str], float], str | Non
                 continue
             if stage is last and n in stored:
                 with torch.no_grad():
-                    metrics = stage.judge(state, n, sets)
+                    metrics = stage.evaluate(state, n, sets)
                 found |= metrics
                 if not all(map(isfinite, metrics.values())):
                     return found, f"a validation metric was not finite at step {n}"
@@ -140,6 +140,8 @@ def main() -> int:
         print(f"{value}\t{here}\t{difference:.1e}\t{'/'.join(part for part in name if part)} at step {step}")
     expected = DIVERGENCE if last >= STAGES[-1]["until"] else None
     print(f"{agreed} of {len(compared)} metrics agree within {TOLERANCE:g}; the largest difference is {worst:.1e}")
+    if NOT_COMPUTED:
+        print(f"stored, but not computed here: {', '.join(NOT_COMPUTED)}")
     if divergence != expected:
         print(f"stored: {expected or 'no divergence'}; here: {divergence or 'no divergence'}")
     return int(agreed < len(compared) or divergence != expected)

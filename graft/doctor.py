@@ -1,0 +1,153 @@
+"""What this machine has, what Graft would do with it, and how fast it trains: for `search doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graft.families import families, version
+from spaces import load
+from spaces.errors import GraftError
+
+if TYPE_CHECKING:
+    from spaces.records import Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    text: str
+    """In one line."""
+    is_problem: bool = False
+    """Whether it keeps Graft from what was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """How fast one worker trains."""
+
+    case: str
+    step: str
+    """`native`, `fused` or `traced`."""
+    lanes: int
+    model_steps_per_second: float
+
+
+CASES: Mapping[str, tuple[str, float]] = {
+    "set complement, no dropout": ("quick/set_complement", 0.4),
+    "set complement, dropout of Table 1": ("quick/set_complement", 0.9),
+    "add_mod, transformer": ("quick/add_mod", 0.4),
+}
+"""What is timed -> a packaged space, and the coordinate of all its draws."""
+LANES = {"cpu": (1, 32), "cuda": (1, 32, 1024)}
+BENCH_LANES = {"cpu": (1, 2, 8, 32, 128), "cuda": (1, 8, 32, 128, 512, 1024, 2048, 4096)}
+
+
+def examine(storage: str | None = None) -> Iterator[Finding]:
+    """What this machine has; `storage`: the URL of a database that is to be looked at, nothing is written into it."""
+    from workers.engine import devices
+    from workers.engine.fused import describe as describe_fused_step
+    from workers.engine.memory import free_bytes
+    from workers.numerics.native import cache_folder, describe_compiler
+    from workers.numerics.processors import describe_processor
+
+    yield Finding(name="graft", text=f"{version()}, Python {platform.python_version()}, {platform.platform()}")
+    yield Finding(name="torch", text=devices.describe_torch())
+    load_average = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    cores = devices.default_workers("cpu")
+    yield Finding(name="processor", text=f"{describe_processor('cpu')}; {cores} cores to use{load_average}")
+    yield Finding(
+        name="compiler", text=describe_compiler() or "none, so that steps are traced; install g++, or set CXX"
+    )
+    for line in devices.describe_gpus() or [devices.describe_unused_gpu() or "none that torch can use"]:
+        yield Finding(name="gpu", text=line)
+    yield Finding(name="fused", text=describe_fused_step())
+    yield Finding(name="precision", text="float32 products of float32 numbers: TF32 is off on every device")
+    yield Finding(name="memory", text=f"{_gigabytes(free_bytes('cpu'))} free for this process")
+    yield Finding(name="ray", text=_version_of("ray") or "not installed; for clusters pip install 'graft-search[ray]'")
+    for name, folder in (("cache", cache_folder()), ("disk", Path.cwd())):
+        yield _look_at_folder(name, folder)
+    if storage is not None:
+        yield _look_at_database(storage)
+
+
+def _look_at_folder(name: str, folder: Path) -> Finding:
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    writable = os.access(there, os.W_OK)
+    text = f"{folder}, {_gigabytes(shutil.disk_usage(there).free)} free"
+    return Finding(name=name, text=text if writable else f"{text}, cannot be written to")
+
+
+def _look_at_database(url: str) -> Finding:
+    from storage import open_reader
+    from storage.databases import file_of, find_database
+    from storage.store import pending
+
+    try:
+        name, file = find_database(url).name, file_of(url)
+        if file and not Path(file).exists():
+            folder = Path(file).parent
+            good = folder.is_dir() and os.access(folder, os.W_OK)
+            text = f"{name}: not there yet, a launch makes it" if good else f"{name}: its folder cannot be written to"
+            return Finding(name="database", text=text, is_problem=not good)
+        found, steps = pending(url)
+        if steps:
+            return Finding(name="database", text=f"{name}: schema {found}, older than this; `search db upgrade`")
+        with open_reader(url) as reader:
+            return Finding(name="database", text=f"{name}: schema {found}, {len(reader.studies()):,} studies")
+    except GraftError as error:
+        return Finding(name="database", text=str(error), is_problem=True)
+
+
+def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _: None) -> Iterator[Rate]:
+    """How fast one worker trains on a device: one lane and many, by its fastest step and by the traced one.
+
+    Without `bench` one case and few widths, within half a minute.
+    """
+    from workers.engine.process import prepare
+    from workers.engine.step import method_of
+    from workers.engine.timing import step_rate
+
+    prepare()
+    kind = device.partition(":")[0]
+    for case in CASES if bench else [*CASES][:1]:
+        trial = _trial_of(*CASES[case])
+        fastest = method_of(trial.config, device).partition(" ")[0]
+        for step in dict.fromkeys((fastest, "traced")):
+            for lanes in (BENCH_LANES if bench else LANES)[kind]:
+                show(f"{case}, {step}, {lanes} lanes")
+                rate = step_rate(trial, width=lanes, device=device, traced=step == "traced")
+                yield Rate(case=case, step=step, lanes=lanes, model_steps_per_second=rate)
+
+
+def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str, Any]:
+    """What a file of `search doctor --bench` holds."""
+    return {
+        "format": 1,
+        "device": device,
+        "findings": [asdict(one) for one in findings],
+        "rates": [*map(asdict, rates)],
+    }
+
+
+def _trial_of(space: str, coordinate: float) -> Trial:
+    return load(space, families(), {}).sample(0, lambda _: coordinate)
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

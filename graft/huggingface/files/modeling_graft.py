@@ -1,0 +1,76 @@
+"""A language model that Graft trained, for Hugging Face transformers: logits, loss, generation."""
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from .configuration_graft import GraftConfig
+from .network_graft import build
+
+UNREACHED = -1e4
+"""The logit of a token that the network does not know."""
+
+
+class GraftForCausalLM(PreTrainedModel, GenerationMixin):
+    """Logits [N, s, v] of what follows each position, from tokens [N, s]. It keeps no cache."""
+
+    config_class = GraftConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.plan = build(config.network)
+        self.network = nn.Module()
+        for name, shape in config.shapes.items():
+            *folders, last = name.split(".")
+            module = self.network
+            for folder in folders:
+                if not hasattr(module, folder):
+                    module.add_module(folder, nn.Module())
+                module = module.get_submodule(folder)
+            module.register_parameter(last, nn.Parameter(torch.empty(shape)))
+        if config.own_vocabulary is not None:
+            # The network's number for each token of the tokenizer; `own_vocabulary` where it knows none.
+            self.register_buffer("own_tokens", torch.zeros(config.vocab_size, dtype=torch.int64))
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask=None, labels=None, **_):
+        """`labels` [N, s]: the loss is of each but the first after those before it; -100 leaves one out.
+
+        `attention_mask` [N, s]: 0 for padding, which may stand at either end of a sequence.
+        """
+        longest = getattr(self.config, "learned_positions", None)
+        if longest and input_ids.shape[1] > longest:
+            raise ValueError(f"{input_ids.shape[1]} tokens are more than the {longest} positions that were learned")
+        if attention_mask is not None and attention_mask.ndim == 2 and not attention_mask[:, 0].all():
+            logits = self._without_padding_before(input_ids, attention_mask)
+        else:
+            logits = self._logits(input_ids)
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+        return CausalLMOutput(loss=loss, logits=logits)
+
+    def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **_):
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    def _logits(self, input_ids):
+        own = self.config.own_vocabulary
+        if own is None:
+            return self.plan.outputs(self._parameters_by_name(), {"inputs": input_ids}, {})
+        tokens = self.own_tokens[input_ids].clamp(max=own - 1)  # what it does not know it reads as the end of a text
+        logits = self.plan.outputs(self._parameters_by_name(), {"inputs": tokens}, {})
+        unknown = logits.new_full((*logits.shape[:-1], 1), UNREACHED)
+        return torch.cat([logits, unknown], -1)[..., self.own_tokens]
+
+    def _without_padding_before(self, input_ids, attention_mask):
+        """Each sequence moved to the start, where it sees no padding, and its logits moved back."""
+        length = input_ids.shape[1]
+        before = attention_mask.argmax(-1, keepdim=True)
+        place = torch.arange(length, device=input_ids.device)
+        logits = self._logits(input_ids.gather(1, (place + before).clamp(max=length - 1)))
+        back = (place - before).clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1])
+        return logits.gather(1, back)
+
+    def _parameters_by_name(self):
+        return dict(self.network.named_parameters())

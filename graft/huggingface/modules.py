@@ -1,0 +1,177 @@
+"""Graft's modules, and a user's, read and not run: what each defines, imports and binds."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.abc import InspectLoader
+from typing import NamedTuple
+
+from spaces.plugins.bundles import PREFIX
+
+_OURS = ("spaces.", "workers.", PREFIX)
+"""How the modules begin whose text is taken over."""
+
+
+_FIELDS = "spaces.plugins.fields"
+"""Where the functions are that say which values a plug-in's field may have."""
+
+
+class Symbol(NamedTuple):
+    """A name at the top of a module."""
+
+    module: str
+    name: str
+
+
+STAND_INS: Mapping[Symbol, str] = {
+    Symbol("spaces.plugins", "actual"): (
+        "def actual(plugin, field):\n"
+        '    """A size of a plug-in; nothing is padded here."""\n'
+        "    return getattr(plugin, field)"
+    ),
+    Symbol("workers.networks.activations._spline", "interpolate"): (
+        "def interpolate(points, knots, low, high):\n"
+        '    """The spline with values `knots` at evenly spaced positions; constant beyond the ends."""\n'
+        "    return gather_knots(points, knots, low, (knots.shape[-1] - 1) / (high - low))"
+    ),
+}
+"""What is written in place of code that asks the engine for more than a model needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A module's text, read but not run."""
+
+    title: str
+    lines: Sequence[bytes]
+    """As UTF-8, in which Python's parser counts columns."""
+    statements: Mapping[str, ast.stmt]
+    """Name -> the statement that defines it, in the order of the file."""
+    ours: Mapping[str, Symbol]
+    """Name -> what it is in another module of ours."""
+    foreign: Mapping[str, str]
+    """Name -> the statement that imports it from elsewhere."""
+
+
+@cache
+def read_module(name: str) -> Module:
+    """A module by its dotted name; it is imported, too, as that finds those of plug-ins from outside."""
+    spec = importlib.import_module(name).__spec__
+    assert spec, "it was imported"
+    assert isinstance(spec.loader, InspectLoader), "it has a text"
+    text = spec.loader.get_source(name) or ""
+    tree = ast.parse(text)
+    statements, ours, foreign = dict[str, ast.stmt](), dict[str, Symbol](), dict[str, str]()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            foreign |= {one.asname or one.name.partition(".")[0]: _import_line(one) for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            source = _source(node, spec.parent or "")
+            for one in node.names:
+                if f"{source}.".startswith(_OURS):
+                    ours[one.asname or one.name] = Symbol(source, one.name)
+                else:
+                    foreign[one.asname or one.name] = (
+                        f"from {source} import {_import_line(one).removeprefix('import ')}"
+                    )
+        else:
+            statements |= dict.fromkeys(definitions(node), node)
+    title = (ast.get_docstring(tree) or name).partition("\n\n")[0]
+    return Module(
+        title=" ".join(title.split()),
+        lines=text.encode().splitlines(),
+        statements=statements,
+        ours=ours,
+        foreign=foreign,
+    )
+
+
+@cache
+def parse(text: str) -> ast.Module:
+    """A syntax tree, the same one each time."""
+    return ast.parse(text)
+
+
+def _import_line(alias: ast.alias) -> str:
+    return f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
+
+
+def _source(node: ast.ImportFrom, package: str) -> str:
+    """The module that a statement imports from."""
+    if node.level:
+        return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+    top = (node.module or "").partition(".")[0]
+    # A plug-in from outside imports its neighbours by their bare names.
+    is_neighbour = package.startswith(PREFIX) and importlib.util.find_spec(f"{package}.{top}")
+    return f"{package}.{node.module}" if is_neighbour else node.module or ""
+
+
+def definitions(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement at the top of a module, or of a class, defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (one.id for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def defined(symbol: Symbol) -> Symbol:
+    """Where a name is defined that may have come through other modules."""
+    if symbol in STAND_INS:
+        return symbol
+    found = read_module(symbol.module).ours.get(symbol.name, symbol)
+    return symbol if found == symbol else defined(found)  # equal: a module that lies in a package
+
+
+def bound_names(node: ast.AST) -> frozenset[str]:
+    """The names that a function binds: its arguments, what it assigns and what its comprehensions run over."""
+    inner = list(ast.walk(node))
+    stored = {one.id for one in inner if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    return frozenset(stored | {one.arg for one in inner if isinstance(one, ast.arg)})
+
+
+def is_alias(symbol: Symbol) -> bool:
+    """Whether it is a type by another name: `Parameters`."""
+    return isinstance(read_module(symbol.module).statements.get(symbol.name), ast.Assign)
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a text: a docstring, or that of the field before it."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def is_class_variable(node: ast.AnnAssign) -> bool:
+    """Whether it is no field of a dataclass."""
+    return ast.unparse(node.annotation).startswith("ClassVar")
+
+
+def is_field(node: ast.AnnAssign, module: str) -> bool:
+    """Whether it is a plug-in's field, whose value is in the configuration."""
+    value = node.value
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return False
+    return read_module(module).ours.get(value.func.id, Symbol("", "")).module == _FIELDS
+
+
+def registers(decorator: ast.expr) -> bool:
+    """Whether a decorator makes a function an operation of torch, which the engine's recordings need."""
+    return ast.unparse(decorator).startswith("torch.library.")
+
+
+def is_defined(symbol: Symbol) -> bool:
+    """Whether it is a name in a module, and no module itself."""
+    return symbol in STAND_INS or symbol.name in {
+        **read_module(symbol.module).statements,
+        **read_module(symbol.module).ours,
+    }
+
+
+def first_line(node: ast.stmt) -> int:
+    """The line on which a statement begins, its decorators included."""
+    decorators: Sequence[ast.expr] = getattr(node, "decorator_list", ())
+    return min([node.lineno, *(one.lineno for one in decorators)])

@@ -1,0 +1,79 @@
+"""Chosen trials of a study, as loggers of experiments have their runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import nan
+from typing import Any
+
+import polars as pl
+
+from graft.stored.trials import read_metrics
+from spaces.errors import StudyError
+from spaces.records import Params, Scalar
+from spaces.settings import MetricName
+from storage.frames import Reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedTrial:
+    """One trial, written after the fact."""
+
+    name: str
+    """`trial-0017`"""
+    params: Params
+    """What was drawn, and what follows from it."""
+    config: Mapping[str, Scalar]
+    """Dotted path -> value, of the whole configuration."""
+    facts: Mapping[str, Scalar]
+    """Its number, seed, state, objective and the like, where there are any."""
+    started: datetime
+    ended: datetime
+    """When it was last seen to train, of a trial that has not ended."""
+    validations: Sequence[tuple[int, Mapping[str, float]]]
+    """Step, and `tvd/bema` or `tvd/bema/length=64` -> value; NaN for one that was not finite."""
+
+
+_FACTS = ("number", "group_number", "seed", "state", "steps", "objective", "second_objective", "feasible", "parent")
+
+
+def read_logged(reader: Reader, study: str, where: str | None, top: int) -> Iterator[LoggedTrial]:
+    """The trials of the best objectives, so many at most, the best first; `where`: an SQL condition, as of trials.
+
+    Raises StudyError where there is none. One trial is read at a time.
+    """
+    stored = reader.study(study)
+    condition = "objective IS NOT NULL" + (f" AND ({where}\n)" if where else "")
+    rows = stored.trials(condition, top=top)
+    if rows.is_empty():
+        raise StudyError(f"study {study!r} has no trial with an objective{' of this --where' if where else ''} yet")
+    for row in rows.iter_rows(named=True):
+        yield _make(row, read_metrics(reader, row["id"]))
+
+
+def _make(row: Mapping[str, Any], metrics: pl.DataFrame) -> LoggedTrial:
+    validations: dict[int, dict[str, float]] = {}
+    for step, name, variant, condition, value in metrics.iter_rows():
+        found = validations.setdefault(step, {})
+        found[str(MetricName(name, variant, condition))] = nan if value is None else value
+    started = row["started_at"] or row["created_at"]
+    return LoggedTrial(
+        name=f"trial-{row['number']:04}",
+        params=json.loads(row["params"]),
+        config=dict(_flatten(json.loads(row["config"]))),
+        facts={name: row[name] for name in _FACTS if row[name] is not None},
+        started=started,
+        ended=row["finished_at"] or started,
+        validations=sorted(validations.items()),
+    )
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield f"{prefix}{key}", value if isinstance(value, int | float | str) else json.dumps(value)

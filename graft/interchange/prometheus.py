@@ -1,0 +1,86 @@
+"""A database in Prometheus' text format.
+
+Source: "Exposition formats", prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, get_args
+
+from graft.stored.status import Status, read_status
+from spaces.records import State
+from storage.frames import open_reader
+from storage.schema import StudyState
+
+
+class Sample(NamedTuple):
+    """A number of a metric, and what it is of."""
+
+    metric: str
+    labels: dict[str, str]
+    value: float
+
+
+_HELP = {
+    "graft_study_state": "1 for the state that a study is in, 0 for the others.",
+    "graft_trials": "Trials of a study that were started, by state.",
+    "graft_trials_planned": "Trials that a study is to have.",
+    "graft_steps": "Optimizer steps that the reports of a study stand for; fewer after a retry.",
+    "graft_lane_steps": "Optimizer steps that workers made for a study, restarts included.",
+    "graft_lane_room": "What these steps would have been with no lane free.",
+    "graft_steps_per_second": "Optimizer steps a second of the running trials.",
+    "graft_trials_per_minute": "Trials of a study that ended a minute, in the last ten.",
+    "graft_workers": "Workers of a study whose lease holds.",
+    "graft_best_objective": "The best objective of a study.",
+}
+"""Each metric, a gauge, in the order in which they are written."""
+_STATES = (*get_args(StudyState), "interrupted")
+
+
+def prometheus(database: str, study: str | None = None) -> str:
+    """Where the studies of a database stand, those in the archive left out, as text for Prometheus to scrape.
+
+    `study`: only this one. What is not known of a study, such as the rate of one that does not run, has no line.
+    """
+    with open_reader(database) as reader, reader.moment():
+        studies = reader.studies()
+        names = [study] if study else studies.filter(~studies["archived"])["name"].to_list()
+        samples = [sample for name in names for sample in _describe(read_status(reader, name))]
+    return "".join(write_metric(metric, [one for one in samples if one.metric == metric]) for metric in _HELP)
+
+
+def _describe(now: Status) -> Iterator[Sample]:
+    progress = now.progress
+    this = {"study": now.study}
+    for state in _STATES:
+        yield Sample("graft_study_state", {**this, "state": state}, float(state == now.state))
+    for state in get_args(State):
+        yield Sample("graft_trials", {**this, "state": state}, progress.counts.get(state, 0))
+    best = {**this, "objective": progress.objective, "direction": now.direction}
+    numbers = {
+        "graft_trials_planned": progress.planned,
+        "graft_steps": progress.steps,
+        "graft_lane_steps": progress.model_steps,
+        "graft_lane_room": progress.lane_room,
+        "graft_steps_per_second": now.steps_per_second,
+        "graft_trials_per_minute": now.trials_per_minute,
+        "graft_workers": len(now.workers),
+        "graft_best_objective": progress.best,
+    }
+    for metric, value in numbers.items():
+        if value is not None:
+            yield Sample(metric, best if metric == "graft_best_objective" else this, value)
+
+
+def write_metric(metric: str, samples: list[Sample]) -> str:
+    """A metric with all of its samples, which must stand together; `metric` is one of those that are described."""
+    lines = [f"# HELP {metric} {_HELP[metric]}", f"# TYPE {metric} gauge"]
+    for _, labels, value in samples:
+        inner = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
+        lines.append(f"{metric}{{{inner}}} {value!r}")
+    return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,0 +1,32 @@
+"""A server of WSGI for pages that a person looks at on this machine."""
+
+from __future__ import annotations
+
+from socketserver import ThreadingMixIn
+from typing import Any, final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from search.optuna_view.dashboard import Application
+from spaces.errors import StudyError
+
+LOOPBACK = "127.0.0.1"
+
+
+@final
+class ThreadingServer(ThreadingMixIn, WSGIServer):
+    """Answers each request in a thread of its own: a figure may take seconds, and the page asks for several."""
+
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that it has there
+        """Requests are not told."""
+
+
+def open_server(application: Application, port: int) -> WSGIServer:
+    """A server on this machine's loopback address; port 0: one that is free. StudyError if it cannot have the port."""
+    try:
+        return make_server(LOOPBACK, port, application, ThreadingServer, _QuietHandler)
+    except OSError as error:
+        raise StudyError(f"port {port} of {LOOPBACK}: {error.strerror}; name another one, 0 for any") from error

@@ -1,0 +1,86 @@
+"""A study gets another name, a note, tags; it goes to the archive, or is deleted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from graft.launching.checkpoints import Checkpoints, folder_of
+from spaces.errors import StudyError
+from spaces.messages import shorten
+from storage import annotate_study, check_name, open_reader, open_store
+
+_TAG = re.compile(r"[\w.:+-]{1,60}")
+LONGEST_NOTE = 10_000
+"""Characters."""
+
+
+def rename_study(url: str, study: str, name: str) -> None:
+    """Give a study another name; raises StudyError if the name is taken or no word, or if a process runs the study."""
+    check_name(name)
+    with open_store(url) as store, open_reader(url) as reader:
+        row = reader.study(study).row
+        if name in reader.studies()["name"]:
+            raise StudyError(f"study {name!r} exists already; choose another name")
+        edited = store.edit(row["id"])
+        edited.keep_checkpoint_folder(folder_of(row))
+        edited.rename(name)
+
+
+def delete_study(url: str, study: str) -> None:
+    """Delete a study with all of its trials, and its checkpoints; raises StudyError if a process runs it."""
+    with open_store(url) as store, open_reader(url) as reader:
+        row = reader.study(study).row
+        store.edit(row["id"]).delete()
+    remove_checkpoints(url, row)
+
+
+def remove_checkpoints(url: str, row: Mapping[str, Any]) -> None:
+    """Remove the checkpoint files of a study that is deleted, by its row; what cannot be removed stays."""
+    saving = Checkpoints(url=None, seconds=0).saving(url, row)
+    if saving is None:
+        return
+    folder = None if "://" in saving.url else Path(saving.url, saving.study)
+    if folder and not folder.is_dir():
+        return
+    from workers.engine.checkpoints import Archive
+
+    Archive(saving.url, saving.study).tidy((), ())
+    if folder:
+        with suppress(OSError):  # somebody keeps files there
+            folder.rmdir()
+
+
+def write_note(url: str, study: str, text: str) -> None:
+    """Replace a study's note; on a server, or by the service of a file, it may run meanwhile."""
+    if len(text) > LONGEST_NOTE:
+        raise StudyError(f"the note has {len(text):,} characters; it may have {LONGEST_NOTE:,}")
+    annotate_study(url, study, note=text.replace("\0", " "))
+
+
+def tag_study(url: str, study: str, added: Collection[str], removed: Collection[str] = ()) -> list[str]:
+    """Add and remove tags of a study; the tags that it has now, sorted."""
+    for tag in (*added, *removed):
+        if not _TAG.fullmatch(tag):
+            raise StudyError(f"tag {shorten(repr(tag))} must be a word of letters, digits, '.', ':', '+', '_' and '-'")
+    with open_reader(url) as reader:
+        before = read_tags(reader.study(study).row)
+    if missing := sorted(set(removed) - set(before)):
+        raise StudyError(f"study {study!r} has no tag {missing[0]!r}; it has {', '.join(before) or 'none'}")
+    tags = sorted({*before, *added} - set(removed))
+    annotate_study(url, study, tags=tags)
+    return tags
+
+
+def archive_study(url: str, study: str, *, archived: bool) -> None:
+    """Move a study to the archive, or back: what is in the archive is not listed unless it is asked for."""
+    annotate_study(url, study, archived=archived)
+
+
+def read_tags(row: Mapping[str, Any]) -> list[str]:
+    """The tags of a row of `studies`."""
+    return json.loads(row["tags"])

@@ -1,0 +1,135 @@
+"""Trials by hand: a study trains configurations that a person chose, beside those of its sampler."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from graft.families import families
+from graft.plugins.stored import read_outside
+from search.samplers import Strategy
+from search.steering.strategies import begin
+from spaces import parse
+from spaces.errors import SpaceError, StudyError
+from spaces.inversion import find_trial
+from spaces.plugins.active import using
+from spaces.records import TERMINAL, Outcome, Trial
+from spaces.space import DrawnSpace
+from storage import open_reader, open_store
+from storage.frames import Reader
+
+if TYPE_CHECKING:
+    from spaces.grammar.formulas import Draw
+    from spaces.space import Space
+
+MOST = 100_000
+"""Trials of one call."""
+
+
+def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Add a trial for each of the settings to a study that does not run; their numbers.
+
+    A setting gives values by path (`spaces.inversion.find_trial`); what it leaves open is what the study's sampler
+    draws for that number. They are trained when the study is resumed, and what comes of them teaches the sampler.
+    Raises StudyError or SpaceError, one line, before anything is written.
+    """
+    if not 0 < len(settings) <= MOST:
+        raise StudyError(f"{len(settings):,} trials by hand; there must be 1 to {MOST:,}")
+    with open_store(url) as store, open_reader(url) as reader:
+        row = reader.study(study).row
+        with using(read_outside(reader, study)):
+            space = parse(row["space"], f"the space of study {study}", families())
+            if not isinstance(space, DrawnSpace):
+                raise StudyError(
+                    f"study {study!r} is a transfer or an experiment, whose trials all have a part in it; "
+                    "trials by hand are for a study of one space"
+                )
+            trials = list(_make_trials(reader, study, space, row["trials"], settings))
+        store.edit(row["id"]).enqueue(trials)
+    return [trial.number for trial in trials]
+
+
+def read_settings(file: Path) -> list[dict[str, Any]]:
+    """Settings from a csv: paths in the first line, one trial in each other one; an empty cell leaves a value open."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            table = csv.DictReader(lines, strict=True)
+            found = [
+                {path.strip(): parse_value(cell) for path, cell in row.items() if path and cell and cell.strip()}
+                for row in table
+                if _is_whole(file, table, row)
+            ]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise StudyError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not found:
+        raise StudyError(f"{file} has no trials: its first line names paths, and each other line is a trial")
+    return found
+
+
+def parse_value(text: str) -> Any:
+    """A value as YAML has it, and 1e-3 as the number that it is."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise SpaceError(f"{text!r} is no value: write a number, a word, or a plug-in as a space has it") from None
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _is_whole(file: Path, table: csv.DictReader[str], row: Mapping[str | None, Any]) -> bool:
+    if None in row:
+        raise StudyError(f"{file}:{table.line_num}: the line has more cells than the first one has paths")
+    return True
+
+
+def _make_trials(
+    reader: Reader, study: str, space: DrawnSpace, planned: int, settings: Sequence[Mapping[str, Any]]
+) -> Iterator[Trial]:
+    stored = reader.study(study).trials(
+        columns=("number", "group_number", "state", "draws", "objective", "finished_at")
+    )
+    outcomes = [
+        Outcome(
+            number=row["number"],
+            group=row["group_number"],
+            draws=json.loads(row["draws"]),
+            objective=row["objective"],
+            state=row["state"] if row["state"] in TERMINAL else "queued",
+        )
+        for row in stored.sort("finished_at", nulls_last=True).iter_rows(named=True)
+    ]
+    strategy = begin(space, outcomes)
+    shared = {draw.name for draw in space.group_draws} if space.search.group > 1 else set[str]()
+    for number, wanted in enumerate(settings, planned):
+        if group_values := sorted(shared & wanted.keys()):
+            group = number // space.search.group
+            raise SpaceError(
+                f"{group_values[0]}: the trials of group {group} share it; by hand, only what each trial draws for "
+                "itself can be set"
+            )
+        yield find_trial(space, number, _Coordinates(space, strategy, number), wanted)
+
+
+class _Coordinates:
+    """The coordinates of a number by the study's sampler, and others for draws that the sampler did not make."""
+
+    def __init__(self, space: Space, strategy: Strategy, number: int) -> None:
+        asked = strategy.ask(range(number, number + 1))  # none beyond the end of a grid
+        self._draws = asked[0].draws if asked else {}
+        self._seed = space.search.seed
+        self._indices = {"group": number // space.search.group, "trial": number}
+
+    def __call__(self, draw: Draw) -> float:
+        if draw.name in self._draws:
+            return self._draws[draw.name]
+        return Random(f"{self._seed}/{draw.scope}/{self._indices[draw.scope]}/{draw.name}").random()

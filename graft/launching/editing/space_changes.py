@@ -1,0 +1,156 @@
+"""A study that exists is given another space: what differs, whether its trials stay valid, and the change itself."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from graft.families import version
+from graft.launching.checkpoints import folder_of
+from graft.stored.differences import compare_spaces, describe_differences
+from search.objectives import Rating, list_metrics, no_such_metric, rating_after
+from spaces.errors import SpaceError, StudyError
+from spaces.plugins import active, canonical_json
+from spaces.records import Constraints, Metric, Report, StoredTrial
+from spaces.space import DrawnSpace
+from storage import SpaceChange
+from storage.frames import Reader
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+
+_RATING_PATHS = ("search.objective", "search.feasible")
+"""What a trial's rating follows from, beside its validations."""
+CHANGEABLE = ("search.trials", "search.stopping", *_RATING_PATHS, "search.history", "study", "plugins")
+"""What may change in the space of a study that has results. All else says what a trial is, or how it is chosen."""
+_RESTARTING = ("search.stopping", *_RATING_PATHS)
+"""Changes after which a checkpoint is of no use: with it stands what the controller knew of its trial."""
+_NAMED = 3
+"""Files that a line names."""
+
+
+def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceChange:
+    """How a stored study, by its row, gets this space; the plug-ins in use are the space's.
+
+    Raises StudyError, one line that says what differs, if its trials would not be the same any more.
+    """
+    name: str = row["name"]
+    differences = compare_spaces(row["space"], space.text)
+    foreign = [one for one in differences if not _is_below(one.path, CHANGEABLE)]
+    if foreign:
+        raise StudyError(f"study {name!r} exists with another space ({describe_differences(foreign)})")
+    bundles, stored = active.current().asked_for, reader.study(name).bundles()
+    packages = {bundle.package for bundle in bundles}
+    for bundle in stored:
+        if bundle.package not in packages:
+            files = ", ".join(source.path for source in bundle.sources[:_NAMED])
+            raise StudyError(f"study {name!r} exists with other plug-ins ({files}), with which its trials were made")
+    changed = [one for one in differences if one.path != "study"]
+    _check_numbers(reader, name, space, {one.path for one in changed})
+    ratings_change = any(_is_below(one.path, _RATING_PATHS) for one in changed)
+    return SpaceChange(
+        space=space.text,
+        space_hash=space.hash,
+        objective=space.search.objective,
+        trials=space.search.trials,
+        version=version(),
+        differences=differences,
+        checkpoint_folder=folder_of(row),
+        bundles=[bundle for bundle in bundles if bundle.package not in {one.package for one in stored}],
+        second_objective=str(space.search.second) if space.search.second else None,
+        ratings=_compute_ratings(reader, name, space) if ratings_change else {},
+        restarts=any(_is_below(one.path, _RESTARTING) for one in changed),
+    )
+
+
+def _is_below(path: str, roots: Sequence[str]) -> bool:
+    return any(path == root or path.startswith(f"{root}.") for root in roots)
+
+
+def _check_numbers(reader: Reader, name: str, space: Space, paths: set[str]) -> None:
+    """Raise StudyError if a trial's number would mean another trial, or would be beyond the study's end."""
+    there = reader.study(name).trials(columns=("number", "parent"))
+    if there.is_empty():
+        return
+    if (copies := there["parent"].count()) and paths - {"search.history"}:
+        raise StudyError(
+            f"study {name!r}: {copies:,} of its trials are copies in a population, which have the state of others and "
+            "the numbers after search.trials, so its space stays as it is"
+        )
+    if not isinstance(space, DrawnSpace) and any(_is_below(path, _RATING_PATHS) for path in paths):
+        raise StudyError(
+            f"study {name!r}: the objective of a transfer or an experiment decides what it trains, so it stays as it is"
+        )
+    if "search.trials" not in paths:
+        return
+    least = int(there.select(pl.col("number").max()).item()) + 1
+    if space.search.trials < least:
+        raise StudyError(
+            f"search.trials: {space.search.trials:,} is less than study {name!r} has started; "
+            f"it must be at least {least:,}"
+        )
+    if not isinstance(space, DrawnSpace):
+        _check_same_trials(reader, name, space)
+
+
+def _check_same_trials(reader: Reader, name: str, space: Space) -> None:
+    """Raise StudyError unless every stored trial is the same in the new space, where its number says what it is."""
+    for number, seed, draws, config in (
+        reader.study(name).trials(columns=("number", "seed", "draws", "config")).iter_rows()
+    ):
+        try:
+            trial = space.restore([StoredTrial(number, json.loads(draws), config=json.loads(config))])
+            same = trial.seed == seed and canonical_json(trial.config) == canonical_json(json.loads(config))
+        except (SpaceError, IndexError):
+            same = False
+        if not same:
+            raise StudyError(
+                f"search.trials: with another number, trial {number} of study {name!r} would be another one; "
+                "a launch under another name (--study) takes it"
+            )
+
+
+def _compute_ratings(
+    reader: Reader, name: str, space: Space
+) -> dict[int, tuple[float | None, float | None, Constraints | None]]:
+    """The trials that ended with a result -> the new rating of each, from the validations that are kept.
+
+    Raises StudyError where they do not tell: a metric was not reported, or the best of all validations counts and not
+    all are kept.
+    """
+    search = space.search
+    columns = ("number", "steps", "draws", "config")
+    ended = reader.study(name).trials(where="state IN ('finished', 'pruned')", columns=columns)
+    if ended.is_empty():
+        return {}
+    named = {metric.name for _, metric in list_metrics(search)}
+    wanted = pl.col("number").is_in(ended["number"].implode())
+    # The training loss is in reports that are no validation.
+    metrics = reader.study(name).metrics().filter(wanted, (pl.col("name") != "loss") | pl.lit("loss" in named))
+    reports: dict[int, dict[int, list[Metric]]] = defaultdict(lambda: defaultdict(list))
+    for number, step, *metric, value in metrics.iter_rows():
+        reports[number][step].append(Metric(*metric, value=math.nan if value is None else value))
+    found: dict[int, tuple[float | None, float | None, Constraints | None]] = {}
+    for number, steps, draws, config in ended.iter_rows():
+        kept = [Report(number=number, step=step, metrics=tuple(m)) for step, m in sorted(reports[number].items())]
+        known = [metric[:3] for report in kept for metric in report.metrics]
+        for path, wanted in list_metrics(search):
+            if wanted not in known:
+                reason = no_such_metric(wanted, sorted(set(known)))
+                raise StudyError(f"{path}: trial {number} of {name} has {reason}")
+        validations = math.ceil(steps / json.loads(config)["training"]["validate_every"])
+        if search.objective.at == "best" and len(kept) < validations:
+            raise StudyError(
+                f"search.objective: trial {number} of {name} keeps {len(kept):,} of its {validations:,} validations, "
+                f"so that its best {search.objective} is not known; ask for the last one (at: last)"
+            )
+        trial, rating = space.resolve(number, json.loads(draws)), Rating()
+        for report in kept:
+            rating = rating_after(search, rating, trial, report)
+        found[number] = rating.objective, rating.second_objective, rating.constraints
+    return found

@@ -1,0 +1,217 @@
+"""What a launch would be, without running it: groups, packs, steps, size of the database, and the rate of training."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from spaces.errors import StudyError
+from storage.claims.history import predict_bytes, predict_rows
+
+if TYPE_CHECKING:
+    from graft.launching.placement import Placement
+    from spaces.records import Trial
+    from spaces.space import Space
+
+SAMPLED_GROUPS = 20
+SAMPLED_TRIALS = 20
+"""Trials that are looked at in each sampled group."""
+SECONDS = 10.0
+"""After which an estimate begins to time no further pack."""
+TIMED = 4
+"""Structures that are trained for a moment, to measure the rate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The size of a study, by a sample of its trials."""
+
+    space: Space
+    sample: Sequence[Sequence[Trial]]
+    """The first trials of a few groups."""
+    groups: int
+    structures: Sequence[int]
+    """In each sampled group: how many structures its trials have."""
+    steps: Sequence[int]
+    """Of each sampled trial."""
+    validate_every: int
+    rows: int
+    """Rows of metrics that a trial leaves in the database."""
+
+    @property
+    def model_steps(self) -> float:
+        """Steps of all trials together."""
+        return self.space.search.trials * sum(self.steps) / len(self.steps)
+
+    @property
+    def database_bytes(self) -> int:
+        """The size of the whole study in the database."""
+        return predict_bytes(self.sample[0][0], self.space.search.trials, self.rows)
+
+
+def estimate_study(space: Space) -> Estimate:
+    """The size of a study of this space; nothing is trained."""
+    from workers.engine.timing import reported_metrics
+
+    search = space.search
+    groups = math.ceil(search.trials / search.group)
+    sample = _sample(space, groups)
+    first = sample[0][0]
+    steps = [trial.config["training"]["steps"] for group in sample for trial in group]
+    every: int = first.config["training"]["validate_every"]
+    return Estimate(
+        space=space,
+        sample=sample,
+        groups=groups,
+        structures=[len(Counter(trial.structure for trial in group)) for group in sample],
+        steps=steps,
+        validate_every=every,
+        rows=predict_rows(search.history, math.ceil(max(steps) / every), len(reported_metrics(first))),
+    )
+
+
+def _sample(space: Space, groups: int) -> list[list[Trial]]:
+    """The first trials of a few groups, drawn at random whatever the sampler is."""
+    uniform = random.Random(0).random
+    sample: list[list[Trial]] = []
+    for group in range(0, groups, max(1, groups // SAMPLED_GROUPS)):
+        first = group * space.search.group
+        shared = {draw.name: uniform() for draw in space.group_draws}
+        numbers = range(first, min(first + min(SAMPLED_TRIALS, space.search.group), space.search.trials))
+        trials = [space.sample(n, lambda draw: shared.get(draw.name, uniform())) for n in numbers]  # noqa: B023 - used at once
+        sample.append(trials)
+    return sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackPlan:
+    """How packs of one structure would be trained."""
+
+    width: int
+    reason: str
+    """Why they would have this width."""
+    step: str
+    """How they would train: `native`, or `traced` and why."""
+    evaluation: str
+    """How they would be evaluated, in the same words."""
+    rate: float
+    """Model-steps per second of the whole device."""
+
+
+def plan_packs(
+    estimate: Estimate, placement: Placement, show: Callable[[str], None] = lambda _: None, seconds: float = SECONDS
+) -> list[PackPlan]:
+    """Train a few sampled packs for about a second each, to see how a launch would train them and how fast.
+
+    Where the study is long enough to pay for it, pack widths are tried for one of them. After `seconds` no further pack
+    is begun; `show` is called with what is being timed. Raises StudyError where no pack fits into memory, or none of
+    the width that `placement` asks for.
+    """
+    from workers.engine.devices import default_width
+    from workers.engine.memory import Shortage, attempt
+
+    device = str(placement.device)
+    timing = _Timing(
+        trials=_trials_to_time(estimate.sample),
+        device=device,
+        workers=placement.workers,
+        width=placement.width and min(placement.width, estimate.space.search.trials),  # as a launch has it
+        model_steps=estimate.model_steps,
+        show=show,
+        ends_at=time.monotonic() + seconds,
+    )
+    usual = default_width(device)
+    # A launch halves the width of a pack that does not fit, so the estimate does too.
+    while isinstance(plans := attempt(partial(timing.plans, usual), device), Shortage):
+        if timing.width or usual == 1:
+            raise StudyError(f"a pack of this space does not fit into the memory of {device}: {plans.reason}")
+        usual //= 2
+    return plans
+
+
+def _trials_to_time(sample: Sequence[Sequence[Trial]]) -> list[Trial]:
+    """Trials of a few different structures, from early and late groups."""
+    trials: dict[str, Trial] = {}
+    for index in range(TIMED):
+        group = sample[index * (len(sample) - 1) // max(1, TIMED - 1)]
+        trial = group[index % len(group)]
+        trials[trial.structure] = trial
+    return list(trials.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Timing:
+    """Trials of different structures, whose packs are to be timed on a device."""
+
+    trials: Sequence[Trial]
+    device: str
+    workers: int | None
+    width: int | None
+    model_steps: float
+    """Of the whole study."""
+    show: Callable[[str], None]
+    ends_at: float
+    """By the monotonic clock: then no further pack is begun."""
+
+    def plans(self, usual: int) -> list[PackPlan]:
+        """What a launch would do with packs of these trials, if `usual` is the width that it starts with."""
+        from workers.engine.devices import default_width
+        from workers.engine.process import prepare
+        from workers.engine.widths import PAID, FoundWidths
+
+        prepare()
+        if self.width:
+            return self._plan_each(self.width, "as asked for with --pack")
+        origin = "the default" if usual == default_width(self.device) else "what fits into memory"
+        reason = f"{origin}; others are tried as soon as 2 % of the time trained pays for it"
+        plans = self._plan_each(usual, reason)
+        left = self.ends_at - time.monotonic()
+        if left <= 0:
+            return plans
+        self.show("timing packs of other widths")
+        finder = FoundWidths(device=self.device)
+        # What a launch would spend on widths, but no more than is left here.
+        finder.add_training_time(min(self.model_steps / max(plan.rate for plan in plans), left / PAID))
+        finder.explore(self.trials[0])
+        # All widths are found before any is timed; `found` may try one, and `rates` then knows it.
+        found = [(trial, finder.find(trial), finder.rates(trial)) for trial in self.trials[: len(plans)]]
+        return [
+            self._plan(trial, width, _explain_width(rates)) if width and time.monotonic() < self.ends_at else plan
+            for (trial, width, rates), plan in zip(found, plans, strict=True)
+        ]
+
+    def _plan_each(self, width: int, reason: str) -> list[PackPlan]:
+        """Plans for packs of the trials, as many as there is time for; at least one."""
+        plans: list[PackPlan] = []
+        for number, trial in enumerate(self.trials, 1):
+            if plans and time.monotonic() >= self.ends_at:
+                break
+            self.show(f"timing pack {number} of {len(self.trials)}")
+            plans.append(self._plan(trial, width, reason))
+        return plans
+
+    def _plan(self, trial: Trial, width: int, reason: str) -> PackPlan:
+        from workers.engine.devices import default_workers
+        from workers.engine.pack.evaluation import describe_evaluation
+        from workers.engine.step import describe_step
+        from workers.engine.timing import model_steps_per_second
+
+        workers = self.workers or default_workers(self.device)
+        rate = workers * model_steps_per_second(trial, width=width, device=self.device)
+        step = describe_step(trial.config, self.device)
+        evaluation = describe_evaluation(trial.config, self.device)
+        reason = f"{width:,} lanes a pack, {reason}"
+        return PackPlan(width=width, reason=reason, step=step, evaluation=evaluation, rate=rate)
+
+
+def _explain_width(rates: Mapping[int, float]) -> str:
+    curve = ", ".join(f"{rate:,.0f} with {width:,}" for width, rate in rates.items())
+    return (
+        f"the fewest within 5 % of the fastest tried; model-steps/s of one worker: {curve or 'no width fits in memory'}"
+    )

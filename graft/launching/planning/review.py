@@ -1,0 +1,213 @@
+"""A space looked at before anything trains: what would fail at the first validation, and what is likely not meant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from graft.families import family_of
+from search.objectives import list_metrics, no_such_metric
+from spaces import plugins
+from spaces.errors import PluginError, SpaceError
+from spaces.experiment import ExperimentSpace
+from spaces.messages import no_such
+from spaces.settings import list_numbers, number_at
+from spaces.transfer import TransferSpace
+
+if TYPE_CHECKING:
+    from spaces.records import Trial
+    from spaces.space import Space
+
+DRAWS = 64
+"""Trials that are looked at in each part of a space."""
+EVALUATED = 2
+"""Structures of which a validation of two sequences is made."""
+LARGEST_EVALUATED = 100_000_000
+"""Bytes of the state of a trial whose activations are measured; larger ones take too long."""
+
+
+class Part(NamedTuple):
+    """A space of one task: the whole of one, an arm of an experiment, a task of a transfer."""
+
+    label: str
+    space: Space
+    trials: Sequence[Trial]
+
+
+def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]:
+    """What a person may not have meant, a line each; `lanes`: of a pack, where a person says how many.
+
+    Raises SpaceError, one line, where no validation would report the objective, and where a single trial needs more
+    memory than `device` has free. None: where it will run is not known, so that a trial too large for this machine is
+    worth a line, and is not evaluated.
+    """
+    notes: list[str] = []
+    for part in _parts(space):
+        if shortage := _find_shortage(part, device):
+            if device:
+                raise SpaceError(f"{part.space.name}: {part.label}{shortage}")
+            notes.append(f"{part.label}{shortage}")
+            continue
+        _check_sampler(part)
+        notes += [f"{part.label}{note}" for note in _estimate_shortage(part, device, lanes)]
+        _check_variant(part)
+        notes += [f"{part.label}{note}" for note in _check_paths(part)]
+        notes += [f"{part.label}{note}" for note in (*_look_at_warmups(part), *_look_at_validations(part))]
+        notes += [f"{part.label}{note}" for note in _check_objective(part)]
+    return list(dict.fromkeys(notes))
+
+
+def _parts(space: Space) -> Iterator[Part]:
+    """The parts of a space, each with draws that are always the same."""
+    if isinstance(space, ExperimentSpace):
+        members = [(f"arm {arm.name}: ", arm.space) for arm in space.arms]
+    elif isinstance(space, TransferSpace):
+        members = [(f"task {domain.name}: ", domain.baseline) for domain in space.domains]
+    else:
+        members = [("", space)]
+    for label, member in members:
+        uniform = Random(0).random
+        yield Part(label, member, [member.sample(number, lambda _: uniform()) for number in range(DRAWS)])  # noqa: B023
+
+
+def _look_at_warmups(part: Part) -> Iterator[str]:
+    def lasts(trial: Trial) -> bool:
+        return trial.config["optimizer"].get("schedule", {}).get("warmup", 0) >= trial.config["training"]["steps"]
+
+    if share := _describe_share(part, [lasts(trial) for trial in part.trials]):
+        yield (
+            f"{share} a warm-up (optimizer.schedule.warmup) that lasts to the end of training or beyond, and never "
+            "train at their learning rate"
+        )
+
+
+def _look_at_validations(part: Part) -> Iterator[str]:
+    training = [trial.config["training"] for trial in part.trials]
+    once = [one["steps"] <= one["validate_every"] for one in training]
+    if share := _describe_share(part, once):
+        yield (
+            f"{share} one validation, at the end: there is no learning curve, and nothing for a stopping policy; "
+            "training.validate_every is for that"
+        )
+
+
+def _describe_share(part: Part, found: Sequence[bool]) -> str | None:
+    """`all trials have`, `about 31 % of the trials have`; None for none."""
+    if not any(found):
+        return None
+    return "all trials have" if all(found) else f"about {100 * sum(found) / len(found):.0f} % of the trials have"
+
+
+def _structures(part: Part) -> list[Trial]:
+    """A trial of each of a few structures."""
+    return list({trial.structure: trial for trial in part.trials}.values())[:EVALUATED]
+
+
+def _find_shortage(part: Part, device: str | None) -> str | None:
+    """Why a trial does not fit into the memory of a device; None if each does, as far as its state tells."""
+    from workers.engine.devices import default_device
+    from workers.engine.memory import free_bytes, least_bytes
+
+    where = device or default_device()
+    free = free_bytes(where)
+    for trial in {trial.structure: trial for trial in part.trials}.values():
+        needed = least_bytes(trial.config)
+        if needed > free:
+            kept = "at the least, for its parameters and what is kept of each"
+            return f"one trial needs {_size(needed)} {kept}, and {where} has {_size(free)} free{_describe_sizes(trial)}"
+    return None
+
+
+def _describe_sizes(trial: Trial) -> str:
+    sizes = ", ".join(f"{path} = {value}" for path, value in trial.params.items() if isinstance(value, int))
+    return f" (where {sizes})" if sizes else ""
+
+
+def _estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
+    """A note if a trial, or as many lanes as were asked for, will hardly fit with all that a step holds."""
+    from workers.engine.devices import default_device
+    from workers.engine.memory import estimate_lane_bytes, free_bytes, least_bytes
+
+    where = device or default_device()
+    free = free_bytes(where)
+    for trial in _structures(part):
+        if least_bytes(trial.config) > LARGEST_EVALUATED:
+            continue
+        needed = lanes * estimate_lane_bytes(_sketch(trial.config))
+        if needed > free:
+            batch = trial.config["training"]["batch"]
+            what = f"{lanes:,} lanes need" if lanes > 1 else "one trial needs"
+            yield (
+                f"{what} about {_size(needed)} to train with batches of {batch:,}, activations included, and {where} "
+                f"has {_size(free)} free{_describe_sizes(trial)}"
+            )
+            return
+
+
+def _sketch(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration with a task of the same metrics that reads no corpus, which may have to be fetched."""
+    task: Any = plugins.build(family_of("task"), config["task"])
+    return {**config, "task": plugins.config_of(task.sketch())}
+
+
+def _check_sampler(part: Part) -> None:
+    """Raise SpaceError if the sampler cannot begin: one of another package may not be there, or not take its fields."""
+    try:
+        part.space.search.sampler.begin(part.space, [])
+    except PluginError as error:
+        raise SpaceError(f"{part.space.name}: {part.label}{error}") from error
+
+
+def _check_variant(part: Part) -> None:
+    """Raise SpaceError if no trial keeps the average that the objective asks for."""
+    from workers.engine.timing import variants_of
+
+    wanted = part.space.search.objective.variant
+    known = dict.fromkeys(name for trial in part.trials for name in variants_of(trial.config))
+    if wanted not in known:
+        reason = no_such("variant that trials of this averaging have", wanted, known)
+        raise SpaceError(f"{part.space.name}: {part.label}search.objective: {reason}")
+
+
+def _check_objective(part: Part) -> Iterator[str]:
+    """Raise SpaceError if none of a few trials reports the objective; a note if some do not.
+
+    A task of a corpus is checked with a small one.
+    """
+    from workers.engine.timing import reported_metrics
+
+    trials = _structures(part)
+    reported = [reported_metrics(replace(trial, config=_sketch(trial.config))) for trial in trials]
+    for path, wanted in list_metrics(part.space.search):
+        lacking = sum(wanted not in found for found in reported)
+        if lacking == len(trials):
+            reason = no_such_metric(wanted, dict.fromkeys(metric for found in reported for metric in found))
+            raise SpaceError(f"{part.space.name}: {part.label}{path}: {reason}")
+        if lacking:
+            what = "the objective" if path == "search.objective" else "what search.feasible asks for,"
+            yield f"{lacking} of the {len(trials)} structures looked at will not report {what} {wanted}"
+
+
+def _check_paths(part: Part) -> Iterator[str]:
+    """Raise SpaceError for a path of a second objective or a constraint that no trial has a number at."""
+    search = part.space.search
+    quantities = [("search.feasible", constraint) for constraint in search.feasible]
+    if search.second:
+        quantities.append(("search.objective", search.second.quantity))
+    for place, quantity in quantities:
+        for path in quantity.paths.values():
+            lacking = [number_at(trial, path) is None for trial in part.trials]
+            if all(lacking):
+                known = [name for trial in part.trials[:1] for name in list_numbers(trial)]
+                reason = no_such("number of a trial", path, known)
+                raise SpaceError(f"{part.space.name}: {part.label}{place}: {quantity.text}: {reason}")
+            if share := _describe_share(part, lacking):
+                yield f"{share} no {path}, so that {place} ({quantity.text}) says nothing of them"
+
+
+def _size(count: float) -> str:
+    power = min(4, int(math.log(max(count, 1), 1000)))
+    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -1,0 +1,160 @@
+"""What the database knows about a new study, written into its space once and for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from graft.families import families
+from graft.plugins.stored import read_outside
+from graft.stored.studies import read_target_objectives
+from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare
+from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
+from search.analysis.transfer.stage_two import results
+from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
+from search.samplers.warm import Warm, format_prior
+from spaces import parse
+from spaces.errors import PluginError, SpaceError, StorageError, StudyError
+from spaces.plugins import config_of
+from spaces.plugins.active import using
+from spaces.settings import Direction
+from spaces.transfer import TransferSpace
+from storage import bring_up, open_reader
+
+if TYPE_CHECKING:
+    from spaces.space import Space
+    from storage import Reader
+
+AUTO = "auto"
+_NAMED = 3
+"""Studies that are named in the line that says what was learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStart:
+    """A space after what earlier studies teach it."""
+
+    space: Space
+    finding: str
+    """What was found, in a line."""
+
+
+def warm_start(url: str, study: str, space: Space, earlier: str) -> WarmStart:
+    """The space with a prior in its sampler, from all earlier studies (`auto`) or from those listed, `a,b`.
+
+    A study of this name that exists keeps the prior that it started with, whatever was learned since. Raises StudyError
+    for an unknown study and for a transfer, PluginError for a sampler that does not go with a prior.
+    """
+    if isinstance(space, TransferSpace):
+        raise StudyError("warm start: a transfer compares what is found on each task, so its searches start cold")
+    cold = Warm(sampler=space.search.sampler)
+    try:
+        bring_up(url)
+        reader = open_reader(url)
+    except StorageError as error:
+        if earlier != AUTO:
+            raise
+        return WarmStart(space=space, finding=f"nothing to learn from ({error})")
+    with reader:
+        rows = {row["name"]: row for row in reader.studies().iter_rows(named=True)}
+        if study in rows:
+            finding = f"study {study} exists and keeps what it started with"
+            return WarmStart(space=_with_stored_prior(reader, space, cold, rows[study]), finding=finding)
+        listed = rows.values() if earlier == AUTO else [reader.study(word.strip()).row for word in earlier.split(",")]
+        found = prior(space, _read_earlier(reader, list(listed)), _read_gains(reader, rows, task_of(space)))
+    if found.candidates:
+        candidates, box = format_prior(found.candidates, found.box)
+        space = _with_sampler(space, replace(cold, candidates=candidates, box=box))
+    return WarmStart(space=space, finding=_describe(found))
+
+
+def _describe(found: Prior) -> str:
+    if not found.candidates:
+        return "no earlier study that may help shares a draw with this space; the search starts cold"
+    more = len(found.studies) - _NAMED
+    studies = ", ".join(found.studies[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    count, narrowed = len(found.candidates), len(found.box)
+    return f"{count} candidate{'s' * (count > 1)} and {narrowed} narrowed draw{'s' * (narrowed != 1)} from {studies}"
+
+
+def _with_sampler(space: Space, sampler: Warm) -> Space:
+    inner = json.dumps(config_of(sampler.sampler))
+    fields = f"sampler: {inner}, candidates: '{sampler.candidates}', box: '{sampler.box}', floor: {sampler.floor}"
+    return parse(space.text, f"the space of {space.name}", families(), {"search.sampler": f"{{warm: {{{fields}}}}}"})
+
+
+def _with_stored_prior(reader: Reader, space: Space, cold: Warm, row: Mapping[str, Any]) -> Space:
+    """The space with the prior of the stored one, if that has one."""
+    stored = _parse_stored(reader, row)
+    sampler = stored.search.sampler if stored else None
+    if not isinstance(sampler, Warm):
+        return space
+    return _with_sampler(space, replace(sampler, sampler=cold.sampler))
+
+
+def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
+    """A stored study's space; None for one in the language of another version of this program."""
+    try:
+        with using(read_outside(reader, row["name"])):
+            return parse(row["space"], f"the space of study {row['name']}", families())
+    except (SpaceError, PluginError):
+        return None
+
+
+def _read_earlier(reader: Reader, rows: Sequence[Mapping[str, Any]]) -> list[Earlier]:
+    """The studies that have finished trials, with the best of these."""
+    found: list[Earlier] = []
+    for row in rows:
+        name, finished = row["name"], reader.study(row["name"]).counts().get("finished", 0)
+        space = _parse_stored(reader, row) if finished else None
+        for where, part in _searches(space) if space else ():
+            sort = "objective" if part.search.objective.direction == "minimize" else "objective DESC"
+            tried = part.search.trials if isinstance(space, TransferSpace) else finished
+            top = winners_of(min(finished, tried))
+            found.append(Earlier(name=name, space=part, winners=reader.study(name).trials(where, sort, top, READ)))
+    return found
+
+
+def _searches(space: Space) -> Iterator[tuple[str, Space]]:
+    """SQL for the trials of each search of a study, and its space: one search, or a transfer's on every task."""
+    # A copy of population-based training has the result of its whole lineage, not of its draws.
+    where = "state = 'finished' AND objective IS NOT NULL AND parent IS NULL AND feasible IS NOT FALSE"
+    if isinstance(space, TransferSpace):
+        for group, domain in enumerate(space.domains):
+            if domain.searched:
+                yield f"{where} AND group_number = {group}", domain.searched
+    else:
+        yield where, space
+
+
+def _read_gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str | None) -> Mapping[str, float]:
+    """Source task -> gain on `task`, of all compatibility matrices in the database."""
+    matrices = [_read_matrix(reader, row) for row in rows.values()]
+    return gains([matrix for matrix in matrices if matrix], task)
+
+
+def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
+    """The compatibility matrix of a study; None unless its trials say what architecture they have, task and pair."""
+    name, space = row["name"], _parse_stored(reader, row)
+    of_targets: dict[str, Direction] = {
+        name: one.direction for name, one in read_target_objectives(reader, row).items()
+    }
+    directions: Mapping[str, Direction] | Direction = of_targets or row["direction"]
+    try:
+        # The last trial tells what kind of study it is: configurations are most of its size.
+        results(reader.study(name).trials(sort="number DESC", top=1, columns=OF_STAGE_TWO), directions)
+        matrix = compare(results(reader.study(name).trials(columns=OF_STAGE_TWO), directions))
+    except TransferError:
+        return None
+    return _by_task(matrix, space) if isinstance(space, TransferSpace) else matrix
+
+
+def _by_task(matrix: Matrix, space: TransferSpace) -> Matrix:
+    """The matrix with the tasks' own names instead of those that the transfer gives them."""
+    names = {domain.name: task for domain in space.domains if (task := task_of(domain.baseline))}
+    columns = [pl.col(side).replace(names) for side in ("source", "target")]
+    return replace(matrix, cells=matrix.cells.with_columns(columns))

@@ -1,0 +1,69 @@
+"""Whether the last launch of a study crashed of itself, or was ended from outside: what it wrote as it went down."""
+
+from __future__ import annotations
+
+import faulthandler
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Self, final
+
+from storage import file_of
+from workers.numerics.native import cache_folder
+
+_FATAL = "Fatal Python error: "
+
+
+@final
+class CrashRecord:
+    """A file that the interpreter writes to when a signal of its own code's making ends it. A context manager.
+
+    SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT come from what runs in the process: a trial's step, or a library. A kill
+    from outside (by a person, by the kernel when memory runs out, by a power cut) leaves no time to write anything, and
+    is no trial's fault.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    @classmethod
+    def of(cls, database: str, study: Mapping[str, Any]) -> Self:
+        """The record of a study, by its row: beside a SQLite file, else in this machine's cache of Graft."""
+        file = file_of(database)
+        created = f"{study['created_at']:%Y%m%d%H%M%S%f}"
+        return cls(Path(f"{file}.crash-{study['id']}") if file else cache_folder() / f"crash-{study['id']}-{created}")
+
+    @classmethod
+    def of_service(cls, database: str) -> Self:
+        """The record of the service of a database."""
+        file = file_of(database)
+        mark = hashlib.sha256(database.encode()).hexdigest()[:16]
+        return cls(Path(f"{file}.crash-service") if file else cache_folder() / f"crash-service-{mark}")
+
+    def read(self) -> str | None:
+        """How the last launch crashed, `Segmentation fault`; None if it did not, or nothing is known of it."""
+        with suppress(OSError):
+            first = self._path.read_text(errors="replace").partition("\n")[0]
+            return first.removeprefix(_FATAL) or None
+        return None
+
+    def clear(self) -> None:
+        """Forget the last launch."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        """Forget the last launch, and note how this process goes down, if the disk lets us."""
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w")
+            faulthandler.enable(self._file, all_threads=False)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._file:
+            faulthandler.disable()
+            self._file.close()
+            self.clear()

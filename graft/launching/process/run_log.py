@@ -1,0 +1,119 @@
+"""The last lines of what ran the studies of a database: when each began, what went wrong, how it ended.
+
+A file beside a SQLite database; for one on a server, in this machine's cache of Graft, so that each machine has the
+lines of its own runs. A line is JSON. It is opened for each of them, which are few, so that several processes can
+write it; one that writes while another cuts it short may lose a line.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self, final
+
+from storage import file_of
+from workers.numerics.native import cache_folder
+
+_LONGEST = 1 << 20
+"""Bytes of a file, which is then cut to a quarter."""
+_LOGGERS = ("graft.launching", "graft.pool", "search", "storage", "workers")
+
+
+class LogLine(NamedTuple):
+    """One line."""
+
+    time: str
+    """UTC, ISO 8601."""
+    study: str
+    text: str
+
+
+@final
+class RunLog:
+    """The lines of one database."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def of(cls, database: str) -> Self:
+        """That of a database, by its URL."""
+        file = file_of(database)
+        mark = hashlib.sha256(database.encode()).hexdigest()[:16]
+        return cls(Path(f"{file}.log") if file else cache_folder() / f"log-{mark}")
+
+    def write(self, study: str, text: str) -> None:
+        """Add a line, if the disk lets us: no run fails for it."""
+        entry = LogLine(datetime.now(UTC).isoformat(timespec="seconds"), study, " ".join(text.split()))
+        with suppress(OSError):
+            if self._path.parent == cache_folder():  # that of a database is there, or was taken away on purpose
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(json.dumps(entry._asdict()) + "\n")
+                size = file.tell()
+            if size > _LONGEST:
+                self._cut()
+
+    def read(self, study: str, lines: int) -> list[LogLine]:
+        """The last lines of a study, the oldest first; none where there is no file."""
+        with suppress(OSError):
+            found = list(map(_parse, self._path.read_text(encoding="utf-8", errors="replace").splitlines()))
+            return [line for line in found if line and line.study == study][-lines:]
+        return []
+
+    @contextmanager
+    def recording(self, study: str) -> Generator[None]:
+        """Add what is logged as a warning, in this thread and those it starts, and an error that ends the block."""
+        if _handler not in logging.getLogger(_LOGGERS[0]).handlers:
+            for name in _LOGGERS:
+                logging.getLogger(name).addHandler(_handler)
+        token = _recording.set((self, study))
+        try:
+            yield
+        except BaseException as error:
+            self.write(study, f"ended by an error: {error or type(error).__name__}")
+            raise
+        finally:
+            _recording.reset(token)
+
+    def _cut(self) -> None:
+        """Keep the newest quarter."""
+        kept = self._path.read_bytes()[-_LONGEST // 4 :].partition(b"\n")[2]
+        part = self._path.with_name(self._path.name + ".part")
+        part.write_bytes(kept)
+        os.replace(part, self._path)
+
+
+_recording: contextvars.ContextVar[tuple[RunLog, str] | None] = contextvars.ContextVar("graft_run_log", default=None)
+"""Where a thread's warnings go, and for which study; threads of workers begin with the context of who starts them."""
+
+
+@final
+class _Handler(logging.Handler):
+    """Writes the warnings of the study that a thread works for."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := _recording.get():
+            log, study = found
+            log.write(study, record.getMessage())
+        # A logger that has a handler is not shown by Python itself any more: it still has to be.
+        if logging.lastResort and not logging.getLogger().handlers:
+            logging.lastResort.handle(record)
+
+
+_handler = _Handler(logging.WARNING)
+
+
+def _parse(line: str) -> LogLine | None:
+    try:
+        entry: Any = json.loads(line)
+        return LogLine(str(entry["time"]), str(entry["study"]), str(entry["text"]))
+    except (ValueError, KeyError, TypeError):  # half a line, of a full disk
+        return None

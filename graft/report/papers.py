@@ -1,0 +1,100 @@
+"""The tables and figures of the five papers: which are made here, from which space, by which sections of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from graft.files import OutputError, writing
+from graft.report.document import Block, Document, Paragraph
+from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
+from spaces import plugins
+from spaces.errors import StudyError
+from spaces.messages import no_such
+from storage.frames import Reader
+
+State = Literal["whole", "part", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """A table or figure of a paper."""
+
+    name: str
+    """`003/figure-4`: the paper, and what it calls it."""
+    shows: str
+    state: State
+    """Whether all of it, a part or nothing is made here; not whether it was run at the paper's scale."""
+    missing: str = ""
+    space: str = ""
+    """The packaged space at the paper's scale; empty for none."""
+    cut: str = ""
+    """That which is cut to a laptop; empty for none."""
+    report: Literal["study", "transfer", "nonlinearities", "attention", ""] = ""
+    """The report that makes it; empty where nothing does."""
+    options: str = ""
+    """What the command of another report than `study` needs besides."""
+    sections: Sequence[str] = ()
+    """Of a study's report: what makes it."""
+
+    def command(self, study: str = "STUDY") -> str:
+        """What makes it of a study of its space; empty where nothing does."""
+        if self.report == "study":
+            return f"search report paper {self.name} {study} -o FILE.html"
+        trial = " TRIAL" if self.report == "attention" else ""
+        options = f" {self.options}" if self.options else ""
+        return f"search report {self.report} {study}{trial}{options} -o FILE.html" if self.report else ""
+
+
+@cache
+def read_items() -> Sequence[Item]:
+    """All items, paper by paper."""
+    text = (resources.files("graft") / "report" / "papers.yaml").read_text("utf-8")
+    return [Item(name=name, **fields) for name, fields in yaml.safe_load(text).items()]
+
+
+def find_item(name: str) -> Item:
+    """The item of a name that a report of one study makes; raises StudyError for another, with what is to be done."""
+    items = {item.name: item for item in read_items()}
+    if name not in items:
+        raise StudyError(no_such("table or figure of a paper", name, list(items)))
+    item = items[name]
+    if not item.report:
+        raise StudyError(f"{name} ({item.shows}) is not made here; missing: {item.missing}")
+    if item.report != "study":
+        raise StudyError(f"{name} ({item.shows}) is made by: {item.command()}")
+    return item
+
+
+def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
+    """Write the item as a study has it to `path`, .html or .md.
+
+    Raises StudyError for a study from which it cannot be made; OutputError for another ending.
+    """
+    if path.suffix not in WRITERS:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    data = read(reader, study)
+    every = collect_sections(data)
+    wanted = [section for section in every if plugins.name_of(section) in item.sections]
+    sections = [section for section in wanted if data.ended.height and section.fits and section.applies]
+    if not sections:
+        raise StudyError(
+            f"{item.name} cannot be made of {study}: it has nothing for {' or '.join(item.sections)}; "
+            f"`search launch {item.cut or item.space}` makes a study that has"
+        )
+    blocks = [*_opening(item, study), *lay_out(sections, number_figures(every))]
+    with writing(path):
+        WRITERS[path.suffix](Document(title=f"{item.name} of {study}", blocks=blocks), path)
+
+
+def _opening(item: Item, study: str) -> Iterable[Block]:
+    paper, _, label = item.name.partition("/")
+    text = f"{label.replace('-', ' ').capitalize()} of paper {paper}, {item.shows}, of the study {study}."
+    missing = f" Not here: {item.missing}." if item.missing else ""
+    yield Paragraph(text=text + missing)

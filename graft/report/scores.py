@@ -1,0 +1,71 @@
+"""The scores of a study's metrics, as sections of its report ask for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from search.analysis.study.scores import Claim, Metric, Summaries, list_metrics, order_metrics, score
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scores:
+    """What is kept of a study's metrics, as frames (search.analysis.study.scores.score), made when asked for."""
+
+    summaries: Summaries
+    objective: tuple[str, str]
+    """The objective's metric and condition, without what a section claims of it."""
+    claims: Sequence[Claim] = ()
+    """Metrics that a section keeps to itself."""
+
+    @cached_property
+    def unclaimed(self) -> Sequence[Metric]:
+        """The metrics that no section claims."""
+        return [metric for metric in self.summaries if not any(claim.holds(metric) for claim in self.claims)]
+
+    @cached_property
+    def order(self) -> pl.DataFrame:
+        """The order of metrics and variants in tables (search.analysis.study.scores.order_metrics)."""
+        measured = list_metrics({metric: self.summaries[metric] for metric in self.unclaimed})
+        return order_metrics(measured, *self.objective)
+
+    def all(self) -> pl.DataFrame:
+        """Of all metrics that no section claims."""
+        return self._score(self.unclaimed)
+
+    def one_by_one(self) -> Iterator[pl.DataFrame]:
+        """The same, metric by metric with categories for texts, a fraction of the room; at least one frame."""
+        for metrics in [[metric] for metric in self.unclaimed] or [[]]:
+            yield self._score(metrics, pl.Categorical())
+
+    def of(self, name: str, conditions: str = "") -> pl.DataFrame:
+        """Of a metric that no section claims, under the conditions that match a regular expression."""
+        return self._score(
+            metric for metric in self.unclaimed if metric[0] == name and re.search(conditions, metric[1])
+        )
+
+    def of_name(self, name: str, conditions: str = "") -> pl.DataFrame:
+        """The same whether or not a section claims it, for sections that show what another one claims."""
+        return self._score(
+            metric for metric in self.summaries if metric[0] == name and re.search(conditions, metric[1])
+        )
+
+    def of_objective(self) -> pl.DataFrame:
+        """Of the objective's metric and condition, all variants, with categories for texts."""
+        return self._score((one for one in self.unclaimed if one[:2] == self.objective), pl.Categorical())
+
+    def of_claim(self, claim: Claim) -> pl.DataFrame:
+        """Of the metrics that this claim holds, and no other one does."""
+        others = [other for other in self.claims if other is not claim]
+        return self._score(
+            metric
+            for metric in self.summaries
+            if claim.holds(metric) and not any(other.holds(metric) for other in others)
+        )
+
+    def _score(self, metrics: Iterable[Metric], text: pl.DataType = pl.String()) -> pl.DataFrame:
+        return score({metric: self.summaries[metric] for metric in metrics}, text)

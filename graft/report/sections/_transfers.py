@@ -1,0 +1,85 @@
+"""What the sections about a transfer share: the trials of stage two, and which sources belong to a target."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+from matplotlib.lines import Line2D
+
+from graft.report.lines import series_keys
+from graft.report.sections import Section
+from spaces.transfer import BASELINE
+
+
+class TransferSection(Section, ABC):
+    """A section of studies that are transfers, about the trials of stage two."""
+
+    @cached_property
+    def stage_two(self) -> pl.DataFrame:
+        """number, source, target, pair of the trials that have a result, the baseline's first, then source by source.
+
+        Empty for a study that is no transfer.
+        """
+        names = {"source": "architecture.source", "target": "transfer.target", "pair": "pair"}
+        found = pl.DataFrame()
+        if self.data.transfer_tasks:
+            found = self.data.parameters("|".join(name.replace(".", r"\.") for name in names.values()))
+        if not set(names.values()) <= set(found.columns):
+            return pl.DataFrame(schema={"number": pl.Int64, **dict.fromkeys(names, pl.String)})
+        trials = found.select("number", **{key: pl.col(name) for key, name in names.items()}).drop_nulls()
+        ended = trials.join(self.data.ended.select("number"), on="number", how="semi")
+        place = pl.col("source").replace_strict(self._order(ended["source"].unique()), return_dtype=pl.Int64)
+        return ended.sort(place, "number")
+
+    @property
+    def applies(self) -> bool:
+        return not self.stage_two.is_empty()
+
+    def _order(self, sources: Iterable[str]) -> dict[str, int]:
+        """Source -> its place: the baseline, then as the space has the tasks, forms in alphabetic order."""
+        places = {name: place for place, name in enumerate([BASELINE, *self.data.transfer_tasks])}
+        ordered = sorted(sources, key=lambda name: (places.get(_task_of(name), len(places)), name))
+        return {name: place for place, name in enumerate(ordered)}
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """Those with a result, in their order."""
+        return self.stage_two["source"].unique(maintain_order=True).to_list()
+
+    @property
+    def targets(self) -> list[str]:
+        """Those on which there is a result, in the order of the space."""
+        there = set(self.stage_two["target"])
+        return [name for name in self.data.transfer_tasks if name in there]
+
+    def own_sources(self, target: str) -> list[str]:
+        """The baseline and what was found on the same data as the target's; all sources where nothing was."""
+        wanted = self.data_of(target)
+        own = [name for name in self.sources if name != BASELINE and self.data_of(_task_of(name)) == wanted]
+        return [name for name in self.sources if name == BASELINE or name in own or not own]
+
+    def data_of(self, task: str) -> str:
+        """What says which data a task of the transfer has: its section `task`."""
+        return json.dumps(self.data.transfer_tasks[task].config["task"], sort_keys=True)
+
+    def size_of(self, task: str, path: str) -> Any:
+        """A number of a task's configuration, at `model.width`; None where it has none."""
+        value: Any = self.data.transfer_tasks[task].config
+        for step in path.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+        return value
+
+    def keys_of(self, shown: Sequence[str]) -> list[Line2D]:
+        """The legend of some sources; each has the same colour in all figures."""
+        keys = dict(zip(self.sources, series_keys(self.sources), strict=True))
+        return [keys[name] for name in self.sources if name in shown]
+
+
+def _task_of(source: str) -> str:
+    """The task of a source, whose name says its form behind a space."""
+    return source.partition(" ")[0]

@@ -1,0 +1,56 @@
+"""Which constraints of a space its trials broke."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from typing import final
+
+import polars as pl
+
+from graft.report.document import Block, Table
+from graft.report.formatting import number
+from graft.report.sections import FigureNumbers, Part, Section
+
+
+@final
+class Constraints(Section):
+    """For each constraint, how many trials break it; these are in no ranking, table or figure of results."""
+
+    part = Part.RESULTS
+    order = 6
+    subject = "trials"
+    needs_results = False
+
+    @property
+    def title(self) -> str:
+        return "Constraints"
+
+    @property
+    def applies(self) -> bool:
+        return self._known.height > 0
+
+    @cached_property
+    def _known(self) -> pl.DataFrame:
+        """The trials of which it is known whether they are feasible."""
+        trials = self.data.trials
+        return trials.drop_nulls("feasible") if "feasible" in trials.columns else trials.clear()
+
+    def findings(self) -> Iterable[str]:
+        feasible = int(self._known["feasible"].sum())
+        yield (
+            f"{number(feasible)} of {number(self._known.height)} trials with a result are feasible; the others are "
+            "left out of everything that is ranked or averaged here."
+        )
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        held, broken = Counter[str](), Counter[str]()
+        for text in self._known["constraints"].cast(pl.String):
+            for constraint, excess in json.loads(text).items():
+                held[constraint] += 1
+                broken[constraint] += excess is None or excess > 0
+        rows = [[constraint, number(held[constraint]), number(broken[constraint])] for constraint in sorted(held)]
+        header = ["Constraint", "Trials that it is for", "Trials that break it"]
+        yield Table(caption="Constraints and the trials that break them", header=header, rows=rows)

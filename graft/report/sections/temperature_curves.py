@@ -1,0 +1,143 @@
+"""Error over the temperature of attention under each shift, with the closed form (paper 004, Figures 1, 2 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from graft.report.document import Block, Picture
+from graft.report.drawing import INK, SOFT, arm_colour, fit_scale
+from graft.report.lines import draw_line, draw_panels, scale_numbers
+from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.study.condition_lines import trace_lines
+
+Numbers = NDArray[np.float64]
+
+_NUMBER = "temperature"
+_ESTIMATED = "temperature=estimated"
+_BAYES = "bayes_error"
+_CLOSED = ("closed_form_error", "closed_form_optimum", "closed_form_temperature")
+"""Error at temperature 1, the least error, and where it is: what the task computes of linearised attention."""
+_POINTS = 60
+_MOST_PANELS = 12
+_TRAINED, _FORM = arm_colour(1), arm_colour(2)
+
+
+@final
+class TemperatureCurves(Section):
+    """A panel for each shift: the trained weights, the closed form, the estimated temperature and Bayes."""
+
+    part = Part.FIGURES
+    order = 66
+    subject = "trials"
+    figures = 1
+
+    def lines_of(self, metric: str) -> pl.DataFrame:
+        """The lines over temperature of one metric, its validations without a label at temperature 1."""
+        scores = self.data.scores.of(metric)
+        labelled = pl.col("condition").str.contains(r"\btemperature=")
+        plain = pl.concat_str(pl.col("condition"), pl.lit(f" {_NUMBER}=1")).str.strip_chars_start()
+        named = scores.with_columns(condition=pl.when(labelled).then("condition").otherwise(plain))
+        series = scores.select("number").unique().with_columns(series=pl.lit(metric))
+        return trace_lines(named, series).filter(pl.col("across") == _NUMBER)
+
+    @cached_property
+    def trained(self) -> pl.DataFrame:
+        """The lines of the objective's metric; none unless trials were evaluated at several temperatures."""
+        if not any(f"{_NUMBER}=" in condition for _, condition, _ in self.data.scores.unclaimed):
+            return pl.DataFrame()
+        return self.lines_of(self.data.metric)
+
+    @property
+    def applies(self) -> bool:
+        return not self.trained.is_empty()
+
+    @cached_property
+    def closed(self) -> Mapping[str, Sequence[float]]:
+        """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that form.
+
+        Those that are estimate a temperature of their own.
+        """
+        if self.estimated.is_empty():
+            return {}
+        means = [dict(self._at_one(name).iter_rows()) for name in _CLOSED]
+        known = [rest for rest in means[0] if all(rest in found for found in means)]
+        return {rest: [found[rest] for found in means] for rest in known}
+
+    @cached_property
+    def estimated(self) -> pl.DataFrame:
+        """rest, mean: the error at the estimated temperature."""
+        return self._means(self.data.metric, f"{_ESTIMATED}$")
+
+    def _at_one(self, metric: str) -> pl.DataFrame:
+        found = self._means(metric, "")
+        return found.filter(~pl.col("rest").str.contains(r"\btemperature="))
+
+    def _means(self, metric: str, conditions: str) -> pl.DataFrame:
+        rest = pl.col("condition").str.replace(_ESTIMATED, "", literal=True).str.strip_chars()
+        found = self.data.scores.of(metric, conditions).filter(pl.col("variant") == "raw")
+        return found.group_by(rest=rest).agg(mean=(pl.col("sign") * pl.col("last")).mean()).drop_nulls()
+
+    @cached_property
+    def bayes(self) -> Mapping[str, float]:
+        """Shift -> the error of the Bayes predictor."""
+        return dict(self._at_one(_BAYES).iter_rows())
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        shifts: list[str] = self.trained["rest"].unique(maintain_order=True).to_list()[:_MOST_PANELS]
+        caption = (
+            f"{self.data.metric} of one set of trained weights by the temperature of attention, under each shift: "
+            "means over trials with Student's 95 % intervals. Dotted: the Bayes predictor on the same prompts."
+        )
+        if self.closed:
+            caption += (
+                " Dashed is the closed form for linearised attention (paper 004, theorems 4.6 and 4.7), with a dot at "
+                "its optimum; dash-dotted the error at the temperature that is estimated from inputs alone."
+            )
+        panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
+        svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}")
+        yield Picture(number=figures.own, caption=caption, svg=svg)
+
+    def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
+        rest, numbers = frame["rest"][0], frame["x"].to_list()
+        draw_line(axes, frame, _TRAINED)
+        if rest in self.closed:
+            xs = np.linspace(min(numbers), max(numbers), _POINTS)
+            error, least, optimum = self.closed[rest]
+            axes.plot(xs, closed_form(xs, error, least, optimum), "--", color=_FORM, linewidth=1.4)
+            axes.plot([optimum], [least], "o", color=_FORM, markersize=5)
+        estimated: dict[str, float] = dict(self.estimated.iter_rows())
+        for levels, colour, style in ((self.bayes, INK, ":"), (estimated, SOFT, "-.")):
+            if rest in levels:
+                axes.axhline(levels[rest], color=colour, linestyle=style, linewidth=1.2)
+        scale_numbers(axes, numbers)
+        fit_scale(axes, frame["mean"].to_list())
+        axes.set_xlabel(_NUMBER)
+
+    def _keys(self) -> list[Line2D]:
+        keys = [Line2D([], [], color=_TRAINED, label="trained")]
+        if self.closed:
+            keys.append(Line2D([], [], color=_FORM, linestyle="--", label="closed form"))
+        if self.bayes:
+            keys.append(Line2D([], [], color=INK, linestyle=":", label="Bayes"))
+        if not self.estimated.is_empty():
+            keys.append(Line2D([], [], color=SOFT, linestyle="-.", label="estimated"))
+        return keys
+
+
+def closed_form(temperatures: Numbers, error: float, least: float, optimum: float) -> Numbers:
+    """The error at each temperature of a predictor that is a mean plus a covariance term over the temperature.
+
+    It is a square in 1 / temperature, so that its value at 1, its least value and where that is say all; NaN where the
+    optimum is 1, which leaves its width open.
+    """
+    if abs(optimum - 1) < 1e-3:
+        return np.full(len(temperatures), np.nan)
+    return least + (error - least) * ((1 - optimum / temperatures) / (1 - optimum)) ** 2

@@ -1,0 +1,113 @@
+"""The objective over a size of the model in which targets differ (paper 002, Figures 4, 7, 13 and 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import final
+
+import polars as pl
+from matplotlib.axes import Axes
+
+from graft.report.document import Block, Picture
+from graft.report.drawing import arm_colour, fit_scale
+from graft.report.lines import draw_line, draw_panels, scale_numbers
+from graft.report.sections import FigureNumbers, Part
+from graft.report.sections._transfers import TransferSection
+from search.analysis.statistics.intervals import mean_with_interval
+from spaces.transfer import BASELINE
+
+_SIZES = ("model.width", "model.depth")
+"""What a line goes over; where both differ, over the first, with a panel for each of the second."""
+_FEWEST = 2
+_MOST_PANELS = 9
+
+
+@final
+class TransferSizes(TransferSection):
+    """A panel for each task and depth, a line over widths (or over depths) for each source."""
+
+    part = Part.FIGURES
+    order = 84
+    figures = 2
+
+    @cached_property
+    def lines(self) -> pl.DataFrame:
+        """Of targets on the same data: kind (`score`, `gain`), panel, across, source, x, trials, mean, low, high.
+
+        A gain is the difference to the baseline of the same pair, in the direction of the objective.
+        """
+        places = [
+            {"target": target, "panel": panel, "across": across, "x": float(self.size_of(target, across))}
+            for targets in self._targets_by_data().values()
+            for across, groups in self._sweeps(targets).items()
+            for panel, own in groups.items()
+            for target in own
+        ]
+        schema = {"target": pl.String, "panel": pl.String, "across": pl.String, "x": pl.Float64}
+        scores = self.stage_two.join(self.data.ended.select("number", value="objective"), on="number")
+        placed = scores.join(pl.DataFrame(places, schema=schema), on="target")
+        signs = {
+            target: 1.0 if self.data.transfer_tasks[target].objective.direction == "maximize" else -1.0
+            for target in self.targets
+        }
+        baseline = placed.filter(pl.col("source") == BASELINE).select("target", "pair", baseline="value")
+        gains = placed.filter(pl.col("source") != BASELINE).join(baseline, on=["target", "pair"])
+        sign = pl.col("target").replace_strict(signs, return_dtype=pl.Float64)
+        gains = gains.with_columns(value=sign * (pl.col("value") - pl.col("baseline"))).drop("baseline")
+        both = [frame.with_columns(kind=pl.lit(kind)) for kind, frame in (("score", placed), ("gain", gains))]
+        by = ("kind", "panel", "across", "source", "x")
+        return pl.concat(both).group_by(by).agg(**mean_with_interval()).sort(by)
+
+    def _targets_by_data(self) -> dict[str, list[str]]:
+        """The targets of each task and its data."""
+        found: dict[str, list[str]] = {}
+        for target in self.targets:
+            found.setdefault(self.data_of(target), []).append(target)
+        return found
+
+    def _sweeps(self, targets: list[str]) -> dict[str, dict[str, list[str]]]:
+        """The size over which lines go -> title of a panel -> its targets; empty where none differs."""
+        differing = [path for path in _SIZES if len({self.size_of(target, path) for target in targets}) >= _FEWEST]
+        if not differing or any(self.size_of(target, path) is None for target in targets for path in differing):
+            return {}
+        across, *others = differing
+        groups: dict[str, list[str]] = {}
+        for target in targets:
+            fixed = [f"{path.partition('.')[2]} {self.size_of(target, path)}" for path in others]
+            groups.setdefault(", ".join([self._name_of(target), *fixed]), []).append(target)
+        return {across: groups}
+
+    def _name_of(self, target: str) -> str:
+        """The task's name, with that of its corpus and tokenizer if it has them."""
+        parts = (self.size_of(target, f"task.{path}") for path in ("name", "corpus.name", "tokenizer.name"))
+        return " ".join(str(part) for part in parts if part)
+
+    @property
+    def applies(self) -> bool:
+        return super().applies and not self.lines.is_empty()
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        captions = {
+            "score": "The objective of targets of several sizes: means over pairs",
+            "gain": "The gain over the baseline of the same size and pair, above 0 better: means over pairs",
+        }
+        for place, (kind, caption) in enumerate(captions.items(), figures.own):
+            lines = self.lines.filter(pl.col("kind") == kind)
+            panels = [(str(title), own) for (title,), own in lines.group_by("panel", maintain_order=True)]
+            keys = self.keys_of(lines["source"].unique().to_list())
+            if panels:
+                svg = draw_panels(panels[:_MOST_PANELS], self._draw, keys, f"figure{place}")
+                yield Picture(number=place, caption=f"{caption}, with Student's 95 % intervals as bands.", svg=svg)
+
+    def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
+        for source in self.sources:
+            own = frame.filter(pl.col("source") == source)
+            if not own.is_empty():
+                draw_line(axes, own, arm_colour(self.sources.index(source)))
+        axes.set_ylabel(frame["kind"][0])
+        if frame["kind"][0] == "gain":
+            axes.axhline(0, color=arm_colour(0), linewidth=1.2)
+        scale_numbers(axes, frame["x"].to_list())
+        fit_scale(axes, frame["mean"].to_list())
+        axes.set_xlabel(frame["across"][0].partition(".")[2])

@@ -1,0 +1,1 @@
+"""With which weights attention mixes values."""

@@ -1,0 +1,1 @@
+"""What tasks draw, and how answers to them are evaluated."""

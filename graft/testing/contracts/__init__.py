@@ -1,0 +1,1 @@
+"""One file for each family: its checks, functions `check_...(configuration)`."""

@@ -1,0 +1,55 @@
+"""The contract of positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graft.testing.common import Configuration, build, equal, random
+from workers.networks.positions import Position
+
+
+def logits(position: Position, query: Tensor, key: Tensor) -> Tensor:
+    """Logits [h, s, s] of queries and keys [h, s, c], with the positions' turning and bias."""
+    heads, length, channels = query.shape
+    logits = position.rotate(query) @ position.rotate(key).mT / channels**0.5
+    bias = position.bias(heads, random(1, length, heads * channels))
+    return logits if bias is None else logits + bias
+
+
+def _position(configuration: Configuration, longest: int) -> tuple[Position, dict[str, Tensor]]:
+    position: Position = build("position", configuration)
+    return position, {name: random(*one.shape) for name, one in position.parameters(8, longest).items()}
+
+
+def check_prefix(configuration: Configuration) -> None:
+    """Shorter inputs get the positions and biases that longer ones begin with."""
+    position, learned = _position(configuration, 12)
+    stream, query = random(2, 12, 8), random(3, 12, 4)
+    short, whole = position.add_to(stream[:, :7], learned), position.add_to(stream, learned)[:, :7]
+    equal(short, whole, "what is added depends on what follows", 1e-9)
+    short = logits(position, query[:, :7], query[:, :7])
+    equal(short, logits(position, query, query)[:, :7, :7], "rotations or biases depend on what follows", 1e-9)
+
+
+def check_precision(configuration: Configuration) -> None:
+    """It keeps the precision of the model."""
+    position, drawn = _position(configuration, 6)
+    learned = {name: tensor.float() for name, tensor in drawn.items()}
+    stream = random(1, 6, 8).float()
+    bias = position.bias(2, stream)
+    for what, found in (
+        ("add_to", position.add_to(stream, learned)),
+        ("rotate", position.rotate(stream)),
+        ("bias", bias),
+    ):
+        assert found is None or found.dtype == torch.float32, f"{what} turns float32 into {found.dtype}"
+
+
+def check_effect(configuration: Configuration) -> None:
+    """Equal tokens are told apart by where they stand."""
+    position, learned = _position(configuration, 6)
+    placed = position.add_to(torch.ones(1, 6, 8, dtype=torch.float64), learned)
+    same = torch.ones(2, 6, 4, dtype=torch.float64)
+    told = not torch.equal(placed[:, 1], placed[:, 2]) or float(logits(position, same, same).std()) > 0
+    assert told, "tokens that are equal stay equal wherever they stand"

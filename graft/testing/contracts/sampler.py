@@ -1,0 +1,129 @@
+"""The contract of samplers, on a space with groups of four, choices and conditional draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graft.families import families
+from graft.testing.common import Configuration, DoesNotApply, build
+from search.samplers import Sampler
+from spaces import parse
+from spaces.plugins import canonical_json
+from spaces.records import Outcome, Trial
+from spaces.space import Space
+
+TRIALS = 20
+_SPACE = """
+study: contract
+group: {{width: "int(8, 40)"}}
+task: {{name: set_complement, length: 4, vocabulary: 9}}
+model: {{name: minimal, width: $width, key_width: 6, value_width: 8, scorer: {{choice: [softmax, average]}}}}
+optimizer: {{name: adamw, learning_rate: 10 ** uniform(-5, -1), beta1: "uniform(0, 1)"}}
+averaging: {{choice: [none, {{bema: {{eta: "uniform(0, 1)", kappa: "uniform(0, 1)"}}}}]}}
+training: {{steps: 100}}
+search: {{sampler: {sampler}, trials: {trials}, group: {group}, seed: {seed}, objective: {{{direction}: tvd/raw}}}}
+"""
+
+
+def space_with(configuration: Configuration, *, group: int = 4, seed: int = 0, direction: str = "minimize") -> Space:
+    """The space, searched by a sampler."""
+    sampler = canonical_json(dict(configuration))  # JSON is YAML
+    text = _SPACE.format(sampler=sampler, trials=TRIALS, group=group, seed=seed, direction=direction)
+    return parse(text, "the space of the contract", families())
+
+
+def outcome_of(trial: Trial, objective: float | None) -> Outcome:
+    """A trial's end; None: it diverged."""
+    state = "diverged" if objective is None else "finished"
+    return Outcome(number=trial.number, group=trial.group, draws=trial.draws, objective=objective, state=state)
+
+
+def run(space: Space, outcomes: Sequence[Outcome] = (), numbers: range = range(TRIALS), sign: float = 1) -> list[Trial]:
+    """A search of two lanes in which every fifth trial diverges; an objective is a function of the draws."""
+    strategy = space.search.sampler.begin(space, outcomes)
+    trials: list[Trial] = []
+    for first in range(numbers.start, numbers.stop, 2):
+        asked = strategy.ask(range(first, min(first + 2, numbers.stop)))
+        trials += asked
+        strategy.tell([_outcome(trial, sign) for trial in asked])
+    return trials
+
+
+def _outcome(trial: Trial, sign: float = 1) -> Outcome:
+    return outcome_of(trial, None if trial.number % 5 == 0 else sign * sum(trial.draws.values()))
+
+
+def _learns(configuration: Configuration) -> bool:
+    sampler: Sampler = build("sampler", configuration)
+    return sampler.learns
+
+
+def check_coordinates(configuration: Configuration) -> None:
+    """Trials come in order, with coordinates in [0, 1) for the active draws alone, which make them again."""
+    here = space_with(configuration)
+    trials = run(here)
+    assert [trial.number for trial in trials] == list(range(TRIALS)), "a number was left out or came out of order"
+    for trial in trials:
+        outside = {name: u for name, u in trial.draws.items() if not 0.0 <= u < 1.0}
+        assert not outside, f"trial {trial.number}: coordinates are in [0, 1), these are not: {outside}"
+        branch = {"averaging.eta", "averaging.kappa"} & {name.removesuffix("#2") for name in trial.draws}
+        took = trial.config["averaging"]["name"] == "bema"
+        assert bool(branch) == took, f"trial {trial.number}: draws of an option that was not taken"
+        assert here.resolve(trial.number, trial.draws) == trial, f"trial {trial.number} is another one of its draws"
+
+
+def check_groups(configuration: Configuration) -> None:
+    """The trials of a group share the group's draws."""
+    widths = [trial.draws["group.width"] for trial in run(space_with(configuration))]
+    for first in range(0, TRIALS, 4):
+        found = set(widths[first : first + 4])
+        assert len(found) == 1, f"trials {first} to {first + 3} are a group, but their group's draw is {sorted(found)}"
+
+
+def check_seed(configuration: Configuration) -> None:
+    """The same seed and outcomes give the same trials."""
+    here = space_with(configuration)
+    outcomes = [_outcome(trial) for trial in run(here, numbers=range(16))]
+    later = range(16, TRIALS)
+    assert run(here, outcomes, later) == run(here, outcomes, later), "it is not a function of seed and outcomes"
+
+
+def check_restart(configuration: Configuration) -> None:
+    """After a restart one that learns repeats no trial, and one that does not goes on as if nothing had happened."""
+    if not _learns(configuration):
+        here = space_with(configuration)
+        assert run(here, numbers=range(11, TRIALS)) == run(here)[11:], "trials depend on those before: learns = True?"
+        return
+    here = space_with(configuration, group=1)
+    before = run(here, numbers=range(4))
+    after = run(here, [_outcome(trial) for trial in before], range(4, 8))
+    both = {tuple(trial.draws.items()) for trial in before} & {tuple(trial.draws.items()) for trial in after}
+    assert not both, "a trial that was tried before the restart is tried again"
+
+
+def check_open_groups(configuration: Configuration) -> None:
+    """After a restart a group whose trials are still open keeps its draws."""
+    if not _learns(configuration):
+        raise DoesNotApply("it does not learn")
+    here = space_with(configuration)
+    [first] = run(here, numbers=range(1))
+    queued = Outcome(number=0, group=0, draws=first.draws, objective=None, state="queued")
+    found = run(here, [queued], range(1, 2))[0].draws["group.width"]
+    assert found == first.draws["group.width"], "the group of a trial that waits has other draws after a restart"
+
+
+def check_divergence(configuration: Configuration) -> None:
+    """A search in which everything diverges goes on."""
+    here = space_with(configuration)
+    strategy = here.search.sampler.begin(here, [])
+    for first in range(0, TRIALS, 4):
+        strategy.tell([outcome_of(trial, None) for trial in strategy.ask(range(first, first + 4))])
+
+
+def check_direction(configuration: Configuration) -> None:
+    """Maximizing is minimizing the negative."""
+    if not _learns(configuration):
+        raise DoesNotApply("it does not learn")
+    least, most = (space_with(configuration, group=1, direction=word) for word in ("minimize", "maximize"))
+    draws = [[trial.draws for trial in run(here, sign=sign)] for here, sign in ((least, 1), (most, -1))]
+    assert draws[0] == draws[1], "it takes other trials where the objective's sign and direction are turned"

@@ -1,0 +1,67 @@
+"""The contract of stopping policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from graft.testing.common import Configuration, build
+from search.stopping import Monitor
+from spaces.records import Metric, Report
+from spaces.settings import Objective
+
+OBJECTIVE = Objective(direction="minimize", metric="tvd", variant="raw")
+
+
+def report(number: int, step: int, value: float, name: str = "tvd") -> Report:
+    """A report of one metric."""
+    return Report(number=number, step=step, metrics=(Metric(name, "raw", "", value),), state="running")
+
+
+def _monitor(configuration: Configuration) -> Monitor:
+    return build("stopping", configuration).begin(OBJECTIVE)
+
+
+def _observe(monitor: Monitor, reports: Sequence[Report]) -> set[int]:
+    return monitor.observe(reports, {report.number: 0 for report in reports})
+
+
+def check_answers(configuration: Configuration) -> None:
+    """It stops trials that report, or that reported before, and no others."""
+    monitor, known = _monitor(configuration), set[int]()
+    for step in range(1, 12):
+        reports = [report(number, 10 * step, 1.0 + number) for number in range(6)]
+        known |= {one.number for one in reports}
+        strange = _observe(monitor, reports) - known
+        assert not strange, f"it stops trials {sorted(strange)}, which never reported"
+
+
+def check_missing_metric(configuration: Configuration) -> None:
+    """Reports without its metric stop nothing."""
+    stopped = _observe(_monitor(configuration), [report(number, 1, float(number), "another") for number in range(6)])
+    assert not stopped, f"trials {sorted(stopped)} are stopped by reports that do not have the metric"
+
+
+def check_not_finite(configuration: Configuration) -> None:
+    """A metric that is NaN or infinite raises nothing."""
+    for value in (float("nan"), float("inf"), float("-inf")):
+        _observe(_monitor(configuration), [report(0, 10, value), report(1, 10, 0.5)])
+
+
+def check_checkpoints(configuration: Configuration) -> None:
+    """What it keeps of a trial is JSON, and a trial resumed with it is treated as if nothing had happened."""
+    live, resumed = _monitor(configuration), _monitor(configuration)
+    past = [report(0, 10 * step, 1.0) for step in (1, 2)]
+    for monitor in (live, resumed):
+        for one in past:
+            _observe(monitor, [one])
+    state = json.loads(json.dumps(resumed.state(0)))
+    resumed.forget(0)
+    if state is not None:
+        resumed.restore(0, 0, state)
+    for step in range(3, 12):
+        one = report(0, 10 * step, 1.0)
+        stopped = 0 in _observe(live, [one])
+        assert stopped == (0 in _observe(resumed, [one])), f"after a checkpoint the verdict at step {10 * step} differs"
+        if stopped:
+            return

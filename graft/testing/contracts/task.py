@@ -1,0 +1,178 @@
+"""The contract of tasks.
+
+Legend: L lanes, N sequences.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graft.testing.common import Configuration, DoesNotApply, build
+from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
+from workers.numerics.randomness import Purpose, Streams
+
+SEQUENCES = 24
+STEPS = torch.tensor([0, 7, 10_000])
+SEEDS = torch.tensor([11, 5, 77])
+REFERENCES = ("bayes_", "least_squares_", "zero_", "closed_form_", "true", "false")
+"""How metrics start that are of the data alone: what others would say of it, and counts."""
+
+
+def _task(configuration: Configuration) -> Task:
+    return build("task", configuration)
+
+
+def sets(task: Task, seeds: Tensor, steps: Tensor) -> dict[str, Batch]:
+    """Every set of a task by its condition: `training`, the validation set under the empty one, and the shifted."""
+    validation, shifted = (Streams.of(seeds, Purpose.VALIDATION_DATA, 0, site) for site in range(2))
+    return {
+        "training": task.training(Streams.of(seeds, Purpose.TRAINING_DATA, steps), SEQUENCES, steps),
+        "": task.validation(validation, SEQUENCES),
+        **task.shifted_sets(shifted, SEQUENCES),
+    }
+
+
+def outputs_for(task: Task, batch: Batch) -> Tensor:
+    """Something of the shape that a model of the task's kind would say of one lane's batch."""
+    inputs, generator = batch["inputs"], torch.Generator().manual_seed(0)
+    if isinstance(task, TokenTask):
+        shape: tuple[int, ...] = (*inputs.shape, task.tokens)
+    elif isinstance(task, VectorTask):
+        shape = (*inputs.shape[:2], task.outputs)
+    else:
+        assert isinstance(task, SetTask), "a task derives from TokenTask, VectorTask or SetTask"
+        shape = (inputs.shape[0], task.classes)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def check_lanes_draw_their_own(configuration: Configuration) -> None:
+    """A lane draws the same data in any pack: from its own stream and its own step alone."""
+    task = _task(configuration)
+    together = sets(task, SEEDS, STEPS)
+    for lane in range(3):
+        alone = sets(task, SEEDS[lane : lane + 1], STEPS[lane : lane + 1])
+        assert alone.keys() == together.keys(), "the conditions differ between packs"
+        for condition, batch in alone.items():
+            assert batch.keys() == together[condition].keys(), f"the tensors of {condition!r} differ between packs"
+            for name, tensor in batch.items():
+                same = torch.equal(tensor[0], together[condition][name][lane])
+                assert same, f"{name} of {condition or 'the validation set'} depends on the other lanes of a pack"
+
+
+def check_randomness(configuration: Configuration) -> None:
+    """The same seed and step draw the same data, and others draw other data."""
+    task = _task(configuration)
+
+    def draw(seed: int, step: int) -> Tensor:
+        at = torch.tensor([step])
+        stream = Streams.of(torch.tensor([seed]), Purpose.TRAINING_DATA, at)
+        return task.training(stream, SEQUENCES, torch.zeros_like(at))["inputs"]
+
+    assert torch.equal(draw(3, 4), draw(3, 4)), "drawn twice, the data differ: use no randomness but `streams`"
+    for what, other in (("step", draw(3, 5)), ("seed", draw(4, 4))):
+        one = draw(3, 4)
+        differs = one.shape != other.shape or not torch.equal(one, other)
+        assert differs, f"another {what} draws the same training data"
+
+
+def check_splits(configuration: Configuration) -> None:
+    """Validation does not depend on the step, and its sequences are not those of the first training batch."""
+    task = _task(configuration)
+    found = sets(task, SEEDS, STEPS)
+    again = sets(task, SEEDS, STEPS + 1)
+    for name, tensor in found[""].items():
+        assert torch.equal(tensor, again[""][name]), f"{name} of the validation set changes from step to step"
+    training, validation = found["training"]["inputs"], found[""]["inputs"]
+    same = training.shape == validation.shape and torch.equal(training, validation)
+    assert not same, "the validation set is the training batch"
+
+
+def check_shapes(configuration: Configuration) -> None:
+    """Inputs have the shape, the type and the tokens that the task declares."""
+    task = _task(configuration)
+    for condition, batch in sets(task, SEEDS, STEPS).items():
+        where = condition or "validation"
+        inputs, limit = batch["inputs"], task.context if condition == "training" else task.longest
+        assert inputs.shape[0] == 3, f"{where}: inputs {tuple(inputs.shape)} have no axis of 3 lanes first"
+        if condition == "training":
+            assert inputs.shape[1] == SEQUENCES, f"{SEQUENCES} training sequences were asked for: {inputs.shape[1]}"
+        if isinstance(task, TokenTask):
+            assert (inputs.dtype, inputs.dim()) == (torch.int64, 3), f"{where}: inputs must be int64 [L, N, s]"
+            low, high = int(inputs.min()), int(inputs.max())
+            assert 0 <= low <= high < task.tokens, f"{where}: tokens {low} to {high}, but `tokens` is {task.tokens}"
+            assert inputs.shape[2] <= limit, f"{where}: {inputs.shape[2]} positions, but at most {limit} are declared"
+        else:
+            assert isinstance(task, VectorTask | SetTask), "a task derives from TokenTask, VectorTask or SetTask"
+            assert inputs.is_floating_point(), f"{where}: inputs must be floating point"
+            assert inputs.shape[3] == task.features, f"{where}: {inputs.shape[3]} features, declared {task.features}"
+            assert bool(inputs.isfinite().all()), f"{where}: an input is not finite"
+        if isinstance(task, VectorTask):
+            assert inputs.shape[2] <= limit, f"{where}: {inputs.shape[2]} positions, but at most {limit} are declared"
+        if "lengths" in batch:
+            lengths = batch["lengths"]
+            assert lengths.shape == inputs.shape[:2], f"{where}: lengths must be [L, N]"
+            assert 1 <= int(lengths.min()) <= int(lengths.max()) <= inputs.shape[2], f"{where}: lengths out of range"
+
+
+def check_loss_and_metrics(configuration: Configuration) -> None:
+    """The loss is one finite number with a gradient, and metrics are one value for each sequence."""
+    task = _task(configuration)
+    for condition, stacked in sets(task, SEEDS, STEPS).items():
+        batch = {name: tensor[1] for name, tensor in stacked.items()}
+        outputs = outputs_for(task, batch).requires_grad_()
+        if condition == "training":
+            loss = task.loss(outputs, batch)
+            assert loss.shape == (), f"the loss has the shape {tuple(loss.shape)}, not that of a number"
+            assert bool(loss.isfinite()), f"the loss of random outputs is {float(loss)}"
+            [gradient] = torch.autograd.grad(loss, [outputs])
+            assert bool(gradient.isfinite().all()), "a gradient of the loss is not finite"
+            assert bool(gradient.any()), "the loss does not depend on the outputs"
+        else:
+            metrics = task.metrics(outputs, batch)
+            for name, values in metrics.items():
+                count = len(batch["inputs"])
+                assert values.shape == (count,), (
+                    f"{name}: {tuple(values.shape)}, one value for each of {count} sequences"
+                )
+            summary = task.summary({name: float(values.detach().mean()) for name, values in metrics.items()})
+            assert summary, f"no metric of {condition or 'the validation set'}"
+            assert all(isinstance(value, float) for value in summary.values()), "a summary must be numbers"
+
+
+def check_chance(configuration: Configuration) -> None:
+    """Its facts tell what a guess would reach, as `chance`."""
+    facts = _task(configuration).facts()
+    assert "chance" in facts, f"facts() tells {sorted(facts) or 'nothing'}, not `chance`"
+    chance = facts["chance"]
+    good = isinstance(chance, float) and 0 < chance < float("inf")
+    assert good, f"chance is {chance!r}, not a number above 0"
+
+
+def check_no_nan_is_taken_for_an_answer(configuration: Configuration) -> None:
+    """Of outputs that are NaN at least one metric is NaN, or training that broke down would be taken for an answer."""
+    task = _task(configuration)
+    batch = {name: tensor[0] for name, tensor in sets(task, SEEDS, STEPS)[""].items()}
+    metrics = task.metrics(torch.full_like(outputs_for(task, batch), float("nan")), batch)
+    evaluated = {name: values for name, values in metrics.items() if not name.startswith(REFERENCES)}
+    assert evaluated, "no metric is of the model's answers"
+    broken = [name for name, values in evaluated.items() if not values.isfinite().all()]
+    assert broken, f"{', '.join(evaluated)}: all finite for outputs that are NaN; add the loss as a metric"
+
+
+def share_seen(configuration: Configuration, batches: int = 4) -> float:
+    """Share of validation sequences that also come in a lane's first training batches.
+
+    Raises DoesNotApply for a task whose sequences are windows of one text.
+    """
+    task = _task(configuration)
+    if not task.has_identities:
+        raise DoesNotApply("its sequences are not apart from one another")
+    seeds = SEEDS[:1]
+    seen: set[bytes] = set()
+    for step in range(batches):
+        at = torch.tensor([step])
+        batch = task.training(Streams.of(seeds, Purpose.TRAINING_DATA, at), SEQUENCES, at)
+        seen |= {row.numpy().tobytes() for row in task.identity(batch)[0]}
+    validation = task.identity(task.validation(Streams.of(seeds, Purpose.VALIDATION_DATA, 0, 0), SEQUENCES))[0]
+    return sum(row.numpy().tobytes() in seen for row in validation) / len(validation)
