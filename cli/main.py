@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -11,8 +12,23 @@ import typer
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from cli.commands import administration, database, launch, plugins, queries, replay, reports, space, weights
-from graft.launching.memory_limits import describe_shortage
+from cli.commands import (
+    administration,
+    dashboard,
+    database,
+    doctor,
+    evaluate,
+    launch,
+    optuna_dashboard,
+    plugins,
+    queries,
+    replay,
+    reports,
+    serve,
+    space,
+    weights,
+)
+from graft.launching.process.memory_limits import describe_shortage
 from spaces.errors import GraftError
 from spaces.plugins.importing import explain
 
@@ -29,7 +45,11 @@ _METAVARS: dict[object, str] = {
     int: "N", list[int]: "N...", float: "X", str: "", Path: "", list[str]: "", list[Path]: "",
 }  # fmt: skip
 """The type of a value -> the word for it; empty: the name of the argument or option."""
-for module in (launch, queries, administration, replay, space, plugins, reports, weights, database):
+_COMMANDS = (
+    *(launch, serve, queries, administration, replay, space, plugins, reports, dashboard, optuna_dashboard),
+    *(weights, evaluate, database, doctor),
+)  # fmt: skip
+for module in _COMMANDS:
     module.register(app)
 
 
@@ -52,6 +72,7 @@ def options(
     _Gate.debug = debug
 
 
+@cache
 def program() -> Any:
     """The program's commands with their arguments and options, each value with a word that says what it is."""
     whole = get_command(app)

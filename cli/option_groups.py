@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from cli.log_lines import FORMATS, VARIABLE, choose_format
+from cli.options import OptionError
 from spaces.errors import SpaceError
 
 if TYPE_CHECKING:
     from graft.launching.checkpoints import Checkpoints
     from graft.launching.placement import Placement
+    from graft.web.settings import Settings
+    from spaces.space import Space
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -42,36 +47,45 @@ class OverrideOptions:
         named = {"search.trials": self.trials, "search.seed": self.seed}
         return overrides | {path: str(value) for path, value in named.items() if value is not None}
 
-    def for_space(self, space: str) -> Mapping[str, str]:
+    @contextmanager
+    def load(self, space: str, plugins: Sequence[str]) -> Generator[Space]:
+        """The space with these values, its draws tried, while its plug-ins and those of --plugins are in use."""
+        from graft.launching.run import read_space
+        from graft.plugins.collecting import plugins_of_space
+        from spaces.plugins.active import using
+
+        with using(plugins_of_space(space, plugins, self.by_path())):
+            yield read_space(space, self._for_space(space))
+
+    def _for_space(self, space: str) -> Mapping[str, str]:
         """`by_path`, with what --steps means for this space."""
         overrides = self.by_path()
         if self.steps is None:
             return overrides
-        from graft.launching.cutting import cut_steps
+        from graft.launching.planning.cutting import cut_steps
 
-        # What is set by its own path wins, as where a validation is to come at another step.
         cut = cut_steps(space, self.steps, overrides)
-        return {path: value for path, value in overrides.items() if path != "training.steps"} | {
-            path: value for path, value in cut.items() if path == "training.steps" or path not in overrides
+        for kept in (path for path in cut.kept if path not in overrides):
+            note = "stands in an option or an arm that --steps does not reach, and stays as it is"
+            typer.echo(f"--steps: {kept} {note}", err=True)
+        # What is set by its own path, or below it, wins, as where a validation is to come at another step.
+        own = {path: value for path, value in overrides.items() if path != "training.steps"}
+        cuts = {
+            path: value
+            for path, value in cut.overrides.items()
+            if not any(f"{set_}.".startswith(f"{path}.") for set_ in own)
         }
+        return own | cuts
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Where a study runs, and where its checkpoints go."""
+class TrainingOptions:
+    """On what this process trains, and where checkpoints go."""
 
-    executor: Annotated[str, typer.Option(metavar="auto|inline|ray", help="inline: this process, one device.")] = "auto"
     workers: Annotated[
         int | None, typer.Option(min=1, help="Pack workers. Default: one per GPU, or per core without one.")
     ] = None
-    ray_address: Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")] = None
-    ray_env: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="YAML or JSON: pip, uv, conda, env_vars for the nodes of --ray-address."),
-    ] = None
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N; inline only. Default: a GPU if there is one.")
-    ] = None
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU, if any.")] = None
     pack: Annotated[
         int | None, typer.Option("--pack", min=1, help="Most lanes of a pack. Default: found while it trains.")
     ] = None
@@ -82,6 +96,67 @@ class RunOptions:
             help="Where checkpoints go; all workers must reach it. Default: beside a SQLite file, else none.",
         ),
     ] = None
+    checkpoint_every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="Most seconds between checkpoints of a pack.")
+    ] = 600.0
+    log_format: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(FORMATS),
+            envvar=VARIABLE,
+            callback=choose_format,
+            is_eager=True,
+            help="What is said on stderr: lines, or a JSON object a line.",
+        ),
+    ] = "text"
+
+    def placement(self) -> Placement:
+        """Where it trains, as it is asked for."""
+        from graft.launching.placement import Placement
+
+        return Placement(executor="inline", workers=self.workers, device=self.device, width=self.pack)
+
+    def resolve_placement(self) -> Placement:
+        """Where it trains, decided and checked; raises StudyError as `Placement.resolve` does."""
+        from graft.devices import describe_unused_gpu
+        from graft.launching.process.memory_limits import check_address_space
+
+        check_address_space(self.workers)  # before torch is imported, which may not even fit
+
+        placement = self.placement().resolve()
+        if placement.executor != "ray" and self.device is None and (unused := describe_unused_gpu()):
+            typer.echo(f"warning: {unused}", err=True)
+        return placement
+
+    def checkpointing(self) -> Checkpoints:
+        """What is asked about checkpoints."""
+        from graft.launching.checkpoints import Checkpoints
+
+        return Checkpoints(url=self.checkpoints, seconds=self.checkpoint_every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(TrainingOptions):
+    """Where a study runs, in this process or on a cluster, and where its checkpoints go."""
+
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|inline|processes|ray",
+            help="inline: this process, one device. processes: one for each GPU of this machine.",
+        ),
+    ] = "auto"
+    ray_address: Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")] = None
+    ray_env: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="YAML or JSON: pip, uv, conda, env_vars for the nodes of --ray-address."),
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cpu, cuda or cuda:N; not with ray. With --dry-run also a100, h100, rtx4090. Default: a GPU, if any."
+        ),
+    ] = None
     accept_changes: Annotated[
         bool,
         typer.Option(
@@ -89,16 +164,9 @@ class RunOptions:
             help="Resume under another code, torch or kind of step, and with changed plug-in files as they are now.",
         ),
     ] = False
-    checkpoint_every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="Most seconds between checkpoints of a pack.")
-    ] = 600.0
 
-    def resolve_placement(self) -> Placement:
-        """Where the study runs, decided and checked; raises StudyError as `Placement.resolve` does."""
-        from graft.launching.memory_limits import check_address_space
+    def placement(self) -> Placement:
         from graft.launching.placement import Placement
-
-        check_address_space(self.workers)  # before torch is imported, which may not even fit
 
         return Placement(
             executor=self.executor,
@@ -107,13 +175,32 @@ class RunOptions:
             ray_env=self.ray_env,
             device=self.device,
             width=self.pack,
-        ).resolve()
+        )
 
-    def checkpointing(self) -> Checkpoints:
-        """What is asked about checkpoints."""
-        from graft.launching.checkpoints import Checkpoints
 
-        return Checkpoints(url=self.checkpoints, seconds=self.checkpoint_every)
+@dataclass(frozen=True, kw_only=True)
+class HttpOptions:
+    """Who reaches a server over HTTP, and what it takes from them."""
+
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name by which browsers may call the server; repeatable."),
+    ] = None
+    tokens: Annotated[bool, typer.Option("--tokens", help="Ask for a token on loopback, too.")] = False
+    allow_plugins: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
+    ] = None
+    rate: Annotated[float, typer.Option(min=0.1, help="Requests per second of one client in the long run.")] = 50.0
+
+    def settings(self, url: str, host: str) -> Settings:
+        """The settings of a server of a database that listens on `host`; raises AddressError as `plan_settings`."""
+        try:
+            from graft.web.server import plan_settings
+        except ModuleNotFoundError as error:
+            raise OptionError(f"{error.name} is not installed; pip install 'graft-search[serve]'") from None
+        hosts, plugins = self.allow_host or (), self.allow_plugins or ()
+        return plan_settings(url, host, hosts, plugins, needs_token=self.tokens, rate=self.rate)
 
 
 def with_groups(command: Command) -> Command:

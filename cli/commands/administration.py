@@ -33,8 +33,8 @@ def enqueue(
 
     Example: search enqueue set-complement --set optimizer.learning_rate=0.003 --set model.residual_dropout=0
     """
-    from graft.launching.enqueueing import enqueue as enqueue_trials
-    from graft.launching.enqueueing import parse_value, read_settings
+    from graft.launching.editing.enqueueing import enqueue as enqueue_trials
+    from graft.launching.editing.enqueueing import parse_value, read_settings
 
     if csv and values:
         raise OptionError("--csv: a file says all values of its trials; leave out --set")
@@ -55,7 +55,7 @@ def note(
 
     Example: search note set-complement "with the corrected mask"
     """
-    from graft.launching.administration import write_note
+    from graft.launching.editing.administration import write_note
 
     write_note(_current(storage), study, text)
 
@@ -70,7 +70,7 @@ def tag(
 
     Example: search tag set-complement paper --remove draft
     """
-    from graft.launching.administration import tag_study
+    from graft.launching.editing.administration import tag_study
 
     found = tag_study(_current(storage), study, tags or (), remove or ())
     words = f"tags {', '.join(found)}" if found else "no tags"
@@ -82,7 +82,7 @@ def rename(study: Study, name: Annotated[str, typer.Argument(help="The new name.
 
     Example: search rename set-complement set-complement-2
     """
-    from graft.launching.administration import rename_study
+    from graft.launching.editing.administration import rename_study
 
     rename_study(_current(storage), study, name)
     typer.echo(f"{study} is now {name}", err=True)
@@ -97,7 +97,7 @@ def archive(
 
     Example: search archive set-complement
     """
-    from graft.launching.administration import archive_study
+    from graft.launching.editing.administration import archive_study
 
     archive_study(_current(storage), study, archived=not undo)
 
@@ -111,12 +111,12 @@ def delete(
 
     Example: search delete set-complement --yes
     """
-    from graft.launching.administration import delete_study
+    from graft.launching.editing.administration import delete_study
     from storage import open_reader
 
     url = _current(storage)
     with open_reader(url) as reader:
-        count = sum(reader.counts(study).values())
+        count = sum(reader.study(study).counts().values())
     if not yes:
         if not sys.stdin.isatty():
             raise OptionError(f"delete asks on a terminal alone; say --yes to delete {study} with {count:,} trials")

@@ -8,20 +8,21 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.log_lines import line_of
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
 from cli.options import Plugins, Storage, database_name, say_changes, say_notes, storage_url
-from graft.launching.watcher import Watcher
+from graft.launching.process.watcher import Watcher
 from spaces.errors import StudyError
 from spaces.messages import shorten
 
 if TYPE_CHECKING:
-    from graft.launching.estimate import Estimate
     from graft.launching.placement import Placement
+    from graft.launching.planning.estimate import Estimate
     from graft.launching.run import RunRequest
 
 INTERRUPTED = 130
@@ -77,26 +78,23 @@ def launch(
 
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
+    from graft.devices import ESTIMATED
     from graft.launching.claiming import enrol
-    from graft.launching.estimate import estimate_study
-    from graft.launching.review import review
-    from graft.launching.run import read_space
-    from graft.plugins.collecting import plugins_of_space
-    from spaces.plugins.active import using
+    from graft.launching.planning.estimate import estimate_study
+    from graft.launching.planning.review import review
 
-    placement = run.resolve_placement()
-    by_path = overrides.by_path()
-    with using(plugins_of_space(space, start.plugins or (), by_path)):
-        loaded = read_space(space, overrides.for_space(space))
+    estimated = run.device if start.dry_run and run.device in ESTIMATED else None
+    placement = (replace(run, device="cpu") if estimated else run).resolve_placement()
+    with overrides.load(space, start.plugins or ()) as loaded:
         name = study or loaded.name
-        notes = review(loaded, placement.device if placement.executor == "inline" else None)
+        notes = review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
-            show_estimate(estimate_study(loaded), placement)
+            show_estimate(estimate_study(loaded), placement, estimated)
             return
         url = storage_url(storage)
         if start.warm_start is not None:
-            from graft.launching.warm_start import warm_start as start_from_earlier
+            from graft.launching.planning.warm_start import warm_start as start_from_earlier
 
             warm = start_from_earlier(url, name, loaded, start.warm_start)
             typer.echo(f"warm start: {warm.finding}", err=True)
@@ -140,7 +138,7 @@ def stop(study: Annotated[str, typer.Argument(help="Name of the study.")], stora
 
     url = storage_url(storage)
     with open_reader(url) as reader:
-        if not reader.holder(study):
+        if not reader.study(study).holder():
             raise StudyError(f"study {study!r} is not being run; resume it with `search resume {study}`")
     request_stop(url, study)
     typer.echo(f"{study} is asked to stop; resume it with `search resume {study}`", err=True)
@@ -188,7 +186,7 @@ def _run(request: RunRequest, word: str) -> None:
     from cli.live import Live
     from graft.launching.changes import settle_changes
     from graft.launching.claiming import find_study
-    from graft.launching.interruption import Interruption
+    from graft.launching.process.interruption import Interruption
     from graft.launching.progress_text import closing_line
     from graft.launching.run import run_study
     from graft.plugins.stored import read_outside
@@ -207,6 +205,8 @@ def _run(request: RunRequest, word: str) -> None:
         with open_reader(request.database) as reader:
             say_changes(name, read_outside(reader, name))
         return
+    if request.placement.executor != "ray":
+        typer.echo(f"trains on {request.placement.describe()}", err=True)
     started = time.monotonic()
     with Interruption(_announce_stop, lambda: _leave(name)) as interruption, Live(name) as live:
         standing = run_study(request, live.show, lambda: interruption.requested)
@@ -230,22 +230,26 @@ def _leave(name: str) -> None:
     _watcher.close()
     shown = "\033[?25h" if sys.stderr.isatty() else ""  # the cursor, which the display hides
     with contextlib.suppress(OSError):
-        os.write(2, f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`\n".encode())
+        text = f"{shown}left at once; what was recorded is kept; resume it with `search resume {name}`"
+        os.write(2, line_of(text).encode())
     os._exit(INTERRUPTED)
 
 
-def show_estimate(estimate: Estimate, placement: Placement) -> None:
-    """Print what a launch would be; the lines that need no training come first, since the others take a while."""
+def show_estimate(estimate: Estimate, placement: Placement, gpu: str | None = None) -> None:
+    """Print what a launch would be; the lines that need no training come first, since the others take a while.
+
+    `gpu`: one that is not here, whose rate is estimated; nothing is trained then.
+    """
     from cli.progress import waiting
-    from graft.launching.estimate import plan_packs
+    from graft.launching.planning.estimate import plan_packs
     from graft.launching.progress_text import duration
 
     space, search = estimate.space, estimate.space.search
     structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")
     lines = {
-        "study": f"{space.name}, objective {search.objective.direction} {search.objective}",
+        "study": f"{space.name}, objective {search.objective.direction} {search.objectives_text}",
         "trials": space.describe_size(),
-        "packs": f"{structures} a group; device {placement.device}",
+        "packs": f"{structures} a group; device {gpu or placement.device}",
         "steps": f"{_range(estimate.steps)} a trial, validated every {estimate.validate_every:,}; "
         f"{estimate.model_steps:,.0f} model-steps in all",
         "database": f"{estimate.rows:,} metric rows a trial ({search.history}), "
@@ -253,12 +257,20 @@ def show_estimate(estimate: Estimate, placement: Placement) -> None:
     }
     for label, text in lines.items():
         typer.echo(f"{label:<11} {text}")
+    if gpu:
+        from graft.launching.planning.gpu_estimate import describe_gpu_estimate
+
+        for line in describe_gpu_estimate(estimate.sample[0][0], gpu):
+            typer.echo(f"{gpu:<11} {line}")
+        return
     with waiting("timing packs") as say:
         plans = plan_packs(estimate, placement, say)
     for reason in dict.fromkeys(plan.reason for plan in plans):
         typer.echo(f"width       {reason}")
     for step in dict.fromkeys(plan.step for plan in plans):
         typer.echo(f"step        {step}")
+    for evaluation in dict.fromkeys(plan.evaluation for plan in plans):
+        typer.echo(f"evaluation  {evaluation}")
     rates = [plan.rate for plan in plans]
     slow, fast = min(rates), max(rates)
     typer.echo(

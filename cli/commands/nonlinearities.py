@@ -59,7 +59,8 @@ def nonlinearities_report(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        row, found = reader.study(study), reader.architectures(study)
+        stored = reader.study(study)
+        row, found = stored.row, stored.architectures()
         objectives = read_target_objectives(reader, row)
     if found.is_empty():
         raise StudyError(

@@ -123,7 +123,7 @@ def show_sources(
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        sources = reader.sources(study).sort(pl.col("successor").is_not_null(), maintain_order=True)
+        sources = reader.study(study).sources().sort(pl.col("successor").is_not_null(), maintain_order=True)
     if file is None:
         defined = [
             ", ".join(f"{one['family']} {one['name']}" for one in json.loads(text)) for text in sources["plugins"]

@@ -11,6 +11,7 @@ import typer
 
 from cli.commands.export import export
 from cli.commands.status import status
+from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
 from cli.tables import align, show, show_json, show_text
 
@@ -29,6 +30,8 @@ _COLUMNS = (
     "state",
     "steps",
     "objective",
+    "second_objective",
+    "feasible",
     "parent",
     "parent_step",
     "step_kind",
@@ -42,8 +45,9 @@ _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 
 def register(app: typer.Typer) -> None:
     """Add the commands that read a database to the program, status and export included."""
-    for command in (studies, status, trials, show_trial, query, export):
+    for command in (studies, status, trials, show_trial, query):
         app.command("show" if command is show_trial else None)(command)
+    app.command()(with_groups(export))
 
 
 def studies(
@@ -75,6 +79,7 @@ def trials(
         typer.Option(metavar="SQL", help="An order: 'steps DESC', 'model.residual_dropout'. Default: number."),
     ] = None,
     top: Annotated[int | None, typer.Option(min=1, help="Only the first N: of --sort, else of the objective.")] = None,
+    front: Annotated[bool, typer.Option("--front", help="Only the Pareto front of two objectives.")] = False,
     storage: Storage = None,
     form: Format = "table",
 ) -> None:
@@ -82,11 +87,13 @@ def trials(
 
     Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --top 10
     """
-    from graft.stored.trials import list_trials
+    from graft.stored.trials import list_front, list_trials
     from storage.frames import open_reader
 
+    if front and (where or sort or top):
+        raise OptionError("--front is a choice and an order of its own; leave out --where, --sort and --top")
     with open_reader(storage_url(storage), SECONDS) as reader:
-        frame = list_trials(reader, study, where, sort, top)
+        frame = list_front(reader, study) if front else list_trials(reader, study, where, sort, top)
     show(_select_for_people(frame) if form == "table" else frame, form)
 
 
@@ -108,13 +115,14 @@ def show_trial(
         row = read_trial(reader, study, number)
         metrics = read_metrics(reader, row["id"])
         conditions = follow(read_conditions(reader, study), row["fingerprint"])
-        objective = reader.study(study)["objective"]
+        of_study = reader.study(study).row
     for name in ("params", "draws", "config"):
         row[name] = json.loads(row[name])
+    row["constraints"] = json.loads(row["constraints"] or "null")
     if form == "json":
         show_json({**row, "metrics": metrics.to_dicts()})
     else:
-        show_text("\n\n".join([_heading(study, row, objective, conditions), *_sections(row, metrics)]))
+        show_text("\n\n".join([_heading(of_study, row, conditions), *_sections(row, metrics)]))
 
 
 def query(
@@ -165,6 +173,7 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
         "state",
         "steps",
         "objective",
+        *(name for name in ("second_objective", "feasible") if trials[name].count()),
         *(pl.col(column).alias(name) for column, name in names.items()),
         *(["parent", "parent_step"] if trials["parent"].count() else []),
         *(name for name in ("step_kind", "fingerprint") if trials[name].drop_nulls().n_unique() > 1),
@@ -172,15 +181,19 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _heading(study: str, row: Mapping[str, Any], objective: str, conditions: Sequence[Conditions]) -> str:
+def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[Conditions]) -> str:
     from graft.files import one_line
+    from spaces.records import describe_constraints
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"
-    lines = [f"trial {row['number']} of {study}: {row['state']} after {steps}, {group}, seed {row['seed']}"]
+    lines = [f"trial {row['number']} of {study['name']}: {row['state']} after {steps}, {group}, seed {row['seed']}"]
     if row["parent"] is not None:
         lines.append(f"goes on from trial {row['parent']} at step {row['parent_step']:,}")
     if row["objective"] is not None:
-        lines.append(f"{objective} {row['objective']:.6g}")
+        lines.append(f"{study['objective']} {row['objective']:.6g}")
+    if row["second_objective"] is not None:
+        lines.append(f"{study['second_objective'].partition(' ')[2]}: {row['second_objective']:.6g}")
+    lines += describe_constraints(row["constraints"])
     times = [f"{word} {row[at]:%Y-%m-%d %H:%M:%S} UTC" for word, at in _TIMES.items() if row[at] is not None]
     lines.append(", ".join([*times, f"by {row['worker']}"] if row["worker"] else times))
     lines += [f"fingerprint {one.number}: {one.describe()}" for one in conditions]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.commands.attention import attention_report
 from cli.commands.compatibility import transfer_report
 from cli.commands.nonlinearities import nonlinearities_report
 from cli.option_groups import with_groups
-from cli.options import Force, OptionError, Plugins, Storage, Study, check_output, storage_url
+from cli.options import Force, Format, OptionError, Plugins, Storage, Study, check_output, storage_url
+from cli.tables import show
+
+if TYPE_CHECKING:
+    from graft.report.papers import Item
 
 _ENDINGS = (".html", ".md")
 
@@ -21,12 +27,14 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     group.command("study")(study_report)
     group.command("compare")(compare_report)
+    group.command("paper")(paper_report)
     group.command("transfer")(with_groups(transfer_report))
     group.command("nonlinearities")(with_groups(nonlinearities_report))
+    group.command("attention")(with_groups(attention_report))
     app.add_typer(
         group,
         name="report",
-        help="Write what studies found: report study, report compare, report transfer, report nonlinearities.",
+        help="Write what studies found: report study, compare, transfer, nonlinearities, attention, paper.",
     )
 
 
@@ -77,6 +85,46 @@ def compare_report(
     with open_reader(storage_url(storage)) as reader:
         compare(reader, studies, baseline, output)
     typer.echo(str(output), err=True)
+
+
+def paper_report(
+    item: Annotated[
+        str | None,
+        typer.Argument(help="A table or figure: 003/figure-4. Without one, all are listed with their state."),
+    ] = None,
+    study: Annotated[str | None, typer.Argument(help="A study of its space, or of the one cut to a laptop.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
+    ] = None,
+    form: Format = "table",
+    force: Force = False,
+    storage: Storage = None,
+) -> None:
+    """Make a table or figure of one of the five papers from a study, or list them all.
+
+    Example: search report paper 003/figure-4 quick-othello-gap -o figure-4.html
+    """
+    from graft.report.papers import find_item, read_items, write_item
+
+    if item is None:
+        _list_items(read_items(), form)
+        return
+    found = find_item(item)
+    if study is None or output is None:
+        raise OptionError(f"{item}: name a study of {found.cut or found.space}, and -o FILE")
+    _check_page(output, force)
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        write_item(reader, found, study, output)
+    typer.echo(str(output), err=True)
+
+
+def _list_items(items: Sequence[Item], form: str) -> None:
+    import polars as pl
+
+    columns = ("name", "state", "shows", "space", "cut", "report", "missing")
+    show(pl.DataFrame([{name: getattr(item, name) for name in columns} for item in items]), form)
 
 
 def _check_page(output: Path, force: bool) -> None:

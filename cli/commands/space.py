@@ -39,12 +39,12 @@ def check(files: Files, plugins: Plugins = None) -> None:
     Example: search space check spaces/catalogue/*.yaml
     """
     from graft.files import one_line
-    from graft.launching.review import review
+    from graft.launching.planning.review import review
 
     faults = 0
     for file in files:
         try:
-            with _loaded(file, plugins) as space:
+            with _load(file, plugins) as space:
                 space.check()
                 notes = review(space)
                 show_text(f"{file}: good; {summarise(space)}")
@@ -69,9 +69,9 @@ def sample(
     """
     import polars as pl
 
-    from graft.launching.preview import sample_trials
+    from graft.launching.planning.preview import sample_trials
 
-    with _loaded(file, plugins, seed) as space:
+    with _load(file, plugins, seed) as space:
         trials = sample_trials(space, count)
     if form == "json":
         show_json([_to_json(trial) for trial in trials])
@@ -87,9 +87,9 @@ def describe(file: File, plugins: Plugins = None, form: Format = "table") -> Non
 
     Example: search space describe set_complement
     """
-    from graft.launching.preview import describe_space
+    from graft.launching.planning.preview import describe_space
 
-    with _loaded(file, plugins) as space:
+    with _load(file, plugins) as space:
         summary, frame = summarise(space), describe_space(space)
     if form == "table":
         show_text(f"{summary}\n")
@@ -122,7 +122,7 @@ def list_spaces(form: Format = "table") -> None:
 
     Example: search space list
     """
-    from graft.launching.preview import list_packaged_spaces
+    from graft.launching.planning.preview import list_packaged_spaces
 
     show(list_packaged_spaces(), form)
 
@@ -140,7 +140,7 @@ def summarise(space: Space) -> str:
     parts = [
         f"{space.name}: {space.describe_size()}",
         f"{written.get('training.steps', f'{steps:,}')} steps each, {validations} every {every:,}",
-        f"{search.objective.direction} {search.objective}",
+        f"{search.objective.direction} {search.objectives_text}",
         f"sampler {name_of(search.sampler)}",
         *(f"stopping {name_of(policy)}" for policy in search.stopping),
     ]
@@ -148,7 +148,7 @@ def summarise(space: Space) -> str:
 
 
 @contextmanager
-def _loaded(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> Generator[Space]:
+def _load(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> Generator[Space]:
     """The space of a file, while the plug-ins that it asks for are in use."""
     from graft.families import families
     from graft.plugins.collecting import plugins_of_space

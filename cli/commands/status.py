@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, OptionError, Storage, Study, storage_url
+from cli.options import FORMATS, OptionError, Storage, check_format, storage_url
 from cli.tables import show, show_text
 
 if TYPE_CHECKING:
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 _LISTED_WORKERS = 16
 REFRESH_SECONDS = 2.0
 LINE_SECONDS = 15.0
+_PROMETHEUS = "prometheus"
+_FORMATS = (*FORMATS, _PROMETHEUS)
 
 
 def status(
-    study: Study,
+    study: Annotated[str | None, typer.Argument(help="Name of the study; without one prometheus has all.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until the study is no longer running.")] = False,
     storage: Storage = None,
-    form: Format = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="|".join(_FORMATS), callback=check_format(_FORMATS), help="How to write the answer."
+        ),
+    ] = "table",
 ) -> None:
     """Say where a study stands: trials by state, the best one, rate and time left.
 
@@ -34,6 +41,13 @@ def status(
     """
     if watch and form != "table":
         raise OptionError(f"--watch is for people; leave out --format {form}")
+    if form == _PROMETHEUS:
+        from graft.interchange.prometheus import prometheus
+
+        show_text(prometheus(storage_url(storage), study).rstrip())
+        return
+    if study is None:
+        raise OptionError(f"status needs the name of a study; --format {_PROMETHEUS} goes without")
     from graft.stored.status import read_status
     from storage.frames import open_reader
 

@@ -1,0 +1,51 @@
+"""The command report attention: a stored trial is trained again, and maps of its attention are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import Force, OptionError, RetrainingOptions, Study, check_output, storage_url
+
+ENDINGS = (".html", ".md")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """What is drawn of a trial's attention."""
+
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(help="A condition of its metrics, 'items=64 scorer=trained'; repeatable. Default: validation."),
+    ] = None
+    sequence: Annotated[int, typer.Option(help="Which sequence of the set is drawn, where sets have no queries.")] = 0
+    step: Annotated[int | None, typer.Option(help="After so many steps. Default: as far as it was trained.")] = None
+
+
+def attention_report(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    *,
+    options: MapOptions,
+    retraining: RetrainingOptions,
+    force: Force = False,
+) -> None:
+    """Train a trial again and draw where its attention goes: of sets by their largest items, else of one sequence.
+
+    Example: search report attention quick-max-retrieval 0 --condition items=64 -o attention.html
+    """
+    if output.suffix not in ENDINGS:
+        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
+    check_output(output, force)
+    from graft.report.attention import write_maps
+    from graft.retraining.weights import train_model
+
+    url, device = storage_url(retraining.storage), retraining.device
+    model = train_model(url, study, number, variant="raw", step=options.step, device=device)
+    maps = {condition: model.attention(condition) for condition in options.condition or [""]}
+    write_maps(study, number, maps, options.sequence, output)
+    typer.echo(str(output), err=True)

@@ -1,0 +1,66 @@
+"""The command doctor: what this machine has, and how fast it trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import Force, OptionError, check_output, storage_url
+from cli.tables import show_text
+
+PROBLEM = 1
+"""Exit status where something asked for cannot be used."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module to the program."""
+    app.command()(doctor)
+
+
+def doctor(
+    storage: Annotated[
+        str | None, typer.Option(metavar="URL", help="A database to look at, too; nothing is written into it.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N, to be timed. Default: a GPU if there is one.")
+    ] = None,
+    bench: Annotated[bool, typer.Option("--bench", help="Time more cases and widths; takes minutes.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="FILE.json for what --bench finds.", show_default=False)
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Say what this machine has, what Graft does with it, and how fast it trains. Exit status 1 if a part is broken.
+
+    Example: search doctor --bench -o machine.json
+    """
+    from cli.progress import waiting
+    from graft.devices import check_device
+    from graft.doctor import Finding, examine, measure, to_json
+    from graft.files import one_line
+    from workers.engine.devices import default_device
+
+    if output is not None:
+        if not bench:
+            raise OptionError(f"--output {output} goes with --bench")
+        check_output(output, force)
+    where = device or default_device()
+    check_device(where)
+    findings: list[Finding] = []
+    for finding in examine(storage_url(storage) if storage else None):
+        findings.append(finding)
+        show_text(one_line(f"{finding.name:<11} {'problem: ' if finding.is_problem else ''}{finding.text}"))
+    with waiting("timing steps") as say:
+        rates = [*measure(where, bench=bench, show=say)]
+    for rate in rates:
+        lanes = f"{rate.lanes:,} lane{'s' if rate.lanes > 1 else ''}"
+        show_text(f"{'rate':<11} {rate.model_steps_per_second:>9,.0f} model-steps/s: {rate.case}, {rate.step}, {lanes}")
+    show_text(f"{'':<11} of one worker on {where}, steps with their data and without validation")
+    if output is not None:
+        output.write_text(json.dumps(to_json(findings, rates, where), indent=1) + "\n")
+        typer.echo(f"{output}: {len(rates)} rates", err=True)
+    if any(finding.is_problem for finding in findings):
+        raise typer.Exit(PROBLEM)

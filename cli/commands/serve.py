@@ -1,0 +1,273 @@
+"""The service and its queue: serve, submit, and the command group queue."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.commands.launch import INTERRUPTED
+from cli.log_lines import line_of
+from cli.option_groups import HttpOptions, OverrideOptions, TrainingOptions, with_groups
+from cli.options import (
+    STORAGE_VARIABLE,
+    Format,
+    OptionError,
+    Plugins,
+    Storage,
+    Study,
+    database_name,
+    say_notes,
+    storage_url,
+)
+from cli.tables import show
+
+if TYPE_CHECKING:
+    from storage import QueueEntry, QueueRequest, Terms
+
+TOKEN_VARIABLE = "SEARCH_TOKEN"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands `serve` and `submit` and the group `queue` to the program."""
+    app.command()(with_groups(serve))
+    app.command()(with_groups(submit))
+    group = typer.Typer(invoke_without_command=True)
+    group.callback()(list_queue)
+    for command in (pause, resume, cancel, reprioritise):
+        group.command()(command)
+    app.add_typer(group, name="queue")
+
+
+def serve(
+    *,
+    studies: Annotated[int, typer.Option(min=1, help="Studies that are run at a time.")] = 8,
+    owner_lanes: Annotated[
+        int | None, typer.Option(min=1, help="Lanes that the studies of one owner have at most. Default: any number.")
+    ] = None,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when nothing in the queue is left to run.")
+    ] = False,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS:PORT", help="Show it over HTTP, too, as `search dashboard` does."),
+    ] = None,
+    clients: HttpOptions,
+    storage: Storage = None,
+    training: TrainingOptions,
+) -> None:
+    """Run the studies in the queue of a database, several at a time, until it is stopped. `search submit` adds to it.
+
+    Example: search serve --until-empty
+    """
+    from graft.launching.process.interruption import Interruption
+    from graft.serving.service import Limits, Service
+
+    url = storage_url(storage)
+    placement = training.resolve_placement()
+    service = Service(
+        url,
+        placement=placement,
+        checkpoints=training.checkpointing(),
+        limits=Limits(studies=studies, owner_lanes=owner_lanes),
+        say=_say,
+    )
+    with service, Interruption(lambda: _say("stopping: what is finished is kept"), _leave) as interruption:
+        _say(f"serves {database_name(url)}, {service.lanes:,} lanes on {placement.describe()}")
+        with _answering(http, clients, url) if http else contextlib.nullcontext():
+            service.run(lambda: interruption.requested, until_empty=until_empty)
+    if interruption.requested:
+        _say("stopped with everything kept; `search serve` goes on")
+        raise typer.Exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def _answering(address: str, clients: HttpOptions, url: str) -> Generator[None]:
+    """Answer requests over HTTP beside what the block does."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isdecimal() and int(port) < 1 << 16):
+        raise OptionError(f"--http {address}: write ADDRESS:PORT, such as 127.0.0.1:8765")
+    settings = clients.settings(url, host)
+    from graft.web.server import serving
+
+    with serving(settings, host, int(port)) as found:
+        _say(f"shows it at {found}")
+        yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermsOptions:
+    """On which terms a study is run by the service."""
+
+    owner: Annotated[str | None, typer.Option(help="Whose study it is. Default: your user name.")] = None
+    priority: Annotated[int, typer.Option(help="Class, -100 to 100; a higher one has lanes first.")] = 0
+    weight: Annotated[float, typer.Option(help="Share among the studies of its class.")] = 1.0
+    max_lanes: Annotated[int | None, typer.Option(help="Lanes that it has at most. Default: any number.")] = None
+
+    def terms(self) -> Terms:
+        """The terms, checked."""
+        from storage import Terms
+
+        owner = getpass.getuser() if self.owner is None else self.owner
+        return Terms(owner=owner, priority=self.priority, weight=self.weight, max_lanes=self.max_lanes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """A server that takes a submission over HTTP, in place of a database."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A server to submit to, http://HOST:PORT, in place of --storage."),
+    ] = None
+    token: Annotated[
+        str | None,
+        typer.Option(envvar=TOKEN_VARIABLE, help="Its token, of the role submit. In the environment nobody reads it."),
+    ] = None
+
+    def sender(self, storage: str | None, plugins: Sequence[str] | None) -> Callable[..., QueueEntry | None] | None:
+        """What sends a space's text to the server; None: no server is asked for.
+
+        Raises OptionError for options that do not go with it, ServerError if the server does not answer.
+        """
+        if self.url is None:
+            if self.token is not None and self.token != os.environ.get(TOKEN_VARIABLE):
+                raise OptionError("--token needs --url: a database asks for none")
+            return None
+        if storage is not None and storage != os.environ.get(STORAGE_VARIABLE):
+            raise OptionError("--storage: leave it out with --url; the server has a database of its own")
+        if plugins:
+            raise OptionError(
+                "--plugins: over HTTP a space names its plug-ins in its section `plugins:`, "
+                "and the server is started with --allow-plugins"
+            )
+        from graft.api.remote import connect
+
+        return connect(self.url, self.token).submit
+
+
+def submit(
+    space: Annotated[str, typer.Argument(help="A space file, or the name of a packaged space.")],
+    *,
+    name: Annotated[str | None, typer.Option(help="Name of the study. Default: the space's.")] = None,
+    overrides: OverrideOptions,
+    plugins: Plugins = None,
+    terms: TermsOptions,
+    storage: Storage = None,
+    server: ServerOptions,
+) -> None:
+    """Put a search into the queue, which `search serve` runs. It is checked first, as `search launch` does.
+
+    Example: search submit quick/set_complement --trials 16 --priority 1
+    """
+    from graft.launching.planning.review import review
+    from graft.serving.submitting import submit as submit_study
+
+    agreed = terms.terms()
+    send = server.sender(storage, plugins)
+    with overrides.load(space, plugins or ()) as loaded:
+        say_notes(review(loaded, None, 1))
+        study = name or loaded.name
+        if send:
+            _say_outcome(study, send(loaded.text, study=study, terms=agreed))
+        else:
+            _say_outcome(study, submit_study(storage_url(storage), loaded, study=study, terms=agreed))
+
+
+def list_queue(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help="Those, too, that are not run again.")] = False,
+    storage: Storage = None,
+    form: Format = "table",
+) -> None:
+    """Show the queue of the service, and change it: lanes and share of each study, and why it waits.
+
+    Example: search queue --all
+    """
+    if context.invoked_subcommand:
+        return
+    from graft.serving.listing import read_queue
+    from storage import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        frame = read_queue(reader, ended=every)
+        service = reader.service()
+    show(frame, form)
+    if form == "table":
+        _say(f"served by {service}" if service else "no service runs; start one with `search serve`")
+
+
+def pause(study: Study, storage: Storage = None) -> None:
+    """Have a study stopped, with everything kept, until it is resumed.
+
+    Example: search queue pause quick-set-complement
+    """
+    from storage import QueueRequest
+
+    _ask(storage, QueueRequest(action="pause", study=study))
+
+
+def resume(study: Study, storage: Storage = None) -> None:
+    """Have a study run again that was paused or cancelled, or failed.
+
+    Example: search queue resume quick-set-complement
+    """
+    from storage import QueueRequest
+
+    _ask(storage, QueueRequest(action="resume", study=study))
+
+
+def cancel(study: Study, storage: Storage = None) -> None:
+    """Have a study stopped, and take it out of the queue; what it has found stays.
+
+    Example: search queue cancel quick-set-complement
+    """
+    from storage import QueueRequest
+
+    _ask(storage, QueueRequest(action="cancel", study=study))
+
+
+def reprioritise(
+    study: Study,
+    priority: Annotated[int, typer.Option(help="Class, -100 to 100; a higher one has lanes first.")],
+    storage: Storage = None,
+) -> None:
+    """Give a study another priority class.
+
+    Example: search queue reprioritise quick-set-complement --priority 5
+    """
+    from storage import QueueRequest, Terms
+
+    _ask(storage, QueueRequest(action="reprioritise", study=study, terms=Terms(priority=priority)))
+
+
+def _ask(storage: str | None, request: QueueRequest) -> None:
+    from storage import bring_up, request_queue
+
+    url = storage_url(storage)
+    bring_up(url)
+    _say_outcome(request.study, request_queue(url, request))
+
+
+def _say_outcome(study: str, entry: QueueEntry | None) -> None:
+    if entry is None:
+        _say(f"{study}: asked; the database is being written by no service, and the next `search serve` does it")
+    else:
+        _say(f"{study}: {entry.state}, priority {entry.priority}, {entry.trials:,} trials")
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be closed
+        typer.echo(line, err=True)
+
+
+def _leave() -> None:
+    """End the process now, as safe as being killed; worker threads are inside torch, and nothing is waited for."""
+    with contextlib.suppress(OSError):
+        os.write(2, line_of("left at once; what was recorded is kept; `search serve` goes on").encode())
+    os._exit(INTERRUPTED)

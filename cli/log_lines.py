@@ -1,0 +1,88 @@
+"""What is said on stderr: lines for people, or as JSON, an object a line, for programs that collect logs."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import TextIO, final
+
+from cli.options import OptionError
+from graft.launching.process.watcher import LOG_VARIABLE as VARIABLE
+
+FORMATS = ("text", "json")
+_LEVELS = {"error: ": "error", "warning: ": "warning", "note: ": "info"}
+"""How a line for people starts -> its level; every other line is `info`."""
+
+
+def choose_format(form: str) -> str:
+    """Say everything from now on in this format, in the processes that this one starts, too."""
+    if form not in FORMATS:
+        raise OptionError(f"--log-format: {form!r} must be one of {', '.join(FORMATS)}")
+    if form == "json" and not isinstance(sys.stderr, JsonLines):
+        os.environ[VARIABLE] = form
+        sys.stderr = JsonLines(sys.stderr)
+        handler = _JsonHandler()
+        logging.getLogger().addHandler(handler)  # in place of Python's own, which writes the text alone
+    return form
+
+
+def line_of(text: str) -> str:
+    """A line as stderr is to have it, with its end; for what is written past `sys.stderr`."""
+    return f"{_as_json(text)}\n" if isinstance(sys.stderr, JsonLines) else f"{text}\n"
+
+
+@final
+class JsonLines(io.TextIOBase):
+    """Writes each line of text as an object: `time` in UTC, `level`, `message`. A line that is an object stays."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._part = ""
+        """What has no end yet."""
+
+    def write(self, text: str) -> int:
+        *lines, self._part = (self._part + text).split("\n")
+        for line in filter(str.strip, lines):
+            self._stream.write(f"{_as_json(line)}\n")
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        """False: nothing is drawn."""
+        return False
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+@final
+class _JsonHandler(logging.Handler):
+    """Writes what is logged with its own level, and the logger's name."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        print(_as_json(text, level=record.levelname.lower(), logger=record.name), file=sys.stderr, flush=True)
+
+
+def _as_json(text: str, **fields: str) -> str:
+    if _is_object(text):
+        return text
+    start = next((start for start in _LEVELS if text.startswith(start)), "")
+    level, text = _LEVELS.get(start, "info"), text.removeprefix(start)
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return json.dumps({"time": time, "level": level, "message": text, **fields}, ensure_ascii=False)
+
+
+def _is_object(text: str) -> bool:
+    if not text.startswith("{"):
+        return False
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
