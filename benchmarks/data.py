@@ -19,7 +19,7 @@ import torch
 import spaces
 from benchmarks.scorers import fastest
 from graft.families import families
-from spaces.reading.catalogue import packaged
+from spaces.reading.catalogue import packaged_spaces
 from spaces.records import Trial
 from workers.engine.pack import Pack
 from workers.engine.process import prepare
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="least time spent on each")
     arguments = parser.parse_args()
     prepare()
-    names = arguments.spaces or [name for name in packaged() if name.startswith(("quick/", "algorithmic/"))]
+    names = arguments.spaces or [name for name in packaged_spaces() if name.startswith(("quick/", "algorithmic/"))]
     shares, clock = dict[str, float](), clock_of(arguments.device)
     print(f"{'space':28} {'batch ms':>9} {'step ms':>9} {'share':>7}")
     for name in names:

@@ -15,9 +15,13 @@ modules that import it by name, and, for a method, behind a dot in modules that 
 Comments are lines with a `#` that speaks to people: not to tools, and no rulers between sections.
 Imports: `load` are run when a module is loaded, `types` stand under TYPE_CHECKING, `call` in functions. The packages
 above an imported module are not counted as imported. A circle is a strongly connected set of modules.
-Neighbours of a folder are the modules and packages directly in it, its rooms; `__init__` is not one. Its floors are the
-rooms on the longest chain of imports, rooms in a circle being one; arrows back up are imports between the rooms of a
-circle, each pair of rooms once. They are given for imports at load, and for imports of all three kinds.
+Rooms of a folder are the modules and packages directly in it; `__init__` is not one. Neighbours are those that one has
+to know of one another: they import, or are imported by, another room of the folder, at load or later. A room that does
+neither stands alone, as a plug-in does: it is found by its name, its family's `__init__` says all that it has to do,
+and a folder of thirty such files is a list and no tangle. What plug-ins share, in files with a leading underscore
+(`_entmax`), is a neighbour, but makes none of those that import it. Floors of a folder are the rooms on the longest
+chain of imports, rooms in a circle being one; arrows back up are imports between the rooms of a circle, each pair of
+rooms once. They are given for imports at load, and for imports of all three kinds.
 """
 
 from __future__ import annotations
@@ -311,7 +315,9 @@ class Folder:
     """Rooms and floors of one folder."""
 
     name: str
+    rooms: int
     neighbours: int
+    """Rooms that do not stand alone."""
     modules: int
     floors: int
     back_up: Sequence[tuple[str, str]]
@@ -478,13 +484,20 @@ def _folder(name: str, modules: Sequence[Module], imports: Sequence[Import]) -> 
     at_load = {(one, other) for one, other, when in between if when == "load"}
     return Folder(
         name=name or ".",
-        neighbours=len(rooms),
+        rooms=len(rooms),
+        neighbours=len(_neighbours(every)),
         modules=sum((f"{name}.{room}" if name else room) in plain for room in rooms),
         floors=floors(rooms, at_load),
         back_up=back_up(at_load),
         floors_of_all=floors(rooms, every),
         back_up_of_all=back_up(every),
     )
+
+
+def _neighbours(edges: Edges) -> set[str]:
+    """The rooms that do not stand alone."""
+    shared = {other for _, other in edges if other.startswith("_")}
+    return shared | {room for edge in edges if edge[1] not in shared for room in edge}
 
 
 def _room(folder: str, module: str) -> str:
@@ -499,7 +512,7 @@ def _room(folder: str, module: str) -> str:
 def shown(found: Measures) -> str:
     """All measures as text for people."""
     parts = [aligned(_totals(found))]
-    heads = ("folder", "neighbours", "modules", "floors", "back up", "floors, all", "back up, all")
+    heads = ("folder", "rooms", "neighbours", "modules", "floors", "back up", "floors, all", "back up, all")
     parts.append(aligned([heads, *map(_folder_row, found.folders)]))
     parts += [_listing(title, lines) for title, lines in _lists(found).items()]
     return "\n\n".join(parts)
@@ -555,7 +568,7 @@ def _circle_counts(sets: Sequence[Sequence[str]]) -> str:
 
 def _folder_row(one: Folder) -> tuple[object, ...]:
     counts = (one.floors, len(one.back_up), one.floors_of_all, len(one.back_up_of_all))
-    return (one.name, one.neighbours, one.modules, *counts)
+    return (one.name, one.rooms, one.neighbours, one.modules, *counts)
 
 
 def _lists(found: Measures) -> dict[str, list[str]]:

@@ -1,8 +1,9 @@
 """What the statistics of reports are worth, on made studies: `python -m benchmarks.statistics [--studies 1000]`.
 
-Prints, as Markdown: how often each kind of interval holds what it is of; how often the report of an experiment without
-any effect says that an arm is better or worse; and how often it finds an effect, by its size and the number of seeds.
-The claims are those of the report's own sentences and table.
+Prints, as Markdown: how often each kind of interval that a report prints holds what it is of, with normal and with
+skewed numbers; how often the report of an experiment without any effect says that an arm is better or worse; and how
+often it finds an effect, by its size and the number of seeds. The claims are those of the report's own sentences and
+table.
 
 Legend: an effect is in standard deviations of the paired difference of two arms, which is what seeds leave.
 """
@@ -12,20 +13,23 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping
+from math import exp, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 from graft.report.data import StudyData
 from graft.report.document import Table
 from graft.report.sections import FigureNumbers
 from graft.report.sections.arms import Arms
-from search.analysis.statistics.aggregates import interquartile_mean, stratified_interval
+from search.analysis.statistics.aggregates import interquartile_interval
 from search.analysis.statistics.intervals import Bootstrap, Interval, Student
 from search.analysis.statistics.paired import mean_interval, summarize_differences
 from search.analysis.statistics.verdicts import BETTER, WORSE
-from search.analysis.study.top_k import mean_margin, median_interval
+from search.analysis.study.top_k import mean_margin, median_interval, top_k_statistics
 from search.analysis.transfer.affinity import interval_of_correlation
 
 Numbers = NDArray[np.float64]
@@ -65,10 +69,34 @@ def _of_median(values: Numbers) -> Bounds:
 
 
 def _of_tasks(tasks: int) -> Callable[[Numbers], Bounds]:
-    def bounds(values: Numbers) -> Bounds:
-        return stratified_interval(interquartile_mean, list(values.reshape(tasks, -1)), resamples=1_000)
+    return lambda values: interquartile_interval(list(values.reshape(tasks, -1)))
 
-    return bounds
+
+def _best_tenth(raw: Numbers, averaged: Numbers) -> pl.DataFrame:
+    """The row of the averaged parameters of so many trials."""
+    number = np.arange(len(raw))
+    costs = {"raw": raw, "bema": averaged}
+    sides = [pl.DataFrame({"number": number, "variant": name, "cost": cost}) for name, cost in costs.items()]
+    found = top_k_statistics(pl.concat(sides).with_columns(metric=0, sign=1), ["metric"])
+    return found.filter(pl.col("variant") == "bema", pl.col("portion") == "best 10 %")
+
+
+def _of_best_tenth(values: Numbers) -> Bounds:
+    [row] = _best_tenth(values, values).iter_rows(named=True)
+    return row["value"] - row["margin"], row["value"] + row["margin"]
+
+
+def _of_change(values: Numbers) -> Bounds:
+    """Of the change by averaging, where it takes away a fifth, more or less, of log-normal costs."""
+    one, other = values.reshape(2, -1)
+    [row] = _best_tenth(np.exp(one / 2), np.exp(one / 2 + other / 5 - 0.2)).iter_rows(named=True)
+    tenths = [exp(mean) * (1 + deviation * _mean_between((0, 0.1), deviation)) for mean, deviation in _COSTS]
+    error = row["change"] - (tenths[1] / tenths[0] - 1)
+    return error - row["change_margin"], error + row["change_margin"]
+
+
+_COSTS = ((0.0, 0.5), (-0.2, sqrt(0.5**2 + 0.2**2)))
+"""Mean and deviation of the logarithms of raw and averaged costs."""
 
 
 def _of_correlation(values: Numbers) -> Bounds:
@@ -81,35 +109,67 @@ def _of_correlation(values: Numbers) -> Bounds:
     return found["low"][0] - 0.5, found["high"][0] - 0.5
 
 
-INTERVALS: Mapping[str, tuple[Callable[[Numbers], Bounds], int]] = {
-    "Student's, of a mean of 3 seeds": (mean_interval, 3),
-    "Student's, of a mean of 5 seeds": (mean_interval, 5),
-    "Student's, of a mean of 8 seeds": (mean_interval, 8),
-    "Student's paired, 5 pairs": (_of_pairs, 5),
-    "Student's paired, 8 pairs": (_of_pairs, 8),
-    "of a cell of a matrix, Student's, 5 pairs": (_of_cell(Student()), 5),
-    "of a cell of a matrix, bootstrap, 6 pairs": (_of_cell(Bootstrap()), 6),
-    "of a cell of a matrix, bootstrap, 12 pairs": (_of_cell(Bootstrap()), 12),
-    "of a mean over 5 groups": (_of_margin, 5),
-    "of a median of 6 groups, order statistics": (_of_median, 6),
-    "of a median of 20 groups, order statistics": (_of_median, 20),
-    "of an interquartile mean, stratified, 5 tasks x 5 runs": (_of_tasks(5), 25),
-    "of an interquartile mean, stratified, 10 tasks x 10 runs": (_of_tasks(10), 100),
-    "of a correlation over 8 targets, Fisher's": (_of_correlation, 16),
+def _mean_between(quantiles: tuple[float, float], skew: float) -> float:
+    """The mean of (exp(skew z) - 1) / skew, z standard normal, between two of its quantiles; of z, without skew."""
+    low, high = ndtri(quantiles)
+    share = quantiles[1] - quantiles[0]
+    if skew == 0:
+        return float((exp(-(low**2) / 2) - exp(-(high**2) / 2)) / (share * sqrt(2 * np.pi)))
+    return float((exp(skew**2 / 2) * (ndtr(high - skew) - ndtr(low - skew)) / share - 1) / skew)
+
+
+SKEW = 0.5
+"""Of skewed numbers: the logarithms of (1 + SKEW x) are normal with this deviation; the third standardized moment is
+1.75, and the mean of such numbers is .27 above their median."""
+
+
+class Kind(NamedTuple):
+    """A kind of interval, made of so many numbers."""
+
+    interval: Callable[[Numbers], Bounds]
+    numbers: int
+    between: tuple[float, float] | None = (0.0, 1.0)
+    """It is of the mean between these quantiles of what the numbers are drawn from; None: of their median, 0."""
+    normal_only: bool = False
+
+    def truth(self, skew: float) -> float:
+        """What the interval is of."""
+        return 0.0 if self.between is None else _mean_between(self.between, skew)
+
+
+INTERVALS: Mapping[str, Kind] = {
+    "Student's, of a mean of 3 seeds": Kind(mean_interval, 3),
+    "Student's, of a mean of 5 seeds": Kind(mean_interval, 5),
+    "Student's, of a mean of 8 seeds": Kind(mean_interval, 8),
+    "Student's paired, 5 pairs": Kind(_of_pairs, 5),
+    "Student's paired, 8 pairs": Kind(_of_pairs, 8),
+    "of a cell of a matrix, Student's, 5 pairs": Kind(_of_cell(Student()), 5),
+    "of a cell of a matrix, bootstrap, 6 pairs": Kind(_of_cell(Bootstrap()), 6),
+    "of a cell of a matrix, bootstrap, 12 pairs": Kind(_of_cell(Bootstrap()), 12),
+    "of a mean over 5 groups": Kind(_of_margin, 5),
+    "of the mean of the best tenth of 120 trials": Kind(_of_best_tenth, 120, between=(0, 0.1)),
+    "of the mean of the best tenth of 500 trials": Kind(_of_best_tenth, 500, between=(0, 0.1)),
+    "of what averaging changes in the best tenth of 60 trials": Kind(_of_change, 2 * 60, None, normal_only=True),
+    "of what averaging changes in the best tenth of 500 trials": Kind(_of_change, 2 * 500, None, normal_only=True),
+    "of a median of 6 groups": Kind(_of_median, 6, between=None),
+    "of a median of 8 groups": Kind(_of_median, 8, between=None),
+    "of a median of 20 groups": Kind(_of_median, 20, between=None),
+    "of an interquartile mean, 5 tasks x 5 runs": Kind(_of_tasks(5), 25, between=(0.25, 0.75)),
+    "of an interquartile mean, 10 tasks x 10 runs": Kind(_of_tasks(10), 100, between=(0.25, 0.75)),
+    "of a correlation over 8 targets, Fisher's": Kind(_of_correlation, 16, None, normal_only=True),
 }
-"""Kind -> the interval of so many standard normal numbers, which is to hold 0."""
 
 
-def coverage(kind: str, repeats: int, seed: int = 0) -> float:
+def coverage(kind: str, repeats: int, skew: float = 0.0, seed: int = 0) -> float:
     """The share of intervals of this kind that hold the truth."""
-    interval, count = INTERVALS[kind]
-    random = np.random.default_rng(seed)
-    held = 0
+    made, random = INTERVALS[kind], np.random.default_rng(seed)
+    truth, held = made.truth(skew), 0
     for _ in range(repeats):
-        low, high = interval(random.normal(size=count))
+        values = random.normal(size=made.numbers)
+        low, high = made.interval(np.expm1(skew * values) / skew if skew else values)
         assert low is not None
         assert high is not None
-        held += low <= 0 <= high
+        held += low <= truth <= high
     return held / repeats
 
 
@@ -140,7 +200,7 @@ def made_study(effect: float, seeds: int, seed: int, conditions: Iterable[str] =
         load_metrics=lambda: [
             pl.DataFrame(metrics, schema=["number", "step", "name", "variant", "condition", "value"], orient="row")
         ],
-        load_lane_steps=lambda: (0, 0),
+        load_step_counts=lambda: (0, 0),
     )
 
 
@@ -170,14 +230,21 @@ def power(effect: float, seeds: int, studies: int) -> float:
 def main() -> None:
     """Print the three tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--studies", type=int, default=1_000, help="studies, and intervals, of each number")
+    parser.add_argument(
+        "--studies",
+        type=int,
+        default=1_000,
+        help="intervals of each kind; four times as many studies without effect, and a quarter with each effect",
+    )
     studies = parser.parse_args().studies
-    print(f"| interval | holds the truth ({studies:,} times) |\n|---|---|")
-    for kind in INTERVALS:
-        print(f"| {kind} | {100 * coverage(kind, studies):.1f} % |")
-    print(f"\n| seeds | reports that claim anything, of {studies:,} studies without effect |\n|---|---|")
+    print(f"| interval | holds the truth, of {studies:,} times | of skewed numbers |\n|---|---|---|")
+    for name, kind in INTERVALS.items():
+        skewed = "" if kind.normal_only else f"{100 * coverage(name, studies, SKEW):.1f} %"
+        print(f"| {name} | {100 * coverage(name, studies):.1f} % | {skewed} |")
+    many = 4 * studies  # of 4,000 studies a share of 5 % has a standard error of 0.3 %
+    print(f"\n| seeds | reports that claim anything, of {many:,} studies without effect |\n|---|---|")
     for seeds in SEEDS:
-        print(f"| {seeds} | {100 * false_claims(studies, seeds):.1f} % |")
+        print(f"| {seeds} | {100 * false_claims(many, seeds):.1f} % |")
     few = max(1, studies // 4)
     print(f"\nEffects that the report tells, of {few:,} studies each:\n")
     print("| seeds |", " | ".join(f"effect {effect:g}" for effect in EFFECTS), "|")

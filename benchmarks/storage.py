@@ -69,8 +69,8 @@ def benchmark(url: str) -> None:
             write(store, policy)
     with open_reader(url) as reader:
         rows = LANES * REPORTS * len(METRICS)
-        print("  read: metric rows      ", rate(rows, lambda: reader.metrics("full")))
-        print("  read: trials           ", rate(TRIALS, lambda: reader.trials("full")))
+        print("  read: metric rows      ", rate(rows, lambda: reader.study("full").metrics()))
+        print("  read: trials           ", rate(TRIALS, lambda: reader.study("full").trials()))
 
 
 def main() -> None:

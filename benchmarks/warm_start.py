@@ -27,8 +27,8 @@ from graft.families import families
 from graft.launching.checkpoints import NOWHERE, Checkpoints
 from graft.launching.claiming import enrol, find_study
 from graft.launching.placement import Placement
+from graft.launching.planning.warm_start import warm_start
 from graft.launching.run import RunRequest, run_study
-from graft.launching.warm_start import warm_start
 from search.analysis.warm_start import MOST_CANDIDATES
 from spaces import parse
 from spaces.space import Space
@@ -118,7 +118,7 @@ def search(url: str, name: str, space: Space) -> pl.DataFrame:
         request = RunRequest(database=url, study=name, placement=placement, checkpoints=checkpoints)
         run_study(request, show=lambda _: None)
     with open_reader(url) as reader:
-        trials = reader.trials(name, columns=("number", "objective"))
+        trials = reader.study(name).trials(columns=("number", "objective"))
     return trials.select("number", loss=pl.col("objective").fill_null(np.inf))
 
 

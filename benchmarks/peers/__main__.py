@@ -2,8 +2,13 @@
 
     python -m benchmarks.peers [--task set_complement] [--trials 256] [--steps 1000] [--dropout table1|on|off]
                                [--peers ray,loop,graft] [--peer-trials N]
-    python -m benchmarks.peers --all [--cases "quick/add_mod;..."] [--lanes 8] [--seconds 1.5] [--no-compile]
+    python -m benchmarks.peers --all [--cases "quick/add_mod;..."] [--lanes 8] [--seconds 1.5] [--compile-limit 300]
+                               [--out results.json] [--budget 200]
     python -m benchmarks.peers --end-to-end quick/set_complement [--trials 64] [--steps 1000]
+
+`--out`: results are added to this file, and what it has of `--all` is not measured again, so that all of it can be
+made in parts: with `--budget 200` a run begins no case after 200 seconds and ends within ten minutes. The searches of
+peers go into the same file.
 
 `--all`: the steps of every family of tasks instead of whole searches, see `benchmarks.peers.steps`. `--end-to-end`:
 what a packaged space takes from the command to its end, against its training, see `benchmarks.peers.whole_launch`.
@@ -20,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -41,6 +47,7 @@ from benchmarks.peers.graft_peer import Graft
 from benchmarks.peers.loop_peer import Loop
 from benchmarks.peers.plan import Peer, Plan
 from benchmarks.peers.ray_peer import RayTune
+from benchmarks.peers.results import Results
 from benchmarks.peers.steps import compare
 from benchmarks.peers.whole_launch import measure_launch
 
@@ -143,7 +150,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cases", help="with --all: which, separated by semicolons")
     parser.add_argument("--lanes", type=int, default=8, help="with --all")
     parser.add_argument("--seconds", type=float, default=1.5, help="with --all: of each measurement")
-    parser.add_argument("--no-compile", action="store_true", help="with --all: without torch.compile, which is slow")
+    parser.add_argument(
+        "--compile-limit", type=float, default=300, help="with --all: seconds for torch.compile; 0: without"
+    )
+    parser.add_argument("--budget", type=float, default=math.inf, help="with --all: begin no case after these seconds")
+    parser.add_argument("--out", type=Path, help="a file that results are added to")
     parser.add_argument("--end-to-end", metavar="SPACE", help="a whole launch of a packaged space")
     return parser.parse_args()
 
@@ -155,7 +166,9 @@ def main() -> None:
         names = given.cases.split(";") if given.cases else list(CASES)
         if unknown := sorted(set(names) - CASES.keys()):
             raise SystemExit(f"--cases: {unknown[0]!r} must be one of {'; '.join(CASES)}")
-        compare(names, lanes=given.lanes, seconds=given.seconds, compiled=not given.no_compile)
+        results = Results(given.out) if given.out else None
+        limits = {"compile_limit": given.compile_limit, "budget": given.budget}
+        compare(names, lanes=given.lanes, seconds=given.seconds, results=results, **limits)
         return
     if given.end_to_end:
         measure_launch(given.end_to_end, trials=given.trials, steps=given.steps, workers=given.processes)
@@ -174,6 +187,9 @@ def main() -> None:
         whole = f"{ratio['end_to_end']}x end to end, " if ratio["end_to_end"] else ""
         print(f"graft over {name}: {whole}{ratio['steady']}x steady")
     print(summary(plan, results))
+    if given.out:
+        found = json.loads(summary(plan, results))
+        Results(given.out).add("searches", f"{plan.task}, dropout {plan.dropout}", found)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ class Case:
     task: Mapping[str, Any]
     model: Mapping[str, Any]
     batch: int
+    lanes: int | None = None
+    """Of the pack, where a paper's model takes much memory; None: as asked for."""
 
     def config(self) -> dict[str, Any]:
         """A trial's configuration, in float32, that never ends and never validates."""
@@ -91,12 +93,52 @@ CASES: Mapping[str, Case] = {
         model={"name": "regressor", "width": 32},
         batch=64,
     ),
+    "quick/linear_regression": Case(
+        task={"name": "linear_regression", "dimension": 5, "pairs": 100},
+        model={"name": "linearised_attention"},
+        batch=64,
+    ),
     "quick/affine": Case(
         task={"name": "affine", "points": 20}, model={"name": "regressor", "width": 32, "heads": 4}, batch=32
     ),
     "set complement, no dropout": Case(task=_COMPLEMENT, model=_TABLE_1, batch=128),
     "set complement, dropout of Table 1": Case(
         task=_COMPLEMENT, model={**_TABLE_1, "embedding_dropout": 0.1, "residual_dropout": 0.1}, batch=128
+    ),
+    "clrs_text, its own size": Case(
+        task={"name": "clrs_text", "algorithm": "insertion_sort", "largest": 8, "farthest": 16, "stride": 4},
+        model=_gpt(128, depth=4, heads=4, position={"name": "rotary"}),
+        batch=64,
+        lanes=4,
+    ),
+    "stories, paper 002, no Canon, batch 8": Case(
+        task={
+            "name": "language",
+            "corpus": {"name": "stories", "words": 1_000_000},
+            "tokenizer": {"name": "bpe", "vocabulary": 1024},
+            "length": 128,
+        },
+        model=_gpt(512, depth=4, heads=4, tied=True, pre_norm=False),
+        batch=8,
+        lanes=2,
+    ),
+    "othello, paper 003, batch 4": Case(
+        task={"name": "othello"},
+        model=_gpt(512, depth=8, heads=8, position={"name": "rotary"}),
+        batch=4,
+        lanes=2,
+    ),
+    "linear regression, paper 000, batch 16": Case(
+        task={"name": "linear_regression", "dimension": 20, "pairs": 40},
+        model={"name": "regressor", "width": 256, "depth": 12, "heads": 8},
+        batch=16,
+        lanes=2,
+    ),
+    "affine, its paper, batch 16": Case(
+        task={"name": "affine", "points": 40},
+        model={"name": "regressor", "width": 256, "depth": 12, "heads": 8},
+        batch=16,
+        lanes=2,
     ),
     **{f"EEmicroGPT, width {width}": _micro(width) for width in (16, 32, 64, 128)},
 }

@@ -1,4 +1,4 @@
-"""Transformers and the set model of attention pooling in plain PyTorch, and a loop's step of them.
+"""Transformers, attention pooling and linearised attention in plain PyTorch, and a loop's step of them.
 
 Legend: N sequences, s positions, v tokens, d width.
 """
@@ -95,12 +95,31 @@ class Pooling(nn.Module):
         return self.classes(mixed[:, 0])
 
 
+class Linearised(nn.Module):
+    """The layer of paper 004 with merged matrices, at the position that is asked: prompts [N, s, f] to labels [N]."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__()
+        features = recipe.task.features
+        self.score = nn.Parameter(torch.randn(features, features - 1) * 0.02)
+        self.value = nn.Parameter(torch.randn(features, 1) * 0.02)
+        self.temperature = recipe.model.temperature
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        pairs, asked = inputs[:, :-1], inputs[:, -1, :-1]
+        logits = pairs @ (asked @ self.score.mT)[..., None]
+        weights = 1 + (logits - logits.mean(1, keepdim=True)) / self.temperature
+        return (weights * (pairs @ self.value)).mean((1, 2))
+
+
 def plain_step(recipe: Recipe, batch: Batch, *, compiled: bool = False) -> Callable[[], None]:
     """A step of the plain loop on one lane's batch; where only the last position counts, its logits alone are used.
 
     `compiled`: forward and backward pass and the loss by torch.compile.
     """
-    net: Any = Pooling(recipe) if plugins.name_of(recipe.model) == "attention_pooling" else Plain(recipe, batch)
+    kinds = {"attention_pooling": Pooling, "linearised_attention": Linearised}
+    kind = kinds.get(plugins.name_of(recipe.model))
+    net: Any = kind(recipe) if kind else Plain(recipe, batch)
     optimizer, parameters = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True), list(net.parameters())
     loss = _loss_of(recipe, batch, net)
     loss = torch.compile(loss) if compiled else loss
@@ -118,6 +137,8 @@ def plain_step(recipe: Recipe, batch: Batch, *, compiled: bool = False) -> Calla
 def _loss_of(recipe: Recipe, batch: Batch, net: Any) -> Callable[[], Tensor]:
     if isinstance(net, Pooling):
         return lambda: F.cross_entropy(net(batch["inputs"], batch["query"]), batch["target"])
+    if isinstance(net, Linearised):
+        return lambda: F.mse_loss(net(batch["inputs"]), batch["targets"].float())
     one = {name: tensor[None] for name, tensor in batch.items()}
     task: Any = recipe.task
     targets, weights = (tensor[0] for tensor in task.position_targets(one, torch.float32))

@@ -11,10 +11,15 @@ lane: parameters, moments and averages, which a step holds twice. Trust ratios t
 from __future__ import annotations
 
 import json
+import math
 import os
+import signal
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import torch
@@ -24,8 +29,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.engine import KNOBS
 from benchmarks.machine import processor
 from benchmarks.peers.cases import CASES, Case
+from benchmarks.peers.commands import ROOT
 from benchmarks.peers.layered import plain_step
 from benchmarks.peers.plain import PlainTrial
+from benchmarks.peers.results import Results
 from benchmarks.peers.set_complement import SetComplement
 from spaces import plugins
 from tests.trials import trial
@@ -48,8 +55,10 @@ class Row:
 
     case: str
     plain: float
-    compiled: float | None
-    """Under torch.compile."""
+    compiled_over_plain: float | None
+    """Plain over the same under torch.compile, in a process of their own; None: not run, or given up."""
+    compile_limit: float | None
+    """Seconds after which it was given up; None: not run."""
     pack: float
     over_plain: float
     gflops: float
@@ -59,10 +68,16 @@ class Row:
     """Of the pack's."""
     lane_bytes: int
     step: str
+    lanes: int
+    date: str
+    processor: str
+    torch: str
+    load: float
 
     def line(self) -> str:
         """One line of the table."""
-        compiled = f"{self.compiled:.3g}" if self.compiled else "-"
+        given_up = f"over {self.compile_limit:.0f} s" if self.compile_limit else "-"
+        compiled = f"{self.compiled_over_plain:.2f}" if self.compiled_over_plain else given_up
         return (
             f"| {self.case} | {self.plain:.3g} | {compiled} | {self.pack:.3g} | {self.over_plain:.2f} | "
             f"{self.plain_gflops:.0f} | {self.gflops:.0f} | {self.ceiling_share:.0%} | {self.lane_bytes:,} | "
@@ -71,25 +86,70 @@ class Row:
 
 
 HEADER = (
-    "| case | plain, ms a step | torch.compile | pack, ms a lane and step | pack over plain | plain GFLOP/s | pack "
-    "GFLOP/s | of the ceiling | bytes a lane | step |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| case | plain, ms a step | torch.compile over plain | pack, ms a lane and step | pack over plain | "
+    "plain GFLOP/s | pack GFLOP/s | of the ceiling | bytes a lane | step |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
-def compare(cases: Iterable[str], *, lanes: int, seconds: float, compiled: bool) -> None:
-    """Measure these cases on one thread; prints a table, and one line of JSON."""
+def compare(
+    cases: Iterable[str],
+    *,
+    lanes: int,
+    seconds: float,
+    compile_limit: float,
+    results: Results | None = None,
+    budget: float = math.inf,
+) -> None:
+    """Measure these cases on one thread; prints a table, and one line of JSON.
+
+    `compile_limit`: seconds for torch.compile and its steps, in a process of its own; 0: without. With `results` a case
+    that is there is not measured again, each is added as soon as it is measured, and the table is of all of them.
+    `budget`: no case is begun after so many seconds.
+    """
     prepare()
+    rows = {name: Row(**row) for name, row in results.read("steps").items()} if results else {}
+    end = time.monotonic() + budget
     print(HEADER)
-    rows: list[Row] = []
+    for name in rows:
+        print(rows[name].line())
     for name in cases:
-        rows.append(_measure(name, CASES[name], lanes, seconds, compiled))
-        print(rows[-1].line(), flush=True)
-    machine = {"processor": processor(), "torch": torch.__version__, "load": os.getloadavg()[0]}
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    print(json.dumps({"date": date, "machine": machine, "lanes": lanes, "rows": [asdict(row) for row in rows]}))
+        if name in rows or time.monotonic() > end:
+            continue
+        rows[name] = _measure(name, CASES[name], CASES[name].lanes or lanes, seconds, compile_limit)
+        print(rows[name].line(), flush=True)
+        if results:
+            results.add("steps", name, asdict(rows[name]))
+    print(json.dumps({"rows": [asdict(row) for row in rows.values()]}))
 
 
-def _measure(name: str, case: Case, lanes: int, seconds: float, compiled: bool) -> Row:
+def compiled_seconds(name: str, seconds: float, limit: float) -> tuple[float, float] | None:
+    """Processor seconds of a plain step and of the same under torch.compile; None: it took longer than the limit."""
+    program = f"from benchmarks.peers.steps import time_compiled; time_compiled({name!r}, {seconds})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        found, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:  # the compiler has processes of its own
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    plain, compiled = map(float, found.split()[-2:])
+    return plain, compiled
+
+
+def time_compiled(name: str, seconds: float) -> None:
+    """Print both, as a process of its own."""
+    prepare()
+    recipe, batch = Recipe.of(CASES[name].config()), _batch(Recipe.of(CASES[name].config()), CASES[name])
+    works = {"plain": plain_step(recipe, batch), "compiled": plain_step(recipe, batch, compiled=True)}
+    cost = time_in_turns(works, seconds)
+    print(cost["plain"], cost["compiled"])
+
+
+def _measure(name: str, case: Case, lanes: int, seconds: float, compile_limit: float) -> Row:
     settings = case.config()
     recipe, trials = Recipe.of(settings), [trial(number, settings) for number in range(lanes)]
     pack = Pack(trials[0], width=lanes)
@@ -101,15 +161,16 @@ def _measure(name: str, case: Case, lanes: int, seconds: float, compiled: bool) 
         "pack": lambda: pack.train(1),
         "ceiling": lambda: square @ square,
     }
-    if compiled and plugins.name_of(recipe.model) != "minimal":
-        works["compiled"] = plain_step(recipe, _batch(recipe, case), compiled=True)
     cost = time_in_turns(works, seconds)
     pack_seconds = cost["pack"] / lanes
+    compiles = compile_limit > 0 and plugins.name_of(recipe.model) != "minimal"
+    both = compiled_seconds(name, seconds, compile_limit) if compiles else None
     start = initial_state(recipe, layout_of(recipe), torch.zeros(layout_of(recipe).total, dtype=recipe.dtype))
     return Row(
         case=name,
         plain=1e3 * cost["plain"],
-        compiled=1e3 * cost["compiled"] if "compiled" in cost else None,
+        compiled_over_plain=both[0] / both[1] if both else None,
+        compile_limit=compile_limit if compiles else None,
         pack=1e3 * pack_seconds,
         over_plain=cost["plain"] / pack_seconds,
         gflops=flops / pack_seconds / 1e9,
@@ -117,6 +178,11 @@ def _measure(name: str, case: Case, lanes: int, seconds: float, compiled: bool) 
         ceiling_share=flops / pack_seconds / (2 * CEILING**3 / cost["ceiling"]),
         lane_bytes=sum(leaf.nbytes for leaf in tree_leaves(start)),
         step=describe_step(settings, "cpu"),
+        lanes=lanes,
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        processor=processor(),
+        torch=torch.__version__,
+        load=os.getloadavg()[0],
     )
 
 

@@ -1,0 +1,80 @@
+"""The atlas of inductive biases (docs/experiments/atlas.md has its plan).
+
+    python -m benchmarks.atlas train --database atlas.db [--tasks copying,every]
+    python -m benchmarks.atlas collect --database atlas.db
+    python -m benchmarks.atlas page
+    python -m benchmarks.atlas replay TASK:NUMBER [TASK:NUMBER ...]
+
+`train` trains what is left; `collect` keeps the trials of finished tasks as Parquet; `page` makes the page and the
+matrix from these; `replay` trains kept trials again, each alone, with exit status 1 if one differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+
+from benchmarks.atlas.page import write_page
+from benchmarks.atlas.plan import read_plan
+from benchmarks.atlas.trials import collect, replay, train
+from benchmarks.options import words_of
+
+FOLDER = Path(__file__).parents[2] / "docs/experiments/atlas"
+KEPT = FOLDER / "trials.parquet"
+
+
+def main() -> None:
+    """Do what the command says."""
+    plan = read_plan()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("train", "collect"):
+        command = commands.add_parser(name)
+        command.add_argument("--database", required=True)
+        command.add_argument("--tasks", type=words_of(plan), default=list(plan))
+    commands.add_parser("page")
+    commands.add_parser("replay").add_argument("trials", nargs="+", type=read_trial, metavar="TASK:NUMBER")
+    options = parser.parse_args()
+    match options.command:
+        case "train":
+            train([plan[name] for name in options.tasks], options.database)
+        case "collect":
+            found = collect([plan[name] for name in options.tasks], options.database)
+            FOLDER.mkdir(exist_ok=True)
+            found.write_parquet(KEPT, compression="zstd")
+            print(f"{found.height:,} rows of {found['task'].n_unique()} tasks in {KEPT}")
+        case "page":
+            write_page(plan, pl.read_parquet(KEPT), FOLDER)
+        case _:
+            sys.exit(0 if _replay_all(options.trials) else 1)
+
+
+def read_trial(text: str) -> tuple[str, int]:
+    """For argparse's `type`: `copying:40`, a trial that is kept."""
+    task, _, number = text.partition(":")
+    kept = pl.read_parquet(KEPT, columns=["task", "number"])
+    own = kept.filter(task=task)["number"]
+    if not number.isdecimal() or int(number) not in own:
+        choices = f"0 to {own.max()}" if len(own) else f"tasks {', '.join(kept['task'].unique(maintain_order=True))}"
+        raise argparse.ArgumentTypeError(f"{text!r} must be TASK:NUMBER of a kept trial; choose among {choices}")
+    return task, int(number)
+
+
+def _replay_all(trials: Iterable[tuple[str, int]]) -> bool:
+    kept, whole = pl.read_parquet(KEPT), list[bool]()
+    for task, number in trials:
+        found = replay(kept, task, number)
+        whole.append(all(one.agrees for one in found))
+        for one in found:
+            word = "agrees" if one.agrees else "differs"
+            print(f"{task}:{number} {one.endpoint}: kept {one.kept!r}, again {one.again!r}: {word}", flush=True)
+    print(f"{sum(whole)} of {len(whole)} trials agree")
+    return all(whole)
+
+
+if __name__ == "__main__":
+    main()
