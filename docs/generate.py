@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generators import commands, language, plug_ins, sql
+from docs.generators import commands, language, papers, plug_ins, sql
 
 
 def pages() -> Mapping[str, str]:
@@ -15,6 +15,7 @@ def pages() -> Mapping[str, str]:
         "reference/commands.md": commands.page(),
         "reference/language.md": language.page(),
         "reference/spaces.md": language.spaces_page(),
+        "reference/papers.md": papers.page(),
         "reference/sql.md": sql.page(),
         **{f"reference/plug-ins/{name}": text for name, text in plug_ins.pages().items()},
     }

@@ -23,14 +23,14 @@ def page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Name and command of every command, those of groups as `report study`."""
+    """Name and command of every command, those of groups as `report study`; of groups those that do something alone."""
     waiting: list[tuple[str, Any]] = [("", program())]
     while waiting:
         prefix, group = waiting.pop(0)
         for name, command in group.commands.items():
             if hasattr(command, "commands"):
                 waiting.append((f"{prefix}{name} ", command))
-            else:
+            if getattr(command, "invoke_without_command", True):
                 yield f"{prefix}{name}", command
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from docs.generators.tables import code, prose, table
 from graft.families import families
 from spaces.grammar import distributions, expressions
-from spaces.plugins import required, rules
+from spaces.plugins import required_fields, rules
 from spaces.plugins.rules import REQUIRED
 from spaces.reading import catalogue
 from spaces.reading.search_section import read_search
@@ -70,7 +70,7 @@ def page() -> str:
 def spaces_page() -> str:
     """Every packaged space with the comment at its head."""
     lines = ["# Packaged spaces", "", "`search launch NAME` runs one; `search space describe NAME` lists its draws."]
-    for name in catalogue.packaged():
+    for name in catalogue.packaged_spaces():
         head = [line.removeprefix("#").strip() for line in _comment(catalogue.read_text(name))]
         lines += ["", f"## {name}", "", prose(" ".join(head))]
     return "\n".join(lines) + "\n"
@@ -97,19 +97,19 @@ def _section(name: str, about: str | None, settings: type) -> Iterator[str]:
 
 
 def _fields(settings: type) -> Iterator[str]:
-    said, ruled = _said(settings), rules(settings)
+    said, ruled = _read_comments(settings), rules(settings)
     rows: list[list[str]] = []
     for one in dataclasses.fields(settings):
         missing = one.default is dataclasses.MISSING or one.default is REQUIRED
         default = "" if missing or one.default == () else code(one.default)
-        if one.name in required(settings):
+        if one.name in required_fields(settings):
             default = "required"
         rule = ruled[one.name].describe() if one.name in ruled else ""
         rows.append([code(one.name), prose(rule), default, prose(said.get(one.name, ""))])
     yield from table(["field", "rule", "default", "what it is"], rows)
 
 
-def _said(settings: type) -> Mapping[str, str]:
+def _read_comments(settings: type) -> Mapping[str, str]:
     """Field -> the text that stands below it in the source."""
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
     assert isinstance(definition, ast.ClassDef)
