@@ -111,7 +111,9 @@ _MINIMAL = {"name": "minimal", "width": 8, "key_width": 4, "value_width": 6}
 _LAYERS = {"width": 8, "heads": 2, "depth": 2, "mlp_multiple": 2}
 _GPT = {"name": "transformer", **_LAYERS}
 _DROPOUTS = {"embedding_dropout": 0.1, "attention_dropout": 0.2, "mlp_dropout": 0.3, "weight_dropout": 0.15}
-_REGRESSION = {"name": "linear_regression", "dimension": 3, "pairs": 8, "shifts": "input_scale=3; noise=2 pairs=5"}
+_REGRESSION: dict[str, Any] = {
+    "name": "linear_regression", "dimension": 3, "pairs": 8, "shifts": "input_scale=3; noise=2 pairs=5", "lemma": True,
+}  # fmt: skip
 _SPLINE = {"name": "spline", "knots": 9, "low": -2, "high": 2}
 _FEW = {"linear": {"warmup": 3}, "cosine": {"warmup": 3}, "bema_grid": {"kappas": 2, "etas": 3}}
 """Fields that make a plug-in show in few steps, or small."""
@@ -186,6 +188,7 @@ _MIXTURES: dict[str, dict[str, Any]] = {
     "linearised attention at temperatures": configuration(
         task=_REGRESSION, model={"name": "linearised_attention", "temperature": 1.5, "temperatures": "0.5 3"}
     ),
+    "linear attention": configuration(task=_REGRESSION, model={"name": "linearised_attention", "centred": False}),
     "pooling with muon": configuration(
         task={"name": "max_retrieval", "largest": 64},
         model={"name": "attention_pooling", "width": 8},
@@ -194,7 +197,7 @@ _MIXTURES: dict[str, dict[str, Any]] = {
     "othello from a pool": configuration(task={"name": "othello", "length": 20, "games": 64}, model=_GPT),
     "diagnostics": configuration(model=_GPT, training={"diagnostics": True}),
     "an architecture learned": configuration(
-        task={"name": "copying", "length": 4, "validation_length": 5, "test_length": 6},
+        task={"name": "copying", "length": 4, "validation_length": 5, "test_length": 6, "test_together": True},
         model={**_GPT, "activation": _SPLINE},
         learning={"name": "architecture", "models": 2, "optimizer": {"name": "sgd", "learning_rate": 0.1}},
     ),

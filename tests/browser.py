@@ -25,12 +25,15 @@ class Browser:
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading, self._writing = reading, writing
-        self._buffer, self._number, self._session = b"", 0, ""
+        self._buffer, self._number, self._session, self._target = b"", 0, "", ""
         self.events: list[dict[str, Any]] = []
 
-    def open(self, path: Path, size: tuple[int, int] = (1200, 1000)) -> None:
-        """Show a file in a page of its own, and wait until it is whole."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def open(self, path: Path | str, size: tuple[int, int] = (1200, 1000)) -> None:
+        """Show a file, or what an address gives, in place of the last one, and wait until it is whole."""
+        last, target = self._target, self.call("Target.createTarget", url="about:blank")["targetId"]
+        if last:
+            self.call("Target.closeTarget", targetId=last)
+        self._target = target
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.events.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -38,7 +41,7 @@ class Browser:
         self.call(
             "Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False
         )
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while not self._named("Page.loadEventFired"):
             self._receive()
 

@@ -33,19 +33,31 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`-m fast` imports the modules that are marked so, and no others: to import all of them takes ten seconds."""
     is_module = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    if config.option.markexpr == "fast" and is_module:
+    if _is_fast(config) and is_module:
         return "pytest.mark.fast" not in collection_path.read_text() or None
     return None
 
 
+def _is_fast(config: pytest.Config) -> bool:
+    return config.option.markexpr == "fast"
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `sampled(daily)`, all but the first `daily` parameters are long."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test marked `sampled(daily, gate)` the first parameters run with the README's tests, the others are long.
+
+    Those beyond the first `gate`, where that is given, are slow. `-m fast` starts no server.
+    """
+    if _is_fast(config):
+        items[:] = [item for item in items if "[postgresql" not in item.nodeid and "postgres" not in item.fixturenames]
     seen = Counter[str]()
     for item in items:
         marker = item.get_closest_marker("sampled")
         if marker:
             name = item.nodeid.split("[")[0]
             seen[name] += 1
-            if seen[name] > marker.args[0]:
+            daily, *gate = marker.args
+            if gate and seen[name] > gate[0]:
+                item.add_marker(pytest.mark.slow)
+            elif seen[name] > daily:
                 item.add_marker(pytest.mark.long)

@@ -11,6 +11,8 @@ import pytest
 
 from cli.main import main
 
+Run = Callable[..., list[str]]
+
 
 def called(
     monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[Any], *arguments: object
@@ -25,6 +27,18 @@ def called(
         status = leaving.code or 0
     out, error = captured.readouterr()
     return status, out, error
+
+
+def printing(folder: Path, monkeypatch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[Any]) -> Run:
+    """Runs the program in a folder; gives the lines that it prints."""
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str, status: int = 0) -> list[str]:
+        code, out, error = called(monkeypatch, captured, *arguments)
+        assert code == status, error
+        return [*out.splitlines(), *error.splitlines()]
+
+    return run
 
 
 def reporting(

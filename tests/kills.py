@@ -137,7 +137,7 @@ def undisturbed(launch: tuple[str, ...]) -> Metrics:
 def metrics_of(url: str, study: str) -> Metrics:
     """The metrics of one study, by (number, step, name, variant)."""
     with open_reader(url) as reader:
-        rows = reader.metrics(study).select("number", "step", "name", "variant", "value").iter_rows()
+        rows = reader.study(study).metrics().select("number", "step", "name", "variant", "value").iter_rows()
         return {row[:4]: row[4] for row in rows}
 
 

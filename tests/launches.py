@@ -32,6 +32,8 @@ TRIALS = 48
 
 Metrics = dict[tuple[int, int, str, str], float]
 """(number, step, name, variant) -> value."""
+Numbers = dict[tuple[str, int, int, str, str, str], float | None]
+"""(study, number, step, name, variant, condition) -> value."""
 
 
 class Launched:
@@ -66,7 +68,9 @@ class Launched:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        """Nothing happens to a process that has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -159,8 +163,8 @@ def search(folder: Path, *arguments: str, status: int = 0, before: str = "pass",
         return ended(process, status, seconds)
 
 
-def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
-    """Look often; a study that is not yet there has not reached anything."""
+def wait_until(reached: Callable[[], bool], seconds: float = 240) -> None:
+    """Look often, patiently, as the machine may be busy; a study that is not yet there has not reached anything."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with suppress(GraftError):
@@ -173,7 +177,7 @@ def wait_until(reached: Callable[[], bool], seconds: float = 60) -> None:
 def counts(url: str, study: str = "tiny") -> dict[str, int]:
     """Trials by state, asked while the study runs."""
     with open_reader(url) as reader:
-        return {**reader.counts(study)}
+        return {**reader.study(study).counts()}
 
 
 def finished(url: str, study: str = "tiny") -> int:
@@ -193,6 +197,16 @@ def metrics(url: str) -> Metrics:
     found = {row[:4]: row[4] for row in rows}
     assert len(found) == len(rows)
     return found
+
+
+def numbers(url: str) -> Numbers:
+    """All metrics of all studies of a database."""
+    rows = raw(
+        url,
+        "SELECT studies.name, number, step, metrics.name, variant, condition, value FROM metrics "
+        "JOIN trials ON trials.id = trial_id JOIN studies ON studies.id = study_id",
+    )
+    return {row[:6]: row[6] for row in rows}
 
 
 def check_complete(url: str) -> None:

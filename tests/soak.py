@@ -1,11 +1,14 @@
 """Proves that nothing finished is ever lost: a study of toy trials in a storm of faults, and an audit of what is left.
 
     python -m tests.soak [--database sqlite|postgresql|both] [--faults 150] [--trials 1500] [--seconds 400] [--seed N]
+    python -m tests.soak --service [--database sqlite|postgresql|both] [--faults 100] [--seed N]
 
 Launcher, workers, database and network are killed, frozen and cut at random moments, files removed and clocks moved,
 while others read, until enough faults have fired; then the study must be over within two minutes. After it a study that
 is really trained is hit again and again as it trains (`--program`, faults), also on a Ray cluster (`--ray 0`: not), and
-replayed in part. Exit status 0: every promise was kept; 1: the findings, one a line; 2: too few faults fired to tell.
+replayed in part. With `--service` it is four studies in the queue of a service that are really trained while the
+service and its database are hit. Exit status 0: every promise was kept; 1: the findings, one a line; 2: too few faults
+fired to tell.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from tests.faults.program import Program
 from tests.faults.proxy import Proxy
 from tests.faults.readers import Readers
 from tests.faults.server import MortalServer, mortal_server
+from tests.faults.service_storm import storm_over_service
 from tests.faults.storm import Storm
 from tests.faults.toy import LEASE_SECONDS
 from tests.faults.worker import CALM
@@ -137,8 +141,8 @@ def soak(database: str, plan: Plan) -> Verdict:
 def torment(url: str, chance: random.Random, plan: Plan, verdict: Verdict) -> Verdict:
     """The verdict with what becomes of a study that is really trained."""
     with tempfile.TemporaryDirectory() as folder:
-        program = Program(url=url, folder=Path(folder), chance=chance)
-        program.hit(plan.program)
+        program = Program(url=url, folder=Path(folder), chance=chance, faults=plan.program)
+        program.hit()
         program.finish()
         numbers = chance.sample(range(TRIALS), plan.replays)
         replays = plan.replays, sum(reproduces(Path(folder), url, number) for number in numbers)
@@ -148,6 +152,12 @@ def torment(url: str, chance: random.Random, plan: Plan, verdict: Verdict) -> Ve
         fired, wrong = fired + on_ray.fired, wrong + on_ray.wrong
     findings = [*verdict.findings, *(Finding("fault", one) for one in wrong)]
     return replace(verdict, faults=Counter(verdict.faults) + fired, findings=findings, replays=replays)
+
+
+def soak_service(database: str, faults: int, seed: int) -> Verdict:
+    """Run four studies through a storm over the service that runs them, and audit them."""
+    with scene_of(database) as scene:
+        return storm_over_service(scene.name, scene.url, scene.direct, scene.server, scene.proxy, faults, seed)
 
 
 def told_counts(counts: Mapping[str, int]) -> str:
@@ -225,6 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", choices=(*DATABASES, "both"), default="both")
     parser.add_argument("--trials", type=int, default=1500)
+    parser.add_argument("--service", action="store_true", help="the storm is over a service with four studies queued")
     parser.add_argument("--faults", type=int, default=150)
     parser.add_argument("--seconds", type=float, default=400)
     parser.add_argument("--program", type=int, default=30, help="how many of the faults hit the real program")
@@ -235,8 +246,11 @@ def main() -> None:
     options = vars(parser.parse_args())
     databases = DATABASES if options["database"] == "both" else (options["database"],)
     del options["database"]
+    of_service = options.pop("service")
     plan = Plan(**options)
     print(f"seed {plan.seed}", file=sys.stderr, flush=True)
+    if of_service:
+        sys.exit(max(status(soak_service(name, plan.faults, plan.seed), plan.faults) for name in databases))
     sys.exit(max(status(soak(database, plan), plan.faults) for database in databases))
 
 

@@ -95,7 +95,7 @@ def study_data(row: dict[str, Any], trials: pl.DataFrame, metrics: pl.DataFrame,
         study=row,
         load_trials=lambda: trials,
         load_metrics=lambda: [metrics],
-        load_lane_steps=lambda: lanes,
+        load_step_counts=lambda: lanes,
         claims=claims(),
     )
 

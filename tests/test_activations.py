@@ -75,6 +75,7 @@ ORACLES: Mapping[str, Callable[[Tensor, Parameters], Tensor]] = {
     "reglu": halves(functional.relu),
     "geglu": halves(functional.gelu),
     "swiglu": halves(functional.silu),
+    "gated": lambda x, _: torch.tensor(np.tanh(x[..., :4].numpy())) * x[..., 4:],
     "spline": lambda x, learned: by_numpy(x, learned["knots"]),
     "polynomial": lambda x, learned: series_of(np.polynomial.Polynomial.fit, x, EVENLY, learned["knots"]),
     "chebyshev": lambda x, learned: series_of(np.polynomial.Chebyshev.fit, x, NODES, learned["knots"]),
@@ -92,6 +93,16 @@ def test_values_are_those_of_an_independent_implementation(name: str) -> None:
     tolerance = 1e-8 if name in ("polynomial", "chebyshev") else 1e-12
     expected = ORACLES[name](values, learned)
     torch.testing.assert_close(activation.apply(values, learned), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_a_gate_may_be_a_spline_that_learns() -> None:
+    gated = plugins.build(Activation, {"name": "gated", "gate": {"name": "spline", "knots": 9, "low": -2, "high": 2}})
+    values, learned = values_for(gated, 50), learned_by(gated)
+    assert learned.keys() == {"gate.knots"}
+    expected = by_numpy(values[..., :4], learned["gate.knots"], -2, 2) * values[..., 4:]
+    torch.testing.assert_close(gated.apply(values, learned), expected)
+    with pytest.raises(PluginError, match="a gated activation is no function of one number"):
+        plugins.build(Activation, {"name": "gated", "gate": {"name": "swiglu"}})
 
 
 def test_gelu_has_a_tanh_form() -> None:

@@ -50,7 +50,7 @@ def splits(task: Completion, seed: int, count: int) -> dict[str, Batch]:
     return {
         "training": task.training(streams([seed]), count, FIRST_STEP),
         "validation": task.validation(held, count),
-        **task.shifted(streams([seed + 1], purpose=Purpose.VALIDATION_DATA), count),
+        **task.shifted_sets(streams([seed + 1], purpose=Purpose.VALIDATION_DATA), count),
     }
 
 
@@ -178,7 +178,7 @@ def test_the_data_of_a_trial_is_the_same_in_any_lane_of_any_pack(name: str) -> N
     for draw in (
         lambda s: task.training(s, 20, FIRST_STEP),
         lambda s: task.validation(s, 20),
-        *((lambda s, c=condition: task.shifted(s, 20)[c]) for condition in task.shifted(streams([1]), 1)),
+        *((lambda s, c=condition: task.shifted_sets(s, 20)[c]) for condition in task.shifted_sets(streams([1]), 1)),
     ):
         alone = draw(streams([42], step=7))
         among = draw(streams([5, 6, 42, 7], step=7))
@@ -208,6 +208,7 @@ def test_held_out_examples_are_never_trained_on(name: str) -> None:
         assert not seen["validation"] & rest
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MEMBERS)
 def test_random_answers_are_right_as_often_as_chance_says(name: str) -> None:
     task = task_of(name)
@@ -236,7 +237,7 @@ def test_the_chance_of_every_task() -> None:
 # --- loss and metrics
 
 
-def judged(name: str, seed: int = 0) -> tuple[Completion, Batch, Tensor]:
+def draw_batch(name: str, seed: int = 0) -> tuple[Completion, Batch, Tensor]:
     """A small batch of one trial, with logits that are right about half of the time."""
     task = task_of(name)
     batch = {key: tensor[0] for key, tensor in task.training(streams([seed]), 60, FIRST_STEP).items()}
@@ -248,7 +249,7 @@ def judged(name: str, seed: int = 0) -> tuple[Completion, Batch, Tensor]:
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_the_loss_is_the_cross_entropy_of_the_outputs_alone(name: str) -> None:
-    task, batch, logits = judged(name)
+    task, batch, logits = draw_batch(name)
     targets = batch["targets"].masked_fill(~batch["wanted"], -100)
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
     torch.testing.assert_close(task.loss(logits, batch), expected)
@@ -256,7 +257,7 @@ def test_the_loss_is_the_cross_entropy_of_the_outputs_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_accuracy_counts_output_tokens_and_whole_outputs_for_copying(name: str) -> None:
-    task, batch, logits = judged(name)
+    task, batch, logits = draw_batch(name)
     found = task.metrics(logits, batch)["accuracy"]
     guesses = logits.numpy().argmax(-1)
     for row, guess in enumerate(guesses):
@@ -343,6 +344,14 @@ def test_copying_lengths_are_uniform_and_tests_are_by_length() -> None:
         assert {len(question) for question, _ in pairs(task, found[f"length={length}"])} == {length}
 
 
+def test_copying_tests_of_all_lengths_together_have_a_share_of_each() -> None:
+    task = plugins.build(Task, {"name": "copying", "test_together": True})
+    assert isinstance(task, Completion)
+    examples = list(pairs(task, splits(task, 9, 10)["lengths=16-20"]))
+    assert [len(question) for question, _ in examples[:10]] == [*range(16, 21)] * 2
+    assert all(answer == question for question, answer in examples)
+
+
 @pytest.mark.parametrize(("length", "validation"), [(16, 15), (10, 20)])
 def test_copying_refuses_lengths_out_of_order(length: int, validation: int) -> None:
     with pytest.raises(
@@ -423,7 +432,7 @@ def test_a_trial_reports_the_same_numbers_alone_and_packed(name: str) -> None:
     reports = finished(together)
     assert reports[3] == finished(alone)[3]
     conditions = [metric.condition for metric in reports[3].metrics if metric[:2] == ("accuracy", "raw")]
-    assert conditions == ["", *task_of(name).shifted(streams([1]), 1)]
+    assert conditions == ["", *task_of(name).shifted_sets(streams([1]), 1)]
 
 
 def test_a_fixed_set_is_judged_whole() -> None:
@@ -495,7 +504,7 @@ def test_the_packaged_baseline_has_the_sizes_of_table_4_and_differs_by_seed_alon
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_logits_that_are_no_numbers_have_no_accuracy(name: str) -> None:
-    task, batch, logits = judged(name)
+    task, batch, logits = draw_batch(name)
     logits = logits.clone()
     logits[0] = math.nan
     accuracy = task.metrics(logits, batch)["accuracy"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from safetensors.torch import load_file
 
 import graft
 from graft.families import families
+from graft.launching.planning.warm_start import warm_start
 from spaces import load
+from spaces.errors import GraftError
 from spaces.plugins.active import current
 from spaces.records import Progress
 from tests.databases import raw
@@ -52,6 +55,31 @@ def test_a_study_is_launched_extended_and_given_trials(study: graft.Study):
     assert config["optimizer"]["learning_rate"] == pytest.approx(0.05, rel=1e-12)
     assert repr(study) == "<study tiny: finished, 8 of 8 trials>"
     assert study.resume(run=QUIET) == study
+
+
+def test_a_launch_starts_warm_as_the_command_does(
+    study: graft.Study, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """The space that is stored is that of `search launch --warm-start`, and the first trial is the best one of old."""
+    best = study.trials(top=1)
+    loud = replace(QUIET, progress=True)
+    found = graft.launch(TINY, study="warm", database=database, run=loud, warm_start=["tiny"])
+    assert "warm: warm start: 1 candidate and " in capsys.readouterr().err
+    first = found.trials().sort("number")
+    column = "params.optimizer.learning_rate"
+    assert first[column][0] == pytest.approx(best[column][0], rel=1e-4), "coordinates are kept in millionths"
+    with TINY.load() as loaded:
+        expected = warm_start(study.database, "other", loaded, "tiny").space.text
+    assert raw(study.database, "SELECT space FROM studies WHERE name = 'warm'") == [(expected,)]
+    assert graft.launch(TINY, study="warm", database=database, run=QUIET, warm_start="auto") == found, "it stays so"
+    for space, earlier, words in (
+        (TINY, "tine", "study 'tine' does not exist; there are tiny, warm"),
+        (graft.Space("quick/transfer"), "auto", "warm start: a transfer compares what is found on each task"),
+        (TINY.set("search.sampler", "grid"), "auto", "grid tries each of its points once"),
+    ):
+        with pytest.raises(GraftError, match=words):
+            graft.launch(space, study="bad", database=database, run=QUIET, warm_start=earlier)
+    assert raw(study.database, "SELECT name FROM studies ORDER BY id") == [("tiny",), ("warm",)]
 
 
 def test_frames_have_types(study: graft.Study):
@@ -91,6 +119,17 @@ def test_a_trained_model_gives_the_stored_metrics(study: graft.Study):
         assert found[name].double().mean().item() == pytest.approx(value, rel=1e-6)
         assert model.metrics()[name] == pytest.approx(value, rel=1e-6)
     assert torch.equal(model(batch["inputs"]), model(batch))
+
+
+@pytest.mark.long
+def test_a_study_is_launched_extended_by_a_half_and_gives_its_best_model(tmp_path: Path):
+    study = graft.launch(TINY.set("search.trials", 64), database=tmp_path / "graft.db", run=QUIET)
+    study.extend(32, QUIET)
+    assert study.enqueue({"averaging.eta": 0.25}, {"optimizer.learning_rate": 0.05}) == [96, 97]
+    study.resume(run=QUIET)
+    assert study.trials()["state"].to_list() == ["finished"] * 98
+    test_the_best_trial_is_the_best_row(study)
+    test_a_trained_model_gives_the_stored_metrics(study)
 
 
 def test_a_model_as_it_was_at_an_earlier_step_gives_the_objective(study: graft.Study):
@@ -222,7 +261,7 @@ class WarmSoftmax(LogitScorer):
 
     floor: float = knob(FLOOR, low=0, open_low=True)
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits * floor_of(self.floor), visible)
 '''
 
@@ -241,6 +280,7 @@ def cell() -> Callable[[str], dict[str, Any]]:
     return run
 
 
+@pytest.mark.long
 def test_a_class_of_a_cell_is_a_plug_in(cell: Callable[[str], dict[str, Any]], tmp_path: Path):
     """Stored with the study as text, so that another process trains and replays it without the notebook."""
     names = cell(CELL)

@@ -23,8 +23,10 @@ import spaces
 from benchmarks import scale
 from benchmarks.engine import SHAPES, bytes_per_step, flops_per_step
 from benchmarks.options import words_of
+from benchmarks.peers import steps
 from benchmarks.peers.__main__ import PEERS, Result, ratios
 from benchmarks.peers.add_mod import Gpt
+from benchmarks.peers.cases import CASES
 from benchmarks.peers.catalogue import PROBLEMS
 from benchmarks.peers.commands import seconds_of
 from benchmarks.peers.graft_peer import space
@@ -33,6 +35,7 @@ from benchmarks.peers.plain import Bema, PlainTrial
 from benchmarks.peers.plan import Dropout, Plan, values
 from benchmarks.peers.problem import Batch
 from benchmarks.peers.ray_peer import trained
+from benchmarks.peers.results import Results
 from benchmarks.peers.set_complement import Minimal
 from benchmarks.peers.steps import compare
 from graft.families import families
@@ -294,6 +297,7 @@ def test_a_list_option_names_its_choices() -> None:
         words_of(["a", "b"])("a,c")
 
 
+@pytest.mark.long
 def test_the_peers_import_without_ray() -> None:
     found = python(BLOCKER.format(blocked=["ray", "optuna"]) + "import benchmarks.peers.__main__\nprint('imported')")
     assert found.stdout == "imported\n", found.stderr
@@ -347,7 +351,7 @@ def test_the_engine_s_benchmark_needs_torch_and_numpy_alone() -> None:
 
 def test_the_steps_of_a_case_are_one_line_and_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     name = "EEmicroGPT, width 16"
-    compare([name], lanes=2, seconds=0.01, compiled=False)
+    compare([name], lanes=2, seconds=0.01, compile_limit=0)
     *_, line, last = capsys.readouterr().out.splitlines()
     [row] = json.loads(last)["rows"]
     assert line.startswith(f"| {name} | ")
@@ -357,9 +361,29 @@ def test_the_steps_of_a_case_are_one_line_and_one_object(capsys: pytest.CaptureF
     assert row["over_plain"] == pytest.approx(row["plain"] / row["pack"])
 
 
+def test_results_of_parts_add_up_in_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A case that is there is not measured again; one that no time is left for is not begun."""
+    results, first, second = Results(tmp_path / "results.json"), *list(CASES)[-2:]
+    compare([first], lanes=2, seconds=0.01, compile_limit=0, results=results)
+    measured = results.read("steps")
+    assert [*measured] == [first]
+    compare([first, second], lanes=2, seconds=0.01, compile_limit=0, results=results, budget=-1)
+    assert results.read("steps") == measured
+    monkeypatch.setattr(steps, "_measure", lambda name, *_: steps.Row(**{**measured[first], "case": name}))
+    compare([first, second], lanes=2, seconds=0.01, compile_limit=0, results=results)
+    assert [*results.read("steps")] == [first, second]
+    assert results.read("steps")[first] == measured[first]
+    assert sum(line.startswith("| EEmicro") for line in capsys.readouterr().out.splitlines()) == 4
+    results.add("searches", "one", {"a": 1})
+    assert [*results.read("steps")] == [first, second]
+
+
 # -- a large study ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_made_up_trial_learns_by_its_seed_alone_and_ends_once() -> None:
     trials = [replace(drawn("set_complement"), number=number, seed=997 * number) for number in range(400)]
     ended = {"finished": 0, "diverged": 0}
@@ -387,7 +411,7 @@ def test_a_large_study_s_benchmark_resumes_what_it_left(tmp_path: Path) -> None:
     assert 20 <= first.ended < again.ended == 60
     assert first.resume_seconds > 0 < first.trial_ms
     with open_reader(url) as reader:
-        trials, metrics = reader.trials(scale.STUDY), reader.metrics(scale.STUDY)
+        trials, metrics = reader.study(scale.STUDY).trials(), reader.study(scale.STUDY).metrics()
     assert set(trials["state"]) <= {"finished", "diverged"}
     finished = trials.filter(pl.col("state") == "finished").select("number")
     assert set(metrics.join(finished, on="number").group_by("number").len()["len"]) == {7 * scale.VALIDATIONS}

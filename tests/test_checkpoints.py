@@ -31,8 +31,9 @@ from tests.test_padding import knobs_of
 from tests.test_padding import settings as padded_settings
 from tests.test_population import copied
 from tests.trials import config, random_knobs, trial
-from workers.engine.checkpoints import Archive, SavedLane, Snapshot
+from workers.engine.checkpoints import Archive, SavedTrial, Snapshot
 from workers.engine.pack import Pack
+from workers.engine.pack.reporting import Reporting
 from workers.numerics.tracing import tree_leaves
 
 Reports = dict[tuple[int, int], Report]
@@ -217,7 +218,7 @@ def test_a_copy_goes_on_without_its_ancestors(archive: Archive) -> None:
     pack.train(4)
     snapshot = pack.snapshot()
     assert snapshot
-    assert [lane[0] for lane in snapshot.lanes] == [0, 1, 8]
+    assert [lane[0] for lane in snapshot.trials] == [0, 1, 8]
     saved = {one.number: one for one in archive.write("worker", snapshot)}
     again = on_from(child, saved)
     pack = Pack(again, width=4, archive=archive)
@@ -240,7 +241,7 @@ def test_a_lane_is_saved_once_it_trains_its_own_trial_and_has_gone_further(archi
     pack.train(5)
     snapshot = pack.snapshot()
     assert snapshot
-    assert snapshot.lanes == [SavedLane(8, 0, 10, 10)]
+    assert snapshot.trials == [SavedTrial(8, 0, 10, 10)]
     again = on_from(child, {one.number: one for one in archive.write("worker", snapshot)})
     pack = Pack(again, width=2, archive=archive)
     pack.fill([again])
@@ -273,12 +274,12 @@ def test_a_trial_saved_between_a_validations_step_and_its_validation_is_validate
         raise MemoryError
 
     with monkeypatch.context() as context:
-        context.setattr(Pack, "_evaluate_lanes", short)
+        context.setattr(Reporting, "evaluate", short)
         with pytest.raises(MemoryError):
             pack.train(100)
     snapshot = pack.snapshot()
     assert snapshot
-    assert snapshot.lanes == [SavedLane(0, 0, 6, 0)]
+    assert snapshot.trials == [SavedTrial(0, 0, 6, 0)]
     again = on_from(one, {0: archive.write("worker", snapshot)[0]})
     pack = Pack(again, width=2, archive=archive)
     pack.fill([again])
@@ -444,12 +445,12 @@ def test_foreign_bytes_are_none_even_under_their_own_hash(archive: Archive, fold
     path.write_bytes(file(notes))
     found = archive.read(str(path), hashlib.sha256(file(notes)).hexdigest())
     assert found
-    assert found.lanes == (SavedLane(1, 0, 3, 0),)
+    assert found.trials == (SavedTrial(1, 0, 3, 0),)
 
 
 def small(step: int = 1) -> Snapshot:
     """One trial, a few hundred bytes."""
-    return Snapshot("s", [SavedLane(4, 1, step, 0)], {"parameters": torch.full((1, 5), float(step))})
+    return Snapshot("s", [SavedTrial(4, 1, step, 0)], {"parameters": torch.full((1, 5), float(step))})
 
 
 def names(folder: Path) -> set[str]:
@@ -551,7 +552,7 @@ def test_an_exception_between_two_steps_of_a_write_leaves_no_file(
 KILLED_AT_EACH_POINT = """
 import os, signal, sys
 import torch
-from workers.engine.checkpoints import Archive, SavedLane, Snapshot
+from workers.engine.checkpoints import Archive, SavedTrial, Snapshot
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -564,7 +565,7 @@ def kill_at_the_folder(handle):
         kill()
 
 archive = Archive(sys.argv[1], "study")
-snapshot = Snapshot("s", [SavedLane(4, 1, 2, 0)], {"parameters": torch.full((1, 5), 2.0)})
+snapshot = Snapshot("s", [SavedTrial(4, 1, 2, 0)], {"parameters": torch.full((1, 5), 2.0)})
 for point, act in (("fsync", kill), ("replace", kill), ("fsync", kill_at_the_folder)):
     if child := os.fork():
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL

@@ -7,18 +7,31 @@ from __future__ import annotations
 
 from math import sqrt
 
+import numpy as np
 import pytest
+from scipy.special import ndtri
 
-from benchmarks.statistics import INTERVALS, claims, coverage, false_claims, made_study, power
+from benchmarks.statistics import INTERVALS, Kind, claims, coverage, false_claims, made_study, power
 
 SLACK = 2 * sqrt(0.05 * 0.95)
 """Two standard errors of a share of 5 %, times the root of the number."""
 
 
-@pytest.mark.long
+@pytest.mark.sampled(0, 6)
 @pytest.mark.parametrize("kind", INTERVALS)
 def test_an_interval_holds_the_truth_as_often_as_it_says(kind: str) -> None:
     assert 0.93 <= coverage(kind, 1_000) <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "skew"), [((0.0, 1.0), 0.5), ((0.25, 0.75), 0.5), ((0.0, 0.1), 0.5), ((0.0, 0.1), 0.0)]
+)
+def test_the_truth_of_a_kind_of_interval_is_what_many_numbers_have(quantiles: tuple[float, float], skew: float) -> None:
+    z = ndtri((np.arange(200_000) + 0.5) / 200_000)
+    values = np.expm1(skew * z) / skew if skew else z
+    low, high = (int(share * len(z)) for share in quantiles)
+    truth = Kind(lambda _: (0, 0), 1, between=quantiles).truth(skew)
+    assert truth == pytest.approx(values[low:high].mean(), abs=1e-3)
 
 
 def test_a_large_effect_is_told_in_a_sentence_and_in_the_table() -> None:

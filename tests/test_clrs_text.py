@@ -57,7 +57,7 @@ def splits(task: ClrsText, seed: int, count: int) -> dict[str, Batch]:
     return {
         "training": task.training(streams([seed]), count, FIRST_STEP),
         "validation": task.validation(streams([seed], purpose=Purpose.VALIDATION_DATA), count),
-        **task.shifted(streams([seed + 1], purpose=Purpose.VALIDATION_DATA), count),
+        **task.shifted_sets(streams([seed + 1], purpose=Purpose.VALIDATION_DATA), count),
     }
 
 
@@ -229,7 +229,7 @@ def test_the_data_of_a_trial_is_the_same_in_any_lane_of_any_pack(algorithm: str)
     for draw in (
         lambda s: task.training(s, 20, FIRST_STEP),
         lambda s: task.validation(s, 20),
-        *((lambda s, c=condition: task.shifted(s, 20)[c]) for condition in task.shifted(streams([1]), 1)),
+        *((lambda s, c=condition: task.shifted_sets(s, 20)[c]) for condition in task.shifted_sets(streams([1]), 1)),
     ):
         alone = draw(streams([42], step=7))
         among = draw(streams([5, 6, 42, 7], step=7))
@@ -506,7 +506,7 @@ def test_a_mistake_is_one_line_with_value_rule_and_choices(fields: dict, message
 # --- metrics
 
 
-def judged(algorithm: str) -> tuple[ClrsText, Batch, Tensor]:
+def draw_batch(algorithm: str) -> tuple[ClrsText, Batch, Tensor]:
     """A small batch of one trial, with logits that get most characters right."""
     task = task_of(algorithm, largest=5, farthest=5)
     batch = {key: tensor[0] for key, tensor in task.validation(streams([3]), 60).items()}
@@ -518,7 +518,7 @@ def judged(algorithm: str) -> tuple[ClrsText, Batch, Tensor]:
 
 @pytest.mark.parametrize("algorithm", ["quicksort", "minimum", "bfs"])
 def test_accuracy_counts_whole_answers_and_token_accuracy_characters(algorithm: str) -> None:
-    task, batch, logits = judged(algorithm)
+    task, batch, logits = draw_batch(algorithm)
     found = task.metrics(logits, batch)
     rows = zip(logits.argmax(-1).tolist(), batch["targets"].tolist(), batch["wanted"].tolist(), strict=True)
     for row, (guess, target, wanted) in enumerate(rows):
@@ -529,7 +529,7 @@ def test_accuracy_counts_whole_answers_and_token_accuracy_characters(algorithm: 
 
 
 def test_logits_that_are_no_numbers_have_no_accuracy() -> None:
-    task, batch, logits = judged("minimum")
+    task, batch, logits = draw_batch("minimum")
     logits[0] = math.nan
     for values in task.metrics(logits, batch).values():
         assert values[0].isnan()

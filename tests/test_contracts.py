@@ -11,6 +11,7 @@ import pytest
 from graft.families import FAMILIES, family_of
 from graft.testing import Check, DoesNotApply, checks
 from spaces import plugins
+from tests.registries import write_registry
 from workers.data.tokenizers.bpe import BytePairEncoding
 
 EXCEPTIONS = {
@@ -47,6 +48,8 @@ def test_a_plug_in_keeps_the_contract_of_its_family(
     monkeypatch.chdir(tmp_path)
     if family == "tokenizer":  # an example may name a `tokenizer.json` in the current folder
         Path("tokenizer.json").write_text(BytePairEncoding(vocabulary=270).learn(["The cat sat.\nA hat, a mat!\n"]))
+    if family == "sampler":  # an example may name a registry there
+        write_registry(Path("registry"))
     monkeypatch.setattr("workers.data.corpora._tokens.cache_folder", lambda: tmp_path / "cache")
     name = configuration["name"]
     if (family, name, check.name) in EXCEPTIONS:

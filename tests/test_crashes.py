@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,6 +124,15 @@ def undisturbed(crashes: Crashes, places: Places) -> tuple[Rows, Rows]:
     return found
 
 
+def resume(crashes: Crashes, url: str, folder: Path) -> None:
+    """To the end; a server that is busy may not have noticed yet that the process before is dead, or not answer yet."""
+    deadline = time.monotonic() + 60
+    while (found := crashes.run("none", 0, url, folder))[0]:
+        assert "is being run by" in found[1] or "does not answer" in found[1], found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
 def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1) -> int:
     """Runs hit at point 1, 2, 3, ... until one passes untouched, each gone on with; how many there were."""
     expected = undisturbed(crashes, places)
@@ -131,7 +141,7 @@ def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1)
         assert status in (0, 2, DIED), said
         over = raw(url, "SELECT state FROM studies") == [("finished",)]
         if status or not over:  # its last word may be what failed
-            assert crashes.run("none", 0, url, folder)[0] == 0, said
+            resume(crashes, url, folder)
         check(url, expected)
         if not status and int(said.split()[0]) < at:
             return at
@@ -143,7 +153,7 @@ def test_killed_at_every_point_a_study_ends_as_if_nothing_had_happened(crashes: 
     assert hit_everywhere(crashes, places, "die") > 40
 
 
-@pytest.mark.long
+@pytest.mark.sampled(0, 2)
 @pytest.mark.parametrize("mode", ["once", "ever"])
 def test_an_error_at_any_point_costs_nothing(crashes: Crashes, places: Places, mode: str):
     assert hit_everywhere(crashes, places, mode, stride=5) > 40

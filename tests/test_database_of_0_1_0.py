@@ -8,7 +8,7 @@ minimal      24 trials of the minimal model in three shapes: AdamW, BEMA, both d
 layered      12 trials of a two-layer transformer with two dropouts: softmax at three temperatures, and ssa
 population   8 lines, of which 6 were replaced by copies, some of them copies of copies
 transfer     46 trials: splines learned on two tasks, carried to three in three forms beside a baseline
-conditions   6 trials judged under twelve conditions
+conditions   6 trials evaluated under twelve conditions
 halted       stopped at step 900 of 1,000 with four trials in the queue, which have checkpoints, and two not started
 
 0.1.0 rounded differently: its steps added in another order. So replays are held to CLOSE, and say so.
@@ -26,6 +26,7 @@ import pytest
 
 from tests.databases import raw
 from tests.inside import called
+from workers.numerics.version import NUMERICS
 
 DATA = Path(__file__).parent / "data"
 CLOSE = 1e-4
@@ -182,14 +183,16 @@ def test_a_stopped_study_goes_on_from_its_checkpoints(
     of_study = f"FROM fingerprints WHERE {of_halted}"
     status, _, said = called(monkeypatch, capfd, "resume", "halted", *options)
     assert (status, said.count("\n")) == (2, 1), said
-    assert "error: study 'halted' would not train as before: numerics 1, now 2; resume with --acc" in said
+    assert f"error: study 'halted' would not train as before: numerics 1, now {NUMERICS}; resume with --acc" in said
     status, _, said = called(monkeypatch, capfd, "resume", "halted", *options, "--accept-changes")
     assert status == 0, said
-    assert "note: from here on halted is trained otherwise: numerics 1, now 2; the column `fingerprint` of its" in said
+    assert (
+        f"note: from here on halted is trained otherwise: numerics 1, now {NUMERICS}; the column `fingerprint`" in said
+    )
     prints = raw(url, f"SELECT trials.number, fingerprint {where_study} ORDER BY trials.number")
     assert prints == [*((number, 1) for number in range(4)), (4, 2), (5, 2)]
     assert raw(url, f"SELECT number, previous, numerics {of_study} ORDER BY number") == [
-        (0, None, 1), (1, 0, 2), (2, None, 2)
+        (0, None, 1), (1, 0, NUMERICS), (2, None, NUMERICS)
     ]  # fmt: skip
     where = "FROM {} JOIN studies ON studies.id = study_id WHERE name = 'halted'"
     [(ended, trained)] = raw(url, f"SELECT count(*), sum(trials.steps) {where.format('trials')}")

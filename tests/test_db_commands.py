@@ -34,7 +34,7 @@ from tests.inside import called
 ROOT = Path(storage.__file__).parents[1]
 OLD = ("0001", "0002", "0003", "0004")
 NOW = "'2026-01-02 03:04:05.000000'"
-TABLES = ("studies", "architectures", "trials", "metrics", "checkpoints", "workers", "changes")
+TABLES = ("studies", "architectures", "trials", "metrics", "checkpoints", "workers", "changes", "submissions")
 JSON = {"params", "draws", "config", "knots", "past", "known", "tags", "differences"}
 
 Search = Callable[..., tuple[str, str]]
@@ -111,6 +111,10 @@ def fill(url: str) -> None:
     raw(url, f"UPDATE trials SET error = 'π \U0001f600 100% ''quoted'' \\ ', fence = 4 WHERE id = {trial + 3}")
     raw(url, f"UPDATE metrics SET value = NULL WHERE trial_id = {trial} AND step = 50")
     raw(url, f"UPDATE studies SET note = 'a note', tags = '[\"a\"]', archived = true WHERE id = {own}")
+    raw(
+        url,
+        f"INSERT INTO submissions VALUES ({own}, 'request', 'ann', 3, 0.5, 7, 'paused', '', 0, 0, {NOW}, {NOW}, NULL)",
+    )
     raw(url, f"INSERT INTO changes VALUES ({own}, 0, {NOW}, '0.2.0', 5, '[[\"search.trials\", 5, 9]]', 'study: demo')")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.launching.crash_record import CrashRecord
+from graft.launching.process.crash_record import CrashRecord
 from spaces.errors import StudyError
 from spaces.records import TrialResult
 from storage import ClaimedStudy, open_reader, open_store
@@ -20,7 +20,7 @@ from tests.launches import ROOT, SPACE, check_complete, kill, running, search, s
 ARMED = """
 import sys, time
 from pathlib import Path
-from graft.launching.crash_record import CrashRecord
+from graft.launching.process.crash_record import CrashRecord
 with CrashRecord(Path(sys.argv[1])):
     print("armed", flush=True)
     exec(sys.argv[2])
@@ -39,6 +39,7 @@ def left(path: Path, act: str, signal_sent: int = 0) -> str | None:
     return CrashRecord(path).read()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("act", "told"),
     [
@@ -53,6 +54,7 @@ def test_a_process_that_crashes_leaves_word_and_one_that_ends_leaves_none(tmp_pa
     assert (tmp_path / "record").exists() == (told is not None)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_is_killed_leaves_no_word(tmp_path: Path, sent: int):
     assert left(tmp_path / "record", "time.sleep(60)", sent) is None
@@ -74,6 +76,7 @@ Pack.train = crash
 """
 
 
+@pytest.mark.long
 def test_a_launch_that_crashed_is_told_from_one_that_was_killed(tmp_path: Path):
     launch, url = ("launch", SPACE, "--workers", "1", "--pack", "1", "--trials", "3"), f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, *launch, before=CRASH.format("False")) as process:
@@ -95,7 +98,7 @@ def newest_start(url: str) -> int:
         return reader.query("SELECT max(fence) FROM trials").item()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_trial_is_not_failed_by_kills_of_the_launcher_alone(tmp_path: Path):
     """A8 of the look at 0.1.0: one worker with one lane, thirteen kills, and the trial was failed for good."""
     launch, url = ("launch", SPACE, "--workers", "1", "--pack", "1", "--trials", "2"), f"sqlite:///{tmp_path}/graft.db"
@@ -179,6 +182,7 @@ def test_nothing_is_queued_again_while_the_study_is_being_run(url: str, study: i
     assert raw(url, "SELECT count(*) FROM trials WHERE state = 'queued'") == [(0,)]
 
 
+@pytest.mark.long
 def test_a_trial_that_failed_by_accident_is_trained_again_with_the_same_numbers(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     search(tmp_path, "launch", SPACE, "--workers", "2")

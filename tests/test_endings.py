@@ -17,18 +17,33 @@ from pathlib import Path
 
 import pytest
 
-from graft.launching.memory_limits import describe_shortage
-from graft.launching.watcher import Watcher
+from graft.launching.process.memory_limits import describe_shortage
+from graft.launching.process.watcher import Watcher
 from tests.databases import raw
 from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
 
 LAUNCH = ("launch", SPACE, "--workers", "2", "--pack", "4")
+UNHURRIED = """
+import time
+from search.steering.controller import Controller
+exchange = Controller.exchange
+
+def wait_and_exchange(*arguments):
+    time.sleep(0.3)
+    return exchange(*arguments)
+
+Controller.exchange = wait_and_exchange
+"""
+"""Run before a launch, which then cannot end before somebody ends it."""
+UNDER_A_SHELL = f"{UNHURRIED}\nimport signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+"""The tests may run under nohup."""
 STOPPED = "stopped with everything kept; resume it with `search resume tiny`"
 
 
+@pytest.mark.long
 def test_sighup_stops_a_launch_as_sigterm_does(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
-    with running(tmp_path, *LAUNCH) as process:
+    with running(tmp_path, *LAUNCH, before=UNDER_A_SHELL) as process:
         wait_until(lambda: finished(url) > 3)
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGHUP)  # a shell says it once more
@@ -46,10 +61,11 @@ def take_terminal() -> None:
 
 @contextmanager
 def in_terminal(folder: Path, *arguments: str) -> Generator[tuple[subprocess.Popen[bytes], int]]:
-    """The program in a terminal of its own, and our end of that."""
+    """The program, unhurried, in a terminal of its own, and our end of that."""
+    program = f"{UNDER_A_SHELL}\nfrom cli.main import main\nmain()"
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "graft_search", *arguments],
+        [sys.executable, "-c", program, *arguments],
         cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_terminal,
     ) as process:  # fmt: skip
         os.close(theirs)
@@ -71,6 +87,7 @@ def test_a_launch_whose_terminal_is_closed_stops_with_everything_kept(tmp_path: 
     check_complete(url)
 
 
+@pytest.mark.long
 def test_under_nohup_a_launch_goes_on(tmp_path: Path):
     with running(tmp_path, *LAUNCH, before="import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)") as process:
         wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)
@@ -85,10 +102,11 @@ Controller.close = lambda controller: time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_leaves_at_once_and_safely(tmp_path: Path):
     """Also while the end of the launch waits, as for a database that does not answer."""
     url = f"sqlite:///{tmp_path}/graft.db"
-    with running(tmp_path, *LAUNCH, before=HANGING) as process:
+    with running(tmp_path, *LAUNCH, before=UNHURRIED + HANGING) as process:
         wait_until(lambda: finished(url) > 3)
         process.send_signal(signal.SIGINT)
         time.sleep(1.0)
@@ -106,7 +124,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_safely(tmp_path: Path):
 
 
 def test_a_launch_that_is_killed_is_told_in_a_line(tmp_path: Path):
-    with running(tmp_path, *LAUNCH) as process:
+    with running(tmp_path, *LAUNCH, before=UNHURRIED) as process:
         wait_until(lambda: finished(f"sqlite:///{tmp_path}/graft.db") > 3)
         process.kill()
         _, said = process.communicate(30)

@@ -1,4 +1,4 @@
-"""An experiment: arms from the same seeds, judged on the same data, and the best of each confirmed on fresh seeds."""
+"""An experiment: arms from the same seeds, evaluated on the same data, the best of each confirmed on fresh seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from graft.families import families
-from search.analysis.arms.experiment import best_of_k, confirmations, judged_trials, read_arms
+from search.analysis.arms.experiment import best_of_k, choose_trials, confirmations, read_arms
 from search.samplers import Strategy
 from search.steering.experiment_strategy import ExperimentStrategy
 from spaces import SpaceError, parse
@@ -227,13 +227,13 @@ def test_an_arm_is_judged_by_confirmations_else_by_its_best_configuration() -> N
         for seed in range(2)
     ]
     arms = read_arms(trials_of(tried))
-    judged = judged_trials(arms, "minimize")
-    assert judged.choices == {"a": "best", "b": "best"}
-    assert judged.trials["objective"].to_list() == [1.0, 2.0, 2.0, 3.0]
+    compared = choose_trials(arms, "minimize")
+    assert compared.choices == {"a": "best", "b": "best"}
+    assert compared.trials["objective"].to_list() == [1.0, 2.0, 2.0, 3.0]
     fresh = [({"arm": arm, "confirmed rank": 0, "seed": 2 + seed}, 9.0 + seed) for arm in "ab" for seed in range(2)]
     arms = read_arms(trials_of(tried + fresh))
-    judged = judged_trials(arms, "minimize")
-    assert (set(judged.choices.values()), judged.trials["seed"].to_list()) == ({"confirmed"}, [2, 3, 2, 3])
+    compared = choose_trials(arms, "minimize")
+    assert (set(compared.choices.values()), compared.trials["seed"].to_list()) == ({"confirmed"}, [2, 3, 2, 3])
     assert confirmations(arms, "minimize").select("arm", "chosen", "mean").rows() == [("a", 1.5, 9.5), ("b", 2.5, 9.5)]
     assert best_of_k(arms, "minimize").rows() == [("a", 1, 2.5), ("a", 2, 1.5), ("b", 1, 3.5), ("b", 2, 2.5)]
 
@@ -302,3 +302,8 @@ def test_trials_replay_and_the_report_tells_what_is_left_of_the_best(launched: P
         for arm in ("warm", "ssa"):
             assert f"{arm} is " in page
     assert "The best trial is" not in (launched / "study.md").read_text()
+    search(launched, "launch", "experiment.yaml", "--study", "again", "--steps", "6", *storage)
+    search(launched, "report", "compare", "tiny-experiment", "again", "-o", "both.md", *storage)
+    page = (launched / "both.md").read_text()
+    assert "Differences of mse/raw from tiny-experiment: softmax" in page
+    assert "again: ssa is " in page

@@ -316,7 +316,7 @@ def server_demo(postgres: Server) -> Iterator[Reader]:
         yield reader
 
 
-def counted(reader: Reader) -> list[int]:
+def metric_positions(reader: Reader) -> list[int]:
     """Rows of each table; and that the reader still answers."""
     tables = ("studies", "trials", "metrics", "workers", "architectures")
     return [reader.query(f"SELECT count(*) AS n FROM {table}")["n"].item() for table in tables]
@@ -326,14 +326,14 @@ def asked(reader: Reader, sql: str, other: str) -> None:
     for ask in (
         lambda: reader.query(sql),
         lambda: reader.query(f"SELECT {sql}"),
-        lambda: reader.trials("demo", where=sql, sort=other or None),
-        lambda: reader.trials(sql),
+        lambda: reader.study("demo").trials(where=sql, sort=other or None),
+        lambda: reader.study(sql).trials(),
     ):
         try:
             assert isinstance(ask(), pl.DataFrame)
         except GraftError as error:
             assert "\n" not in str(error)  # noqa: PT017
-    assert counted(reader) == [1, 20, 112, 1, 0]
+    assert metric_positions(reader) == [1, 20, 112, 1, 0]
 
 
 FUZZED = settings(max_examples=100, deadline=20_000, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -48,11 +48,11 @@ def streams(seed: int = 3, purpose: Purpose = Purpose.VALIDATION_DATA) -> Stream
 
 
 def splits(task: InContext, seed: int = 3, count: int = SAMPLES) -> dict[str, Batch]:
-    """Every set that the task is trained or judged on, of two lanes."""
+    """Every set that the task is trained or evaluated on, of two lanes."""
     return {
         "training": task.training(streams(seed, Purpose.TRAINING_DATA), count, FIRST_STEP),
         "validation": task.validation(streams(seed), count),
-        **task.shifted(streams(seed + 50), count),
+        **task.shifted_sets(streams(seed + 50), count),
     }
 
 
@@ -101,7 +101,7 @@ def test_answers_are_those_of_any_and_all_on_every_prefix_of_every_split(name: s
 
 @pytest.mark.parametrize("name", QUANTIFIERS)
 def test_numbers_have_the_spread_and_the_length_that_the_condition_says(name: str) -> None:
-    sets = QUANTIFIERS[name].shifted(streams(), SAMPLES)
+    sets = QUANTIFIERS[name].shifted_sets(streams(), SAMPLES)
     lengths = [8, 16, 24]
     expected = {f"length={length} sigma={sigma}": (length, sigma) for length in lengths for sigma in (1, 5, 9)}
     assert [*sets] == [*expected, "deviant=10", "deviant=100"]
@@ -124,7 +124,7 @@ def test_training_numbers_are_standard_normal_and_independent() -> None:
 def test_a_deviant_sequence_has_one_extreme_number_anywhere_and_answers_from_there_on_count(
     name: str, size: int
 ) -> None:
-    batch = QUANTIFIERS[name].shifted(streams(), SAMPLES)[f"deviant={size}"]
+    batch = QUANTIFIERS[name].shifted_sets(streams(), SAMPLES)[f"deviant={size}"]
     x, _ = read(batch)
     extreme = np.abs(x) == size
     assert (extreme.sum(1) == 1).all()
@@ -155,7 +155,7 @@ def test_affine_prompts_lie_on_lines_whose_coefficients_and_inputs_have_the_spre
 
 
 def test_a_deviant_affine_prompt_has_a_wide_first_input_alone() -> None:
-    x, y = read(AFFINE.shifted(streams(), SAMPLES)["deviant=100"])
+    x, y = read(AFFINE.shifted_sets(streams(), SAMPLES)["deviant=100"])
     assert stats.kstest(x[:, 0], stats.norm(scale=100).cdf).pvalue > 1e-4
     assert stats.kstest(x[:, 1:].ravel(), "norm").pvalue > 1e-4
     slopes = (y[:, 2] - y[:, 1]) / (x[:, 2] - x[:, 1])
@@ -163,13 +163,31 @@ def test_a_deviant_affine_prompt_has_a_wide_first_input_alone() -> None:
 
 
 def test_the_prompts_for_boundary_values_are_lines_through_zero_on_a_shuffled_grid() -> None:
-    sets = AFFINE.shifted(streams(), SAMPLES)
+    sets = AFFINE.shifted_sets(streams(), SAMPLES)
     for slope, reach in ((5, 2), (1, 10)):
         x, y = read(sets[f"slope={slope} reach={reach}"])
         assert np.allclose(np.sort(x), np.linspace(-reach, reach, 12), atol=1e-6)
         assert np.allclose(y, slope * x, atol=1e-5)
         assert len(np.unique(x, axis=0)) > SAMPLES
         assert stats.chisquare(np.bincount(x.argmax(1), minlength=12)).pvalue > 1e-4
+
+
+def test_the_questions_of_a_line_are_its_last_points_on_a_grid_and_answers_are_the_last_predictions() -> None:
+    task = Affine(**SMALL["affine"], questions=5)
+    sets = task.shifted_sets(streams(), SAMPLES)
+    assert [name for name in sets if "asked" in name] == [
+        f"slope={slope} asked={asked:g}"
+        for slope, reach in ((5, 2), (1, 10))
+        for asked in np.linspace(-reach, reach, 5)
+    ]
+    x, y = read(sets["slope=5 asked=-1"])
+    assert np.allclose(y, 5 * x, atol=1e-5)
+    assert (x[:, -1] == -1).all()
+    assert stats.kstest(x[:, :-1].ravel(), "norm").pvalue > 1e-4
+    batch = {name: tensor[0] for name, tensor in sets["slope=5 asked=-1"].items()}
+    outputs = torch.arange(SAMPLES * 23).double().view(SAMPLES, 23, 1)
+    assert torch.equal(task.metrics(outputs, batch)["answer"], outputs[:, -1, 0])
+    assert "answer" not in AFFINE.metrics(outputs, batch)
 
 
 # --- curriculum
@@ -277,7 +295,7 @@ def test_a_prediction_that_is_not_a_number_shows_in_every_metric_that_depends_on
 
 
 def test_the_mean_squared_error_is_equation_2() -> None:
-    batch = AFFINE.shifted(streams(), 50)["functions=2 inputs=4"]
+    batch = AFFINE.shifted_sets(streams(), 50)["functions=2 inputs=4"]
     _, y = read({key: tensor[:1] for key, tensor in batch.items()})
     predictions = np.random.default_rng(3).normal(size=y.shape)
     found = said(AFFINE, batch, predictions)
@@ -292,7 +310,7 @@ def test_the_mean_squared_error_is_equation_2() -> None:
 
 def test_the_zero_predictor_has_the_error_that_follows_from_the_spreads() -> None:
     """Of y = a x + b with deviations f and i it is f^2 (i^2 + 1), at 10 of 12 points."""
-    for condition, batch in AFFINE.shifted(streams(), 20_000).items():
+    for condition, batch in AFFINE.shifted_sets(streams(), 20_000).items():
         if condition.startswith("functions"):
             functions, inputs = (float(part.partition("=")[2]) for part in condition.split())
             found = said(AFFINE, batch, np.zeros((20_000, 12)))["zero_mse"]
@@ -314,7 +332,7 @@ def test_least_squares_is_that_of_numpy_on_the_points_before() -> None:
 
 
 def test_least_squares_knows_an_affine_function_from_two_points() -> None:
-    for condition, batch in AFFINE.shifted(streams(), SAMPLES).items():
+    for condition, batch in AFFINE.shifted_sets(streams(), SAMPLES).items():
         found = said(AFFINE, batch, np.zeros((SAMPLES, 12)))
         assert found["least_squares_mse"] < 1e-4 * found["zero_mse"], condition
 
@@ -373,7 +391,7 @@ def test_the_space_of_the_paper_trains_every_scorer_of_its_table_1_with_three_se
 
 
 def test_the_quantifiers_are_judged_on_the_paper_s_lengths_and_deviations() -> None:
-    sets = Every().shifted(streams(), 2)
+    sets = Every().shifted_sets(streams(), 2)
     pairs = {f"length={length} sigma={sigma}" for length in range(10, 201, 10) for sigma in range(1, 31)}
     assert sets.keys() == pairs | {"deviant=10", "deviant=100"}
     assert sets["length=200 sigma=30"]["inputs"].shape == (2, 2, 399, 1)
@@ -382,7 +400,7 @@ def test_the_quantifiers_are_judged_on_the_paper_s_lengths_and_deviations() -> N
 def test_affine_functions_are_judged_on_all_pairs_of_the_paper_s_deviations() -> None:
     pairs = {f"functions={f} inputs={i}" for f in range(1, 11) for i in range(1, 11)}
     other = {*(f"deviant={10 * n}" for n in range(1, 11)), "slope=10 reach=3", "slope=1 reach=30"}
-    assert Affine(deviants=10, deviant_step=10).shifted(streams(), 2).keys() == pairs | other
+    assert Affine(deviants=10, deviant_step=10).shifted_sets(streams(), 2).keys() == pairs | other
 
 
 @pytest.mark.parametrize("task", TASKS)

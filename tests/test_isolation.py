@@ -99,7 +99,7 @@ def test_a_trial_with_nothing_beside_it_in_the_study_fails_of_its_own_crashes():
     assert memory.rows[0].state == "failed"
 
 
-def test_crashes_with_a_trial_alone_convict_it_only_while_workers_of_other_trials_live():
+def test_crashes_with_a_trial_alone_fail_it_only_while_workers_of_other_trials_live():
     memory = Rows()
     controller = Controller.begin(space(PLAIN, trials=40), memory)
     [healthy] = controller.exchange([], offer("first", 1)).start
@@ -139,7 +139,7 @@ def test_a_machine_that_leaves_and_a_lease_that_runs_out_are_no_trials_doing():
     assert controller.progress().counts["queued"] == 2
 
 
-def test_a_crash_of_a_pack_convicts_none_of_its_trials():
+def test_a_crash_of_a_pack_fails_none_of_its_trials():
     memory = Rows()
     controller = Controller.begin(space(PLAIN, trials=2), memory)
     assert len(controller.exchange([], offer("w", 2)).start) == 2

@@ -43,7 +43,10 @@ def running(url: str) -> Generator[Controller]:
 def stored(url: str) -> dict[str, tuple[int, int]]:
     """Worker -> steps and room."""
     with open_reader(url) as reader:
-        return {worker: (steps, room) for worker, steps, room in reader.workers("tiny")["id", "steps", "room"].rows()}
+        return {
+            worker: (steps, room)
+            for worker, steps, room in reader.study("tiny").workers()["id", "steps", "room"].rows()
+        }
 
 
 def test_the_counts_of_every_worker_are_exact_when_a_run_ends(url: str):

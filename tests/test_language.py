@@ -97,7 +97,7 @@ def test_a_window_is_a_stretch_of_its_part_and_targets_are_the_inputs_moved_by_o
     sets = {
         Split.TRAINING: task.training(streams(1, 2), 50, ZERO),
         Split.VALIDATION: task.validation(streams(1, 2), 50),
-        Split.TEST: task.shifted(streams(1, 2), 50)["test"],
+        Split.TEST: task.shifted_sets(streams(1, 2), 50)["test"],
     }
     for split, batch in sets.items():
         text = "".join(map(chr, part(task, split)))
@@ -298,7 +298,7 @@ def test_probes_that_cannot_be_used_are_told_in_one_line(tmp_path: Path) -> None
         with pytest.raises(PluginError, match=r"p.txt: \d lines must be pairs, two lines each$"):
             pairs_of(written(tmp_path / str(number), p=text), good_first=False)
     task = language(probes=written(tmp_path / "foreign", p="日本\nthe dogs\n"))
-    for use in (task.facts, lambda: task.shifted(streams(1), 4)):
+    for use in (task.facts, lambda: task.shifted_sets(streams(1), 4)):
         with pytest.raises(PluginError, match=r"^task.probes: p: no token of '日本' is in the vocabulary$"):
             use()
 
@@ -330,7 +330,7 @@ def test_a_pair_counts_if_its_good_sentence_is_more_likely(tmp_path: Path, way: 
     fields = {"probes": written(tmp_path, one=lines), "probe_score": score}
     task = language(**fields) if way == "language" else masked(**fields, probe_way=way)
     rows = task._probes.rows
-    batch = alone(task.shifted(streams(1, 2), 4)["probe=one"])
+    batch = alone(task.shifted_sets(streams(1, 2), 4)["probe=one"])
     assert batch["inputs"].shape == (6 * rows, task._probes.longest) == batch["scored"].shape
     logits = random_logits(task, *batch["inputs"].shape)
     scores = scores_by_hand(task, batch, logits, rows)
@@ -342,7 +342,7 @@ def test_a_pair_counts_if_its_good_sentence_is_more_likely(tmp_path: Path, way: 
 def test_probe_rows_hold_the_sentences_and_their_lengths(tmp_path: Path) -> None:
     task = language(probes=written(tmp_path, one=PAIRS, two="a cat\nthe cat sat on the mat\n"))
     text = task.tokenised
-    found = task.shifted(streams(1, 2), 4)
+    found = task.shifted_sets(streams(1, 2), 4)
     assert list(found) == ["test", "probe=one", "probe=two"]
     for name, sentences in {
         "one": ["the dogs are here .", "the dogs is here .", "this cat is old .", "this cat are old ."],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,16 @@ import pytest
 
 from storage import open_store
 from tests.databases import raw
-from tests.inside import called
+from tests.inside import Run, printing
 from tests.launches import SPACE, check_complete, counts, ended, finished, running, search, states, wait_until
 
-LONG = ("launch", SPACE, "--steps", "1_000_000", "--workers", "2")
-
-Run = Callable[..., list[str]]
+LONG = ("launch", SPACE, "--steps", "1_000_000", "--set", "training.validate_every=20", "--workers", "2")
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs the program inside this process, in an empty folder; the lines on stderr, or on stdout if it succeeds."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, status: int = 0) -> list[str]:
-        code, out, error = called(monkeypatch, capfd, *arguments)
-        assert code == status, error
-        return [*out.splitlines(), *error.splitlines()]
-
-    return run
+    """Runs the program inside this process, in an empty folder."""
+    return printing(tmp_path, monkeypatch, capfd)
 
 
 def contents(path: Path) -> list[str]:
@@ -89,6 +79,7 @@ def test_a_second_interruption_leaves_at_once(tmp_path: Path):
         ended(process, 130, seconds=2)
 
 
+@pytest.mark.long
 def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, *LONG) as process:
@@ -121,7 +112,7 @@ def test_a_running_study_refuses_a_second_launch_and_is_stopped_from_elsewhere(t
         ([SPACE, "--steps", "0"], "training.steps: 0 must be an integer >= 1"),
         ([SPACE, "--set", "training.batch"], "--set training.batch: write path=value, for example"),
         ([SPACE, "--set", "nosuch.batch=1"], "'nosuch' is no section; choose one of study, plugins, group"),
-        ([SPACE, "--executor", "slurm"], "--executor: 'slurm' must be one of auto, inline, ray"),
+        ([SPACE, "--executor", "slurm"], "--executor: 'slurm' must be one of auto, inline, processes, ray"),
         ([SPACE, "--device", "cuda:99"], "--device: 'cuda:99' is not on this machine"),
         ([SPACE, "--device", "nonsense"], "--device: 'nonsense' is not on this machine"),
         ([SPACE, "--device", "cpu", "--executor", "ray"], "--device: 'cpu' needs --executor inline"),
@@ -178,7 +169,7 @@ def test_a_missing_ray_is_told_in_one_line(tmp_path: Path):
 def test_a_dry_run_tells_packs_time_and_size_and_touches_nothing(here: Run, tmp_path: Path, space: str, trials: str):
     words = [line.split(maxsplit=1) for line in here("launch", space, "--dry-run")]
     told = {word: text for word, text in words}  # noqa: C416
-    assert [*told] == ["study", "trials", "packs", "steps", "database", "width", "step", "rate", "time"]
+    assert [*told] == ["study", "trials", "packs", "steps", "database", "width", "step", "evaluation", "rate", "time"]
     assert told["trials"].startswith(trials)
     assert "structure" in told["packs"]
     assert not list(tmp_path.iterdir())

@@ -103,7 +103,7 @@ def test_a_study_that_was_stopped_makes_no_step_again(tmp_path: Path):
     assert not checkpoint.exists()
 
 
-@pytest.mark.long
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("rot", ["flip", "cut", "remove"])
 def test_a_checkpoint_that_rots_costs_time_and_no_number(tmp_path: Path, rot: str):
     url = f"sqlite:///{tmp_path}/graft.db"
@@ -119,6 +119,7 @@ def test_a_checkpoint_that_rots_costs_time_and_no_number(tmp_path: Path, rot: st
     assert trained(url) > raw(url, STEPS)[0][0]
 
 
+@pytest.mark.long
 def test_checkpoints_can_be_switched_off(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     assert stopped(tmp_path, "--checkpoints", "none") == []
@@ -127,6 +128,7 @@ def test_checkpoints_can_be_switched_off(tmp_path: Path):
     assert raw(url, "SELECT DISTINCT steps FROM trials WHERE state = 'queued'") == [(0,)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -172,6 +174,7 @@ def test_a_study_goes_on_from_the_place_that_it_was_launched_with(tmp_path: Path
     assert not list(tmp_path.glob("kept/tiny-*/*.safetensors"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "place", ["s3://name:secretword@bucket/x", "ftp://name:secretword@127.0.0.1:1/x", "ftp://127.0.0.1:1/x"]
 )

@@ -55,7 +55,7 @@ for line in iter(sys.stdin.readline, ""):
 """
 """Forks one launch after another out of a process that has imported and trained already, which takes seconds.
 
-It has not launched: Polars' threads do not survive a fork.
+It has not launched: Polars' threads do not survive a fork, nor do those of OpenMP, so it has one thread of these.
 """
 
 
@@ -81,7 +81,7 @@ class Nursery:
 @contextmanager
 def open_nursery() -> Iterator[Nursery]:
     command = [sys.executable, "-c", NURSERY, SPACE]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
         assert process.stdout

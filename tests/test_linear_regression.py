@@ -24,7 +24,7 @@ from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
 from workers.numerics.randomness import Purpose, Streams
-from workers.numerics.temperature import Prompts, error_curve, imitate_posterior_mean, minimize_error, sweep
+from workers.numerics.temperature import Prompts, error_curve, minimize_error, sweep
 from workers.training.recipe import Recipe
 
 TASK = LinearRegression(dimension=3, pairs=12, noise=0.7, input_condition=4.0, task_mean=0.5, task_scale=2.0)
@@ -123,7 +123,7 @@ def test_nothing_errs_less_than_bayes_under_any_shift() -> None:
     task = LinearRegression(
         dimension=4, pairs=9, shifts="input_scale=3; input_condition=0.1 noise=2; task_mean=2; input_mean=1 pairs=20"
     )
-    shifted = task.shifted(streams(1), 4000)
+    shifted = task.shifted_sets(streams(1), 4000)
     assert list(shifted) == ["input_scale=3", "input_condition=0.1 noise=2", "task_mean=2", "input_mean=1 pairs=20"]
     assert [batch["inputs"].shape[2] for batch in shifted.values()] == [10, 10, 10, 21]
     assert task.longest == 21
@@ -137,7 +137,7 @@ def test_nothing_errs_less_than_bayes_under_any_shift() -> None:
 def test_a_shift_keeps_what_it_does_not_name_and_is_what_a_task_of_its_own_draws() -> None:
     shift = plugins.build(Task, {**plugins.config_of(TASK), "shifts": " noise=2  input_mean=1 ;"})
     own = plugins.build(Task, {**plugins.config_of(TASK), "noise": 2.0, "input_mean": 1.0})
-    found, expected = shift.shifted(streams(), 10), own.validation(streams(), 10)
+    found, expected = shift.shifted_sets(streams(), 10), own.validation(streams(), 10)
     assert list(found) == ["noise=2 input_mean=1"]
     for name in ("inputs", "targets", "bayes_error", "least_squares_error", "zero_error"):
         assert torch.equal(found["noise=2 input_mean=1"][name], expected[name])
@@ -146,10 +146,10 @@ def test_a_shift_keeps_what_it_does_not_name_and_is_what_a_task_of_its_own_draws
 def test_lanes_have_distributions_of_their_own() -> None:
     knobs: dict[str, Any] = dict(plugins.knobs(TASK))
     lanes = {path: torch.tensor([value, 2 * value], dtype=torch.float64) for path, value in knobs.items()}
-    together = plugins.bind(plugins.replace(TASK, {"shifts": "noise=3"}), lanes).shifted(streams(), 10)["noise=3"]
+    together = plugins.bind(plugins.replace(TASK, {"shifts": "noise=3"}), lanes).shifted_sets(streams(), 10)["noise=3"]
     for lane, factor in enumerate((1, 2)):
         values = {path: factor * value for path, value in knobs.items()}
-        alone = plugins.replace(TASK, {**values, "shifts": "noise=3"}).shifted(streams(), 10)["noise=3"]
+        alone = plugins.replace(TASK, {**values, "shifts": "noise=3"}).shifted_sets(streams(), 10)["noise=3"]
         assert all(torch.equal(together[name][lane], alone[name][lane]) for name in alone)
 
 
@@ -200,8 +200,40 @@ def test_outputs_are_attention_with_linearised_weights_over_the_other_positions(
     for prompt, length in zip(range(5), lengths.tolist(), strict=True):
         own = rows[prompt, :length]
         others = ~torch.eye(length, dtype=torch.bool)
-        weights = LinearisedSoftmax(temperature=1.7).score((own @ matrix @ own[:, :-1].mT).mT, others, {})
+        weights = LinearisedSoftmax(temperature=1.7).weigh((own @ matrix @ own[:, :-1].mT).mT, others, {})
         torch.testing.assert_close(found[prompt, :length], weights @ (own @ value), rtol=1e-9, atol=1e-9)
+
+
+def test_without_centring_it_is_linear_attention_over_the_other_positions() -> None:
+    """Mean of z u: paper 004, equation 6, pair by pair."""
+    rows = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(1)).double() + 1
+    parameters = drawn()
+    matrix = torch.cat([parameters["score_of_inputs"], parameters["score_of_label"]])
+    value = torch.cat([parameters["value_of_inputs"], parameters["value_of_label"]])
+    found = LinearisedAttention(centred=False, temperature=2.0).outputs(parameters, {"inputs": rows}, {})
+    for prompt in range(3):
+        for query in range(6):
+            others = [rows[prompt, key] for key in range(6) if key != query]
+            scores = [float(key @ matrix @ rows[prompt, query, :-1]) for key in others]
+            expected = sum(score * float(key @ value) for score, key in zip(scores, others, strict=True)) / 5 / 2.0
+            assert float(found[prompt, query, 0]) == pytest.approx(expected)
+
+
+def test_the_weights_of_lemma_4_1_mimic_the_bayes_predictor() -> None:
+    """On the distribution of training with many pairs its error is that of Bayes, and a wider input needs a warmer one.
+
+    With inputs three times as wide the covariance triples and so does the best temperature, which undoes it.
+    """
+    fields: dict[str, Any] = {"dimension": 3, "pairs": 2000, "noise": 0.5, "lemma": True}
+    sets = LinearRegression(**fields, shifts="input_scale=3; pairs=100").shifted_sets(streams(1), 60)
+    means = {name: {key: float(one[key].mean()) for key in one if key.endswith(("error", "temperature"))}
+             for name, one in sets.items()}  # fmt: skip
+    wide, few = means["input_scale=3"], means["pairs=100"]
+    assert wide["lemma_temperature"] == pytest.approx(3, rel=0.01)
+    assert wide["lemma_optimum_error"] == pytest.approx(wide["bayes_error"], rel=0.1)
+    assert wide["lemma_error"] > 5 * wide["bayes_error"]
+    assert 1 < few["lemma_temperature"] < 1.1
+    assert few["lemma_optimum_error"] == pytest.approx(few["lemma_error"], rel=0.05)
 
 
 def test_a_prompt_of_one_position_is_finite() -> None:
@@ -301,6 +333,19 @@ def isotropic(*, scale: float = 1.0, pairs: int = 24, noise: float = 0.5, size: 
     )
 
 
+def imitate_posterior_mean(prompts: Prompts) -> tuple[Tensor, Tensor]:
+    """Matrix and value that imitate the posterior mean of w (lemma 4.1): M = (C + (noise / l) C_w^-1)^-1.
+
+    C and C_w are the covariances of inputs and weights; v carries the weights' mean. As in the paper v is shrunk and M
+    grown by as much, so that the plain mean of the values is lost in the prediction.
+    """
+    precision = torch.linalg.inv(prompts.task_covariance)
+    share = (prompts.noise / prompts.pairs)[..., None, None] * precision
+    matrix = torch.linalg.inv(prompts.input_covariance + share)
+    pull = torch.linalg.solve(prompts.input_covariance, (share @ prompts.task_mean[..., None])[..., 0])
+    return matrix * 1e6, torch.cat([pull, torch.ones_like(pull[..., :1])], -1) / 1e6
+
+
 def simulated(model: tuple[Tensor, Tensor], given: Prompts, temperature: float, count: int) -> tuple[float, float]:
     """Mean squared error over drawn prompts and its standard error; the prediction as numpy's means and covariances."""
     generator = np.random.default_rng(0)
@@ -393,7 +438,7 @@ def test_where_attention_says_the_opposite_no_temperature_is_high_enough() -> No
 
 def test_closed_forms_of_the_task_are_those_of_its_distributions() -> None:
     task = LinearRegression(dimension=8, pairs=24, shifts="input_scale=3 pairs=50")
-    batch = task.shifted(streams(1), 3)["input_scale=3 pairs=50"]
+    batch = task.shifted_sets(streams(1), 3)["input_scale=3 pairs=50"]
     curve = error_curve(*minimize_error(isotropic()), isotropic(scale=3.0, pairs=50))
     assert batch["closed_form_temperature"][0].tolist() == pytest.approx([float(curve.optimum)] * 3)
     assert batch["closed_form_error"][0].tolist() == pytest.approx([float(curve.at(1.0))] * 3)
@@ -425,7 +470,13 @@ def errors_of(metrics: tuple[Metric, ...]) -> dict[str, float]:
     "model",
     [
         {"name": "linearised_attention", "temperatures": "2 4"},
-        {"name": "regressor", "width": 4, "depth": 1, "mlp_multiple": 1, "scorer": {"name": "softmax_evaluation"}},
+        {
+            "name": "regressor",
+            "width": 4,
+            "depth": 1,
+            "mlp_multiple": 1,
+            "scorer": {"name": "softmax_evaluation", "temperature": 2.0},
+        },
     ],
     ids=lambda model: model["name"],
 )

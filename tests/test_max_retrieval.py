@@ -58,7 +58,7 @@ def test_the_answer_is_the_class_of_the_item_of_highest_priority() -> None:
     for step in range(5):
         check_sets(TASK.training(streams(step), 20, FIRST_STEP), 16)
     check_sets(TASK.validation(streams(), 20), 16)
-    for condition, batch in TASK.shifted(streams(), 20).items():
+    for condition, batch in TASK.shifted_sets(streams(), 20).items():
         check_sets(batch, int(condition.removeprefix("items=")))
 
 
@@ -82,17 +82,17 @@ def test_priorities_classes_and_queries_are_uniform_and_do_not_depend_on_each_ot
 
 
 def test_it_is_judged_on_twice_as_many_items_again_and_again() -> None:
-    assert [*MaxRetrieval().shifted(streams(), 1)] == [f"items={2**power}" for power in range(5, 15)]
+    assert [*MaxRetrieval().shifted_sets(streams(), 1)] == [f"items={2**power}" for power in range(5, 15)]
     assert MaxRetrieval().longest == 16_384
-    assert [*TASK.shifted(streams(), 1)] == ["items=32", "items=64"]
+    assert [*TASK.shifted_sets(streams(), 1)] == ["items=32", "items=64"]
     assert (TASK.context, TASK.longest) == (16, 64)
-    assert not MaxRetrieval(largest=31).shifted(streams(), 1)
+    assert not MaxRetrieval(largest=31).shifted_sets(streams(), 1)
 
 
 def test_sizes_share_their_items_and_sets_of_many_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert EVALUATED_ITEMS // 16_384 == 128
     monkeypatch.setattr("workers.data.tasks.max_retrieval.EVALUATED_ITEMS", 256)
-    found = MaxRetrieval(largest=512).shifted(streams(), 6)
+    found = MaxRetrieval(largest=512).shifted_sets(streams(), 6)
     assert [batch["inputs"].shape[1] for batch in found.values()] == [6, 4, 2, 1, 1]
     assert len({batch["inputs"].untyped_storage().data_ptr() for batch in found.values()}) == 1
     for condition, batch in found.items():
@@ -165,7 +165,7 @@ def one_lane(batch: Batch) -> Batch:
 
 def test_outputs_are_those_of_the_papers_listing() -> None:
     model, parameters = model_and_parameters(Softmax())
-    for drawn in (TASK.training(streams(), 6, FIRST_STEP), TASK.shifted(streams(), 6)["items=64"]):
+    for drawn in (TASK.training(streams(), 6, FIRST_STEP), TASK.shifted_sets(streams(), 6)["items=64"]):
         batch = one_lane(drawn)
         logits, weights = listing(parameters, batch)
         torch.testing.assert_close(model.outputs(parameters, batch, {}), logits, rtol=1e-12, atol=1e-12)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.trials import config, trial
+from tests.trials import config, set_parameters, trial
 from workers.engine.pack import Pack
 from workers.networks.models.minimal import Minimal
 from workers.networks.scorers.average import Average
@@ -59,7 +59,7 @@ def test_example_4_1_loaded_into_a_pack_has_no_illegal_token(v: int) -> None:
     one = trial(0, settings)
     pack = Pack(one, width=1)
     pack.fill([one])
-    pack.set_parameters(0, hand_built(v))
+    set_parameters(pack, 0, hand_built(v))
     metrics = {(m.name, m.variant): m.value for m in pack.evaluate([0])[0]}
     assert metrics["itr", "raw"] == 0
     assert metrics["itp", "raw"] < 1e-3

@@ -138,6 +138,7 @@ def test_bits_do_not_depend_on_neighbours_in_float32() -> None:
     assert in_pack == alone
 
 
+ROOT = Path(__file__).parents[1]
 NO_COMPILER = """
 import torch, workers.numerics.native
 from tests.trials import config
@@ -150,7 +151,7 @@ assert isinstance(step_of(Recipe.of(config(steps=2, every=2)), "one", torch.devi
 
 @pytest.mark.parametrize("compiler", [pytest.param("no-such-compiler", marks=pytest.mark.long), "false"])
 def test_without_a_working_compiler_the_traced_step_runs(compiler: str, tmp_path: Path) -> None:
-    environment = {"CXX": compiler, "XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": "."}
+    environment = {"CXX": compiler, "XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", NO_COMPILER], check=True, env=environment, capture_output=True)
 
 

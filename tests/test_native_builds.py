@@ -15,9 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.test_native_layered import COMPLEMENT, TEXT, Case, recipe_of
+from tests.test_native_layered import ACTIVATIONS, COMPLEMENT, SCORERS, TEXT, Case, recipe_of
+from tests.trials import config
 from workers.networks.gradients import layered, plans
 from workers.numerics import native
+from workers.training.recipe import Recipe
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,6 +67,30 @@ def test_another_build_computes_the_same(
         found, found_loss = case.native()
         assert (found - gradient).norm() <= 1e-12 * gradient.norm()
         torch.testing.assert_close(found_loss, loss, rtol=1e-12, atol=0)
+
+
+def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of float32: float64 takes logarithms and their like from the C library, of which compilers choose their own."""
+    built = tmp_path / "step.so"
+    sources = [str(SOURCES / name) for name in ("layered.cpp", "minimal.cpp")]
+    compile_with("clang++", "-march=native", "-shared", *sources, "-o", str(built))
+    minimal = {"name": "minimal", "key_width": 5, "value_width": 7, "embedding_dropout": 0.3}
+    models = [*MODELS, *((COMPLEMENT, {"name": "transformer", "scorer": scorer}) for scorer in SCORERS)]
+    models += [(COMPLEMENT, {"name": "transformer", "activation": activation}) for activation in ACTIVATIONS]
+    cases = [Case(recipe_of(task, model, dtype="float32")) for task, model in models]
+    cases.append(Case(minimal_recipe(minimal)))
+    expected = [case.native() for case in cases]
+    other = ctypes.CDLL(str(built))
+    monkeypatch.setattr(plans, "library", lambda: other)
+    for case, both in zip(cases, expected, strict=True):
+        for found, ours in zip(case.native(), both, strict=True):
+            assert torch.equal(found, ours), case.recipe.model
+
+
+def minimal_recipe(model: dict[str, Any]) -> Recipe:
+    one = config(steps=9, every=9, dtype="float32")
+    one["task"], one["model"], one["training"]["batch"] = COMPLEMENT, {"width": 12, **model}, 20
+    return Recipe.of(one)
 
 
 @pytest.mark.skipif(not ON_X86, reason="not for this processor")

@@ -197,6 +197,21 @@ def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], batch:
     assert_torchs(recipe_of(*case, batch), seed)
 
 
+@pytest.mark.parametrize("batch", [1, 40])
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"pre_norm": False},
+        {"position": {"name": "rotary"}, "depth": 1, "query_key_norm": True},
+        {"position": {"name": "sinusoidal"}, "canon": "BCD", "attention_dropout": 0.3},
+    ],
+    ids=str,
+)
+def test_rows_that_are_alike_and_rows_that_are_not(model: dict[str, Any], batch: int) -> None:
+    """In a batch of 40 the first layer works on distinct rows alone, in one of 1 on each row."""
+    assert_torchs(recipe_of(COMPLEMENT, {"name": "transformer", **model}, batch))
+
+
 @settings(max_examples=20)
 @given(cases(), st.integers(0, 1000))
 def test_bits_do_not_depend_on_the_number_of_lanes(case: tuple[dict[str, Any], dict[str, Any]], seed: int) -> None:
@@ -297,6 +312,6 @@ def test_every_scorer_is_covered_or_says_why() -> None:
 
 
 def test_another_device_has_no_native_step() -> None:
-    assert obstacle(recipe_of(COMPLEMENT, {"name": "transformer"}), torch.device("cuda")) == (
-        "the native step runs on a CPU, not on cuda"
-    )
+    recipe, device = recipe_of(COMPLEMENT, {"name": "transformer"}), torch.device("cuda")
+    assert recipe.model.obstacle(recipe.task, recipe.dtype, device) == "the native step runs on a CPU, not on cuda"
+    assert obstacle(recipe, device) == "the fused step knows the minimal transformer on set complement alone"

@@ -30,7 +30,8 @@ from graft.report.nonlinearities.learned import MOST, Learned, Nonlinearity
 from spaces.errors import StorageError
 from spaces.records import TrialResult
 from storage.databases import find_database
-from storage.frames import ARCHITECTURES, open_reader
+from storage.frames import open_reader
+from storage.frames.columns import ARCHITECTURES
 from storage.schema import Now, architectures, trial_id
 from tests.databases import claimed, make_trial
 from tests.inside import reporting
@@ -126,8 +127,8 @@ def test_every_database_gives_the_rows_of_its_study_by_task_component_and_number
     write(url, "before", ROWS[:1])
     write(url)
     with open_reader(url) as reader:
-        found = reader.architectures("study")
-        assert reader.architectures("before").height == 1
+        found = reader.study("study").architectures()
+        assert reader.study("before").architectures().height == 1
     assert found.schema == ARCHITECTURES
     by_key = sorted(ROWS, key=lambda row: (row[1], row[2], row[0]))
     assert found.select("number", "task", "component", "knots").rows() == by_key
@@ -139,7 +140,7 @@ def test_every_database_gives_the_rows_of_its_study_by_task_component_and_number
 def test_a_study_without_any_gives_an_empty_frame_of_the_same_type(url: str) -> None:
     write(url, "nothing", [])
     with open_reader(url) as reader:
-        assert reader.architectures("nothing").schema == ARCHITECTURES
+        assert reader.study("nothing").architectures().schema == ARCHITECTURES
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,7 @@ def test_at_most_so_many_lines_share_a_panel_and_these_are_the_best() -> None:
 
 def test_each_task_has_a_panel_and_components_are_named_where_there_are_two(database: Path) -> None:
     with open_reader(f"sqlite:///{database}") as reader:
-        row, found = reader.study("study"), reader.architectures("study")
+        row, found = reader.study("study").row, reader.study("study").architectures()
     assert list(panels(Learned.of(row, found))) == ["add, mlp", "copying, attention", "copying, mlp"]
     assert list(panels(Learned.of(row, found.filter(component="mlp")))) == ["add", "copying"]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.trials import FIRST_STEP, config, random_knobs, trial
+from tests.trials import FIRST_STEP, config, random_knobs, set_parameters, trial
 from workers.data.tasks.set_complement import SetComplement
 from workers.engine.pack import Pack
 from workers.numerics.randomness import Purpose, Streams, keep_mask
@@ -201,7 +201,7 @@ def test_the_bema_metrics_of_a_trial_are_those_of_the_bema_of_its_path() -> None
     other.fill([one])
     names, sizes = list(path[0]), [p.numel() for p in path[0].values()]
     pieces = torch.tensor(bema).split(sizes)
-    other.set_parameters(0, {name: piece.view(path[0][name].shape) for name, piece in zip(names, pieces, strict=True)})
+    set_parameters(other, 0, {name: piece.view(path[0][name].shape) for name, piece in zip(names, pieces, strict=True)})
     evaluated = {(m.name, m.variant): m.value for m in other.evaluate([0])[0]}
     for metric in ("tvd", "itp", "itr"):
         assert reported[metric, "bema"] == pytest.approx(evaluated[metric, "raw"], abs=1e-10)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from graft.testing.of_optimizer import gradients, layout, start
+from graft.testing.contracts.optimizer import gradients, layout, start
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.plug_ins import shipped
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter
 from workers.training.optimizers import Optimizer
-from workers.training.optimizers.muon import Muon, orthogonalised
+from workers.training.optimizers.muon import Muon, orthogonalise
 
 STEPS = 30
 ORACLES: list[tuple[dict[str, Any], Callable[[list[Any]], torch.optim.Optimizer]]] = [
@@ -150,7 +150,7 @@ def test_newton_schulz_keeps_singular_vectors_and_brings_singular_values_near_on
     matrices = torch.randn(5, 4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     u, _, v = torch.linalg.svd(matrices, full_matrices=False)
     for given in (matrices, matrices.mT):
-        inner = u.mT @ (orthogonalised(given, 5) if given is matrices else orthogonalised(given, 5).mT) @ v.mT
+        inner = u.mT @ (orthogonalise(given, 5) if given is matrices else orthogonalise(given, 5).mT) @ v.mT
         diagonal = inner.diagonal(dim1=-2, dim2=-1)
         torch.testing.assert_close(inner, torch.diag_embed(diagonal), rtol=0, atol=1e-10)
         assert 0.6 < float(diagonal.min()) < float(diagonal.max()) < 1.3

@@ -7,11 +7,13 @@ use in one line.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -184,6 +186,35 @@ def test_an_installed_package_offers_plug_ins_that_are_listed_used_and_stored(
     assert "tepid" not in run("list", "scorers")[1]
 
 
+@pytest.mark.long
+def test_a_package_that_pip_installs_is_listed(tmp_path: Path) -> None:
+    """A wheel of one scorer and an entry point, installed by pip without a network; nothing names its folder."""
+    wheel, site = tmp_path / "extra-1.2-py3-none-any.whl", tmp_path / "site"
+    text = (FILES / "lukewarm.py").read_text().replace("Lukewarm", "Tepid")
+    files = {
+        "extra/__init__.py": "",
+        "extra/scorers/__init__.py": "",
+        "extra/scorers/tepid.py": text,
+        "extra-1.2.dist-info/METADATA": "Metadata-Version: 2.1\nName: extra\nVersion: 1.2\n",
+        "extra-1.2.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "extra-1.2.dist-info/entry_points.txt": "[graft.plugins]\nextra = extra.scorers\n",
+    }
+    record = "extra-1.2.dist-info/RECORD"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in {**files, record: "".join(f"{name},,\n" for name in (*files, record))}.items():
+            archive.writestr(name, content)
+    pip = ("-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(site), str(wheel))
+    subprocess.run([sys.executable, *pip], check=True, capture_output=True)
+    found = subprocess.run(
+        [sys.executable, "-m", "graft", "list", "scorers"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(site)))},
+    )
+    assert "tepid (from extra 1.2): " in found.stdout
+
+
 def test_a_package_that_is_not_used_is_neither_imported_nor_stored(package: Path, folder: Path, run: Run) -> None:
     """Importing this one raises."""
     assert run("space", "check", "space.yaml", "quick/add")[0] == 0
@@ -314,7 +345,7 @@ HEAD = (
     "from workers.networks.scorers import LogitScorer, masked_softmax\n"
 )
 CLASS = "@dataclass(frozen=True, kw_only=True)\nclass {name}(LogitScorer):\n    '''x'''\n"
-BODY = "    def score(self, logits, visible, learned):\n        {line}\n"
+BODY = "    def weigh(self, logits, visible, learned):\n        {line}\n"
 BROKEN = {
     "no file": (None, r"plug-in './odd\.py': there is no file .*/odd\.py"),
     "no plug-in": ("x = 1\n", "no class in it derives from a family's class \\(task, model, scorer"),
@@ -326,7 +357,7 @@ BROKEN = {
         r"/odd\.py:\d+: Two is the second scorer of the file, after One in line 5",
     ),
     "no module": (HEAD + "import no_such_module\n" + CLASS.format(name="Odd"), r"odd\.py:4: ModuleNotFoundError"),
-    "no method": (HEAD + CLASS.format(name="Odd"), r"scorer 'odd' of \./odd\.py:5: Odd must define score"),
+    "no method": (HEAD + CLASS.format(name="Odd"), r"scorer 'odd' of \./odd\.py:5: Odd must define weigh"),
     "an error": (HEAD + "1 / 0\n" + CLASS.format(name="Odd"), r"odd\.py:4: ZeroDivisionError: division by zero"),
     "an exit": (HEAD + "raise SystemExit(3)\n" + CLASS.format(name="Odd"), r"odd\.py:4: SystemExit: 3"),
 }

@@ -60,6 +60,7 @@ def relative(path: Path) -> str:
     return os.path.relpath(path)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "alias", [link, linked_folder, hard_link, unlocked, relative], ids=lambda alias: alias.__name__
 )
@@ -75,7 +76,7 @@ def test_no_other_name_of_the_file_lets_a_second_process_write_it(tmp_path: Path
             assert f"process {number}" in str(caught.value)
             assert file_of(other) == str(path.resolve())
             with open_reader(other) as reader:
-                assert (reader.holder("study") or "").startswith(f"process {number} on ")
+                assert (reader.study("study").holder() or "").startswith(f"process {number} on ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="only root may mount a folder twice")
@@ -216,7 +217,7 @@ def test_a_rescue_that_cannot_be_written_is_told_and_an_earlier_one_stays(
     assert not list(tmp_path.glob("*.part"))
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(0, 1)
 @pytest.mark.parametrize("harm", [delete, replace])
 def test_a_launch_whose_file_is_gone_stops_in_one_line_and_resumes_from_the_rescue(
     tmp_path: Path, harm: Callable[[Path], None]

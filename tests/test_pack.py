@@ -13,7 +13,7 @@ import torch
 from spaces import plugins
 from spaces.records import Report, Trial
 from tests.plug_ins import example
-from tests.trials import config, random_knobs, trial
+from tests.trials import config, random_knobs, replace_step, set_parameters, trial
 from workers.engine.pack import Pack
 from workers.engine.process import flush_subnormals
 from workers.numerics.tensors import power
@@ -114,7 +114,7 @@ def test_a_lane_that_diverges_is_reported_and_freed_and_its_neighbours_never_not
     pack.fill(trials)
     pack.train(4)
     broken = {name: torch.full_like(p, math.nan) for name, p in pack.parameters(1).items()}
-    pack.set_parameters(1, broken)
+    set_parameters(pack, 1, broken)
     seen = reports_of(pack)
     assert seen[1, 5].state == "diverged"
     assert seen[1, 5].error == "the training loss was not finite at step 5"
@@ -135,8 +135,7 @@ def test_parameters_that_the_last_step_broke_are_found_by_the_validation() -> No
     def breaking(*arguments: Any) -> Any:
         return (after := step(*arguments))._replace(parameters=torch.full_like(after.parameters, math.inf))
 
-    breaking.kind = step.kind  # pyright: ignore[reportFunctionMemberAccess]
-    pack._step = breaking  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    replace_step(pack, breaking)
     (report,) = pack.train(100)
     assert (report.state, report.step, report.error) == (
         "diverged",
@@ -253,8 +252,7 @@ def test_a_pack_computes_without_subnormal_numbers_and_leaves_the_thread_as_it_w
         seen.append(bool(torch.tensor(1e-45) * 1 == 0) and math.ulp(0.0) == 0.0)
         return step(*arguments)
 
-    watching.kind = step.kind  # pyright: ignore[reportFunctionMemberAccess]
-    pack._step = watching  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    replace_step(pack, watching)
     thread = threading.Thread(target=pack.train, args=(2,))
     thread.start()
     thread.join()

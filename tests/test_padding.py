@@ -18,7 +18,7 @@ from spaces.errors import PluginError
 from spaces.records import Report, Trial
 from tests.plug_ins import example
 from tests.search_spaces import FAMILIES
-from tests.trials import FIRST_STEP, config, random_knobs, trial
+from tests.trials import FIRST_STEP, config, random_knobs, set_parameters, trial
 from workers.engine.pack import Pack
 from workers.engine.replay import retrain
 from workers.networks.models.minimal import Minimal
@@ -141,7 +141,7 @@ LOGIT_SCORERS.remove("mixed")  # needs two heads
 def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scorer: str) -> None:
     made = settings(shape, pad=True, model={"scorer": example(Scorer, scorer)})
     own = Recipe.of(made)
-    padded, layout = own.padded(), layout_of(own)
+    padded, layout = own.pad(), layout_of(own)
     flat = layout.initial(torch.tensor([1]))[0] * 20
     exact = Recipe.of(settings(shape, pad=False, model={"scorer": example(Scorer, scorer)}))
     expected, wanted = loss_and_gradient(exact, layout.split(flat), exact.knobs())
@@ -157,20 +157,22 @@ def test_every_scorer_of_logits_is_blind_to_padding(shape: tuple[int, ...], scor
 def test_tokens_that_are_padding_do_no_harm_where_the_norm_has_no_epsilon() -> None:
     made = settings(SHAPES[2], pad=True, model={"norm_epsilon": 0.0})
     own = Recipe.of(made)
-    layout, large = layout_of(own), layout_of(own.padded())
+    layout, large = layout_of(own), layout_of(own.pad())
     named = large.split(large.pad(layout, layout.initial(torch.tensor([1]))[0]))
-    loss, gradients = loss_and_gradient(own.padded(), named, own.knobs())
+    loss, gradients = loss_and_gradient(own.pad(), named, own.knobs())
     assert loss.isfinite()
     assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 def test_muon_cannot_be_padded() -> None:
-    with pytest.raises(PluginError, match=r"training\.pad_shapes: true, but muon cannot be padded"):
+    with pytest.raises(PluginError, match=r"training\.pad_shapes: true, but muon cannot be padded: its rate depends"):
         Recipe.of(settings(SHAPES[2], pad=True, optimizer={"name": "muon"}))
 
 
 PADDED_OPTIMIZERS = [
-    name for name in plugins.names(Optimizer) if plugins.build(Optimizer, example(Optimizer, name)).may_pad
+    name
+    for name in plugins.names(Optimizer)
+    if plugins.build(Optimizer, example(Optimizer, name)).padding_obstacle is None
 ]
 
 
@@ -217,7 +219,7 @@ def test_parameters_come_and_go_at_the_trials_own_sizes() -> None:
     pack.fill([one])
     named = {name: torch.randn(tensor.shape).double() for name, tensor in pack.parameters(0).items()}
     assert {name: tuple(tensor.shape) for name, tensor in named.items()}["embedding"] == (9, 12)
-    pack.set_parameters(0, named)
+    set_parameters(pack, 0, named)
     assert all(torch.equal(tensor, named[name]) for name, tensor in pack.parameters(0).items())
 
 
@@ -328,7 +330,7 @@ def test_whether_a_trial_is_padded_may_depend_on_the_scorer_that_it_draws() -> N
     scorer = "{choice: [softmax, cosformer]}"
     for one in groups(spaces.parse(CUT.format(**{**OPEN, "scorer": scorer}), "cut.yaml", FAMILIES), 20):
         assert one.config["training"]["pad_shapes"] == (one.config["model"]["scorer"]["name"] == "softmax")
-        assert Recipe.of(one.config).padded().training.pad_shapes == one.config["training"]["pad_shapes"]
+        assert Recipe.of(one.config).pad().training.pad_shapes == one.config["training"]["pad_shapes"]
 
 
 def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_them_open() -> None:
@@ -342,7 +344,7 @@ def test_a_changed_copy_keeps_its_parents_sizes_even_where_its_structure_leaves_
 
 @pytest.mark.long
 def test_the_packaged_spaces_are_not_padded() -> None:
-    for name in spaces.packaged():
+    for name in spaces.packaged_spaces():
         assert not any(one.config["training"]["pad_shapes"] for one in groups(spaces.load(name, FAMILIES), 3)), name
 
 
@@ -352,8 +354,10 @@ def test_a_scorer_that_counts_all_keys_is_not_padded() -> None:
         built = plugins.build(Scorer, scorer)
         assert isinstance(built, LogitScorer)
         assert not built.may_pad
-    assert not Recipe.of(config(steps=1, model={"scorer": counting})).model.may_pad
-    assert Recipe.of(config(steps=1, model={"scorer": {"name": "polynomial"}})).model.may_pad
+    assert "polynomial counts all keys" in (
+        Recipe.of(config(steps=1, model={"scorer": counting})).model.padding_obstacle or ""
+    )
+    assert Recipe.of(config(steps=1, model={"scorer": {"name": "polynomial"}})).model.padding_obstacle is None
 
 
 def test_diagnostics_are_not_padded() -> None:

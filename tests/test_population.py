@@ -64,7 +64,7 @@ def test_a_trial_is_judged_once_at_each_multiple_of_its_steps() -> None:
     assert heard(here, {0: 0.0, 1: 1.0}, 5) == Selection()
     assert heard(here, {0: 0.0, 1: 0.0}, 12).losers == [1]
     assert here.select({0, 1}, {0, 1}).losers == [1], "nothing came of it, so that the answer is the same"
-    assert heard(here, {0: 1.0, 1: 0.0}, 15) == Selection(), "0 was judged at 12"
+    assert heard(here, {0: 1.0, 1: 0.0}, 15) == Selection(), "0 was compared at 12"
     assert heard(here, {0: 1.0, 1: 0.0}, 20).losers == [0]
 
 
@@ -449,7 +449,8 @@ def test_a_search_with_a_population_ends_and_copies_can_be_replayed_alone(
 @pytest.mark.long
 def test_a_population_that_was_killed_goes_on_with_all_of_its_lines(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
-    with running(tmp_path, "launch", SPACE, "--steps", "1000", "--workers", "1") as process:
+    often = ("--set", "training.validate_every=10", "--set", "search.stopping.every=20")
+    with running(tmp_path, "launch", SPACE, "--steps", "1000", *often, "--workers", "1") as process:
         wait_until(lambda: counts(url, "population").get("pruned", 0) >= 6)
         kill(process)
         process.wait()

@@ -105,7 +105,7 @@ def test_diagnostics_are_a_table_of_means_and_no_race() -> None:
     frames = trials_frame(rows), metrics_frame(metrics)
     found = study_data(study_row(objective="tvd/raw"), *frames)
     assert found.statistics["name"].unique().to_list() == ["tvd"]
-    assert distribution(found.scores)["name"].unique().to_list() == ["tvd"]
+    assert distribution(found.scores.all())["name"].unique().to_list() == ["tvd"]
     assert Diagnostics(data=found).means.select("name", "variant", "trials", "value").rows() == [
         ("attention_entropy", "raw", 4, 21.5),
         ("attention_entropy layer=0 head=1", "raw", 4, 21.5),

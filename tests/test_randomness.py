@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from hypothesis import given
+from scipy import special, stats
 
 from workers.networks.models import HIGHEST_RATE
-from workers.numerics.randomness import GOLDEN, Purpose, Streams, keep_mask, truncated_normal
+from workers.numerics import randomness
+from workers.numerics.randomness import GOLDEN, Purpose, Streams, drop_bytes, keep_mask, truncated_normal
 
 pytestmark = pytest.mark.fast
 
@@ -38,6 +41,52 @@ def test_steps_given_as_number_and_as_tensor_agree() -> None:
     seeds = torch.tensor([5, 2**62, 77])
     by_tensor = Streams.of(seeds, Purpose.DROPOUT, torch.tensor([10**7, 10**7, 10**7]))
     assert torch.equal(Streams.of(seeds, Purpose.DROPOUT, 10**7).state, by_tensor.state)
+
+
+def unmixed(word: int) -> int:
+    """What SplitMix64's finalizer makes this 64-bit word of."""
+
+    def unshift(z: int, shift: int) -> int:
+        return z ^ (z >> shift) ^ (z >> 2 * shift)
+
+    z = unshift(word, 31) * pow(0x94D049BB133111EB, -1, 2**64) % 2**64
+    z = unshift(z, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) % 2**64
+    return unshift(z, 30)
+
+
+@pytest.mark.parametrize("count", [1, 3, 256, 1000])
+def test_normal_numbers_are_inverses_of_the_distribution(count: int) -> None:
+    found, uniform = streams(5).normal(count, 2), streams(5).uniform(count, 2)
+    np.testing.assert_allclose(found.numpy(), special.ndtri(uniform.numpy()), rtol=1e-13, atol=1e-14)
+    alone = Streams(state=streams(5).state[2:3]).normal(count, 2)
+    assert torch.equal(alone[0], found[2])
+
+
+@pytest.mark.parametrize("cell", [0, 1, 40, 113, 114, 115, 2**20, 2**40, 2**52 - 1, 2**52, 2**53 - 2, 2**53 - 10**6])
+def test_normal_numbers_of_the_ends(cell: int) -> None:
+    """114 cells of 2^-53 are e^-32, where another approximation begins."""
+    one = Streams(state=torch.tensor([randomness._wrap(unmixed(cell << 11) - GOLDEN)]))
+    assert one.uniform(1).item() == (cell + 0.5) / 2**53
+    assert one.normal(1).item() == pytest.approx(special.ndtri((cell + 0.5) / 2**53), rel=1e-13, abs=1e-15)
+
+
+@given(
+    seeds=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5),
+    step=st.integers(0, 2**40),
+    site=st.integers(0, 200),
+    rate=st.floats(0, HIGHEST_RATE),
+)
+def test_compiled_streams_are_torchs(seeds: list[int], step: int, site: int, rate: float) -> None:
+    own, steps = torch.tensor(seeds), torch.full((len(seeds),), step) + torch.arange(len(seeds))
+    rates = torch.full((len(seeds),), rate, dtype=torch.float64)
+    found = Streams.of(own, Purpose.DROPOUT, steps, site)
+    state, threshold = drop_bytes(found, rates)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(randomness, "library", lambda: None)
+        expected = Streams.of(own, Purpose.DROPOUT, steps, site)
+        assert torch.equal(found.state, expected.state)
+        for ours, torchs in zip((state, threshold), drop_bytes(expected, rates), strict=True):
+            assert torch.equal(ours, torchs)
 
 
 def test_streams_of_other_seeds_purposes_sites_and_steps_differ() -> None:

@@ -94,7 +94,7 @@ def test_nodes_with_different_numbers_of_gpus_have_a_worker_on_each_or_on_each_f
     address = nodes.add(cpus=1)
     nodes.add(cpus=0, gpus=2)
     nodes.add(cpus=1, gpus=1)
-    endless = ("--steps", "1000000", "--ray-address", address, "--pack", "2")
+    endless = ("--steps", "1000000", "--set", "training.validate_every=20", "--ray-address", address, "--pack", "2")
     with running(tmp_path, "launch", SPACE, *endless, *asked) as process:
         wait_until(lambda: bool(counts(url)) and workers(url) == expected, 120)
         process.terminate()

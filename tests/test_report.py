@@ -231,7 +231,8 @@ def test_eight_trials_in_one_group(tmp_path: Path) -> None:
 def test_groups_of_one_trial(tmp_path: Path) -> None:
     page = html(synthetic(groups=30, members=1), tmp_path)
     assert "Left out: Figure 1, the best metrics per group. No group has several trials" in page.text
-    assert page.tags.count("svg") == 2
+    assert "by generalisation gap, coloured by the dropout rate of embeddings" in page.text
+    assert page.tags.count("svg") == 3
 
 
 def test_one_trial(tmp_path: Path) -> None:

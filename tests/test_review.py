@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from graft.families import families
-from graft.launching.review import review
+from graft.launching.planning.review import review
 from spaces import load, parse
 from spaces.errors import SpaceError
 from spaces.space import Space
 from tests.inside import called
 from tests.launches import SPACE
+from tests.registries import SAMPLER, write_registry
+from workers.engine.memory import estimate_lane_bytes, lane_bytes, least_bytes
+from workers.training.recipe import Recipe
 
 QUICK = {"search.trials": "4", "search.group": "2"}
 
@@ -65,7 +70,9 @@ def test_one_validation_is_told():
 
 def test_a_trial_larger_than_memory_is_refused_where_it_would_run_and_told_elsewhere():
     large = tiny(group__vocabulary="1_000_000_000", model__value_width="8", model__width="8")
-    words = r"one trial needs \d+ GB for its parameters alone, and cpu has .* free \(where task\.length = "
+    words = (
+        r"one trial needs .* at the least, for its parameters and what is kept of each, and cpu has .* \(where task\."
+    )
     with pytest.raises(SpaceError, match=f"^tiny: {words}"):
         review(large, "cpu")
     [note] = review(large)
@@ -105,3 +112,76 @@ def test_a_check_tells_and_a_launch_tells_once(run: Run, tmp_path: Path):
     small = ("--trials=1", "--steps=4", "--workers=1", "--device=cpu")
     assert run("launch", file, *small)[2].startswith("note: all trials have one validation")
     assert "note: all trials" not in run("launch", file, *small)[2]
+
+
+def test_a_task_with_a_corpus_is_checked_without_it():
+    """No document of its own corpus is read: one that needs the network stands for all."""
+    space = load("language/stories", families(), {"search.trials": "2"})
+    assert not [note for note in review(space) if "not checked" in note]
+    with pytest.raises(
+        SpaceError, match=r"search\.objective: 'nil/raw' is no metric that a validation reports, did you"
+    ):
+        review(load("language/stories", families(), {"search.objective": "{minimize: nil/raw}"}))
+
+
+def test_what_a_batch_needs_is_estimated_from_small_ones():
+    """Against the measure of whole batches, within a tenth; it is more than the state alone."""
+    for name in ("quick/set_complement", "quick/add"):
+        config = load(name, families()).sample(0, lambda _: 0.5).config
+        measured = lane_bytes(Recipe.of(config))
+        assert estimate_lane_bytes(config) == pytest.approx(measured, rel=0.1)
+        assert least_bytes(config) < measured
+
+
+def test_more_lanes_than_memory_holds_are_told(monkeypatch: pytest.MonkeyPatch):
+    config = tiny().sample(0, lambda _: 0.5).config
+    monkeypatch.setattr("workers.engine.memory.free_bytes", lambda _: 3 * estimate_lane_bytes(config))
+    assert review(tiny(), "cpu") == []
+    [note] = review(tiny(), "cpu", lanes=100)
+    assert re.match(
+        r"100 lanes need about .* to train with batches of 8, activations included, and cpu has .* free", note
+    )
+
+
+def test_an_optimizer_that_keeps_more_needs_more():
+    """The moments of Adam are twice the parameters, and an average is once more."""
+    plain = tiny(optimizer="{name: sgd, learning_rate: 0.1}", averaging="none").sample(0, lambda _: 0.5).config
+    adam = tiny(averaging="none").sample(0, lambda _: 0.5).config
+    averaged = tiny().sample(0, lambda _: 0.5).config
+    assert least_bytes(plain) < least_bytes(adam) < least_bytes(averaged)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "words"),
+    [
+        ("package: samplers/none", "", "samplers/none: .* has no such package; name the registry's folder"),
+        ("package: samplers/example", "raise ValueError('late')", "samplers/example: ValueError: late"),
+        ("package: samplers/example", "", r"it has 0 samplers \(\); name one"),
+        ("package: samplers/example, sampler: Other", SAMPLER, "'Other' is no sampler of the package"),
+        ("package: samplers/example, arguments: '{\"spred\": 1}'", SAMPLER, "ExampleSampler: .*unexpected keyword"),
+        ("package: samplers/example, arguments: '[1]'", SAMPLER, r"\[1\] must be JSON of the form"),
+    ],
+)
+def test_a_sampler_that_cannot_begin_is_refused_before_a_study_is_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    fields: str,
+    text: str,
+    words: str,
+):
+    monkeypatch.chdir(tmp_path)
+    write_registry(tmp_path / "registry", text=text)
+    sampler = f"search.sampler={{optunahub: {{registry: registry, {fields}}}}}"
+    status, out, error = called(monkeypatch, capsys, "launch", SPACE, "--set", sampler, "--device", "cpu")
+    assert (status, out, error.count("\n")) == (2, "", 1), error
+    assert re.search(words, error), error
+    assert not list(tmp_path.glob("graft.db*"))
+
+
+def test_without_optunahub_a_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "optunahub", None)
+    registry = write_registry(tmp_path / "registry")
+    words = r"optunahub cannot be imported .*; `pip install 'graft-search\[hub\]'`"
+    with pytest.raises(SpaceError, match=words):
+        review(tiny(search__sampler=f"{{optunahub: {{package: samplers/example, registry: {registry}}}}}"))

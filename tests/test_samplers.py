@@ -6,16 +6,17 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from search.samplers import Sampler
-from search.samplers._history import BoundedHistory, Observation
+from search.samplers._memory import BoundedMemory, Observation, count_dominators
 from search.samplers._optuna import Limits, OptunaStrategy
 from search.samplers._points import RandomPoints
 from search.samplers.qmc import SobolPoints
@@ -29,7 +30,8 @@ from tests.search_spaces import CONDITIONAL, PLAIN, bowl, ended, search_once, sp
 
 pytestmark = pytest.mark.fast
 
-EVERY = plugins.names(Sampler)
+EVERY = [name for name in plugins.names(Sampler) if name != "optunahub"]
+"""One of OptunaHub is what its package makes of it."""
 CONFIGURATIONS = {name: json.dumps(example(Sampler, name)) for name in EVERY}
 """As they stand in a space: JSON is YAML."""
 LEARNING = [name for name in EVERY if plugins.load(Sampler, name).learns]
@@ -68,7 +70,7 @@ def test_a_group_shares_its_draws_and_groups_differ(name: str) -> None:
     groups = [set(widths[first : first + 4]) for first in range(0, 20, 4)]
     assert all(len(group) == 1 for group in groups)
     # The grid gives a point of the group's draws 16 groups in a row; children may inherit a parent's.
-    assert len(set(widths)) == {"grid": 1, "nsga2": 3}.get(name, 5)
+    assert len(set(widths)) == {"grid": 1, "nsga2": 2}.get(name, 5)
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "grid"])
@@ -171,21 +173,173 @@ def test_a_group_must_divide_the_grid_of_its_trials() -> None:
 
 
 @given(
-    losses=st.lists(st.none() | st.integers(0, 20).map(float)),
+    costs=st.lists(st.none() | st.integers(0, 20).map(float)),
     newest=st.integers(1, 5),
     best=st.integers(1, 5),
 )
 def test_the_archive_keeps_the_newest_and_the_best_before_them(
-    losses: list[float | None], newest: int, best: int
+    costs: list[float | None], newest: int, best: int
 ) -> None:
-    archive = BoundedHistory(newest, best)
-    told = [Observation({"at": float(optuna_number)}, loss) for optuna_number, loss in enumerate(losses)]
+    archive = BoundedMemory(newest, best)
+    told = [Observation({"at": float(order)}, (loss,)) for order, loss in enumerate(costs)]
     for known in told:
         archive.add(known)
     old, new = told[:-newest], told[-newest:]
-    ranked = sorted((known for known in old if known.loss is not None), key=lambda known: known.loss)[:best]
+    ranked = sorted((known for known in old if known.costs != (None,)), key=lambda known: known.costs)[:best]
     assert list(archive) == [known for known in old if known in ranked] + new
-    assert archive.worst == max((loss for loss in losses if loss is not None), default=None)
+    known = [loss for loss in costs if loss is not None]
+    assert archive.worst == ((max(known),) if known else None)
+
+
+# ---------------------------------------------------------------------------------------------- a search that resumes
+
+OF_OPTUNA = {"tpe": "{tpe: {startup: 4}}", "nsga2": "{nsga2: {population: 6}}"}
+TWO = "[{minimize: tvd/raw}, {maximize: loss/raw}]"
+
+
+def told(trial: Trial) -> Outcome:
+    """Both objectives and a constraint as functions of the draws; every fifth trial diverges."""
+    if trial.number % 5 == 0:
+        return ended(trial, None)
+    excess = trial.draws["optimizer.learning_rate"] - 0.7
+    return replace(
+        ended(trial, sum(trial.draws.values())),
+        second_objective=trial.draws["optimizer.beta1"],
+        constraints={"a": excess, "b": None if trial.number % 7 == 0 else -1.0},
+    )
+
+
+@pytest.mark.parametrize("name", OF_OPTUNA)
+@given(st.data())
+@settings(max_examples=5, deadline=None, phases=(Phase.generate,))  # each takes half a second
+def test_a_resumed_search_asks_what_it_would_have_asked(name: str, data: st.DataObject) -> None:
+    """Whatever was open when it was interrupted, and in whatever order trials ended."""
+    two = data.draw(st.booleans())
+    here = space(
+        CONDITIONAL,
+        sampler=OF_OPTUNA[name],
+        trials=30,
+        group=data.draw(st.sampled_from([1, 3])),
+        objective=TWO if two else "{minimize: tvd/raw}",
+    )
+    strategy = here.search.sampler.begin(here, [])
+    ended_ones, open_ones = list[Outcome](), list[Trial]()
+    for first in range(0, 24, 3):
+        open_ones += strategy.ask(range(first, first + 3))
+        ending = data.draw(st.lists(st.sampled_from(open_ones), unique_by=id, max_size=4))
+        open_ones = [trial for trial in open_ones if trial not in ending]
+        outcomes = [told(trial) for trial in ending]
+        strategy.tell(outcomes)
+        ended_ones += outcomes
+    queued = [replace(ended(trial, None), state="queued") for trial in open_ones]
+    again = here.search.sampler.begin(here, [*ended_ones, *queued])
+    assert again.ask(range(24, 27)) == strategy.ask(range(24, 27))
+    last = [told(trial) for trial in open_ones]
+    strategy.tell(last)
+    again.tell(last)
+    assert again.ask(range(27, 30)) == strategy.ask(range(27, 30))
+
+
+@pytest.mark.parametrize("name", OF_OPTUNA)
+def test_trials_asked_for_one_after_another_differ(name: str) -> None:
+    """Each with the same number of others running: what is drawn hangs on the trial's number."""
+    here = space(CONDITIONAL, sampler=OF_OPTUNA[name], trials=6)
+    strategy, asked = here.search.sampler.begin(here, []), list[Trial]()
+    for number in range(6):
+        asked += strategy.ask(range(number, number + 1))
+        strategy.tell([told(asked[-1])])
+    assert len({tuple(sorted(trial.draws.items())) for trial in asked}) == 6
+
+
+# ------------------------------------------------------------------------------- constraints, and two objectives
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.sampled_from([0.0, 0.5, 1.0])), min_size=1),
+    best=st.integers(1, 4),
+)
+def test_the_archive_keeps_what_the_fewest_dominate(points: list[tuple[int, int, float]], best: int) -> None:
+    seen = [Observation({}, (float(one), float(two)), {"bound": excess}) for one, two, excess in points]
+
+    def beats(one: tuple[int, int, float], other: tuple[int, int, float]) -> bool:
+        if one[2] != other[2]:
+            return one[2] < other[2]
+        return one[0] <= other[0] and one[1] <= other[1] and one != other
+
+    expected = [sum(beats(other, one) for other in points) for one in points]
+    assert count_dominators(seen).tolist() == expected
+    archive = BoundedMemory(1, best)
+    for one in seen:
+        archive.add(one)
+    kept = [points[seen.index(one)] for one in archive][:-1]
+    assert len(kept) == min(best, len(points) - 1)
+    # The best of all that were retired is never forgotten.
+    if kept:
+        dominators = [sum(beats(other, one) for other in points[:-1]) for one in kept]
+        assert min(dominators) == 0
+
+
+def test_what_is_not_finite_is_as_bad_as_the_worst() -> None:
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5))
+    first, second, third = strategy.ask(range(3))
+    strategy.tell(
+        [replace(ended(first, 1.0), constraints={"a": 3.0}), replace(ended(second, 1.0), constraints={"a": None})]
+    )
+    strategy.tell([replace(ended(third, 1.0), constraints={})])
+    strategy.ask(range(3, 4))
+    assert [trial.constraints for trial in seen[-1][:3]] == [{"a": 3.0}, {"a": 3.0}, {}]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("sampler", ["{tpe: {startup: 10}}", "{nsga2: {population: 10}}", "{gp: {startup: 8}}"])
+def test_a_search_with_a_constraint_looks_where_it_is_kept(sampler: str) -> None:
+    """The best of the bowl is not feasible: learned trials are feasible, and better than random feasible ones."""
+    trials = 24 if "gp" in sampler else 80
+
+    def outcome(trial: Trial) -> Outcome:
+        return replace(ended(trial, bowl(trial)), constraints={"rate": trial.draws["optimizer.learning_rate"] - 0.3})
+
+    found = {}
+    for name in (sampler, "random"):
+        here = space(PLAIN, sampler=name, trials=trials)
+        strategy, outcomes = here.search.sampler.begin(here, []), list[Outcome]()
+        for first in range(0, trials, 2):
+            new = [outcome(trial) for trial in strategy.ask(range(first, first + 2))]
+            strategy.tell(new)
+            outcomes += new
+        found[name] = outcomes[trials // 2 :]
+    kept = {name: [one.objective for one in outcomes if one.feasible] for name, outcomes in found.items()}
+    assert len(kept[sampler]) > len(kept["random"])
+    assert np.mean(kept[sampler]) < 0.8 * np.mean(kept["random"])
+
+
+@pytest.mark.parametrize("sampler", ["{tpe: {startup: 10}}", "{nsga2: {population: 10}}"])
+def test_two_objectives_are_searched_along_their_front(sampler: str) -> None:
+    """Two bowls, whose front is the line between them: trials come near to it, and to both of its ends."""
+
+    def last_points(name: str) -> list[tuple[float, float]]:
+        here = space(PLAIN, sampler=name, trials=90, objective="[{minimize: tvd/raw}, {minimize: loss/raw}]")
+        strategy, points = here.search.sampler.begin(here, []), list[tuple[float, float]]()
+        for number in range(90):
+            [trial] = strategy.ask(range(number, number + 1))
+            u = np.array(list(trial.draws.values()))
+            points.append((float(((u - 0.3) ** 2).sum()), float(((u - 0.7) ** 2).sum())))
+            strategy.tell([replace(ended(trial, points[-1][0]), second_objective=points[-1][1])])
+        return points[50:]
+
+    found = last_points(sampler)
+    assert np.mean(found) < 0.75 * np.mean(last_points("random"))
+    assert {one < two for one, two in found} == {True, False}
+
+
+def test_conditional_draws_are_modelled_together() -> None:
+    """Those of an option are asked for at once, as those are that every trial makes; without `group` one by one."""
+    here = conditional("tpe")
+    strategy = here.search.sampler.begin(here, [outcome(trial) for trial in run(here)])
+    assert isinstance(strategy, OptunaStrategy)
+    study = strategy._build(seed=0)
+    modelled = study.sampler.infer_relative_search_space(study, study.trials[-1])
+    assert {"averaging.eta", "averaging.kappa", "optimizer.beta1", "model.scorer"} <= modelled.keys()
 
 
 class Watcher(optuna.samplers.RandomSampler):
@@ -208,7 +362,7 @@ def watched(history: Sequence[Outcome], limits: Limits) -> tuple[OptunaStrategy,
 
 
 def test_what_a_sampler_sees_does_not_grow_with_the_search() -> None:
-    strategy, seen = watched([], Limits(newest=20, best=10, running=5, spare=15))
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5))
     for number in range(400):
         strategy.tell([ended(trial, bowl(trial)) for trial in strategy.ask(range(number, number + 1))])
     assert max(map(len, seen)) <= 20 + 10 + 5 + 15
@@ -217,13 +371,13 @@ def test_what_a_sampler_sees_does_not_grow_with_the_search() -> None:
 
 
 def test_asking_for_many_trials_at_once_does_not_grow_what_a_sampler_sees() -> None:
-    strategy, seen = watched([], Limits(newest=20, best=10, running=5, spare=15))
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5))
     strategy.ask(range(300))
     assert max(map(len, seen)) <= 5 + 15
 
 
 def test_a_sampler_sees_running_trials_and_the_worst_value_for_those_that_failed() -> None:
-    strategy, seen = watched([], Limits(newest=20, best=10, running=5, spare=100))
+    strategy, seen = watched([], Limits(newest=20, best=10, running=5))
     first, second, third, _ = strategy.ask(range(4))
     strategy.tell([ended(first, 2.0), ended(second, 7.0), ended(third, None)])
     strategy.ask(range(4, 5))
@@ -236,7 +390,7 @@ def test_a_sampler_sees_running_trials_and_the_worst_value_for_those_that_failed
 def test_trials_that_are_open_when_a_search_goes_on_count_as_running() -> None:
     trials = run(space(PLAIN), numbers=range(2))
     opened = Outcome(number=1, group=1, draws=trials[1].draws, objective=None, state="queued")
-    strategy, seen = watched([ended(trials[0], 3.0), opened], Limits(newest=20, best=10, running=5, spare=100))
+    strategy, seen = watched([ended(trials[0], 3.0), opened], Limits(newest=20, best=10, running=5))
     strategy.ask(range(2, 3))
     assert [(trial.state.name, trial.params) for trial in seen[0][:2]] == [
         ("COMPLETE", trials[0].draws),

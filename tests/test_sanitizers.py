@@ -14,7 +14,10 @@ from workers.numerics import native
 
 pytestmark = pytest.mark.sanitizers
 
-FILES = ("test_native.py", "test_native_layered.py", "test_native_pooling.py", "test_native_update.py")
+FILES = (
+    *("test_native.py", "test_native_layered.py", "test_native_pooling.py", "test_native_update.py"),
+    *("test_native_evaluation.py", "test_randomness.py"),
+)
 FLAGS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 
@@ -40,7 +43,7 @@ def test_nothing_is_read_or_written_where_it_must_not_be(file: str, tmp_path: Pa
         "LD_PRELOAD": library_of_gcc("libasan.so"),
         "ASAN_OPTIONS": "detect_leaks=0",  # Python's own, and torch's
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__).with_name(file))]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(Path(__file__).with_name(file))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     assert native.library() is None or " passed" in done.stdout

@@ -61,7 +61,7 @@ def test_every_plug_in_has_its_piece(family: str) -> None:
 
 def test_no_two_pieces_have_one_name() -> None:
     found = Counter[str]()
-    for path in FOLDER.glob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         found.update(re.findall(r"^(?:class|def) (\w+)|^([A-Z]\w*)(?::|,| =)", path.read_text(), re.MULTILINE))
     assert found.most_common(1)[0][1] == 1
 
@@ -100,6 +100,15 @@ def test_a_script_prints_every_metric_and_may_stop_before(script: Path, bare: Ba
     assert lines[-1].startswith("21 of 21 metrics agree within 1e-05; the largest difference is ")
     assert any(line.endswith("tvd/bema at step 3") for line in lines)
     assert bare.run(script, 3).lines[-1].startswith("7 of 7 metrics agree")
+
+
+def test_a_script_names_the_stored_metrics_that_it_does_not_compute(bare: Bare, tmp_path: Path) -> None:
+    restored = train(alone("diagnostics"))
+    write_script(restored, "small", tmp_path / "trial.py")
+    agreed, last = bare.run(tmp_path / "trial.py").lines[-2:]
+    assert " metrics agree within " in agreed
+    names = last.removeprefix("stored, but not computed here: ").split(", ")
+    assert names == ["attention_entropy", "logit_spread", "logit_spread_bound"]
 
 
 @pytest.mark.parametrize(
@@ -184,13 +193,18 @@ def test_what_cannot_be_written_is_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     (launched / "there.py").write_text("")
-    before = sorted(path.name for path in launched.iterdir())
+    before = written(launched)
     monkeypatch.chdir(launched)
     status, out, error = called(monkeypatch, capfd, "export", *arguments)
     assert (status, out) == (2, "")
     assert message in error
     assert error.count("\n") == 1
-    assert sorted(path.name for path in launched.iterdir()) == before
+    assert written(launched) == before
+
+
+def written(folder: Path) -> list[str]:
+    """Names of its files, without those that SQLite makes beside a database for its readers."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(("-shm", "-wal")))
 
 
 def test_a_script_that_has_data_names_the_file(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Loudness(Section):
     title = "How loud"
 
     def blocks(self, figures):
-        values = self.data.claimed(self.claim).height
+        values = self.data.scores.of_claim(self.claim).height
         yield Paragraph(text=f"{values} values, Figure {figures.sections['distribution']}.")
 '''
 

@@ -146,9 +146,9 @@ def test_a_condition_cannot_act_either(filled: str, reader: Reader):
     for statement in EVERYWHERE:
         for condition in (f"1 = 1); {statement}; --", f"1 = 1) ; {statement} /*", statement):
             with pytest.raises(StorageError):
-                reader.trials("study", where=condition)
+                reader.study("study").trials(where=condition)
             with pytest.raises(StorageError):
-                reader.trials("study", sort=condition)
+                reader.study("study").trials(sort=condition)
     assert everything(filled) == before
 
 
@@ -181,7 +181,7 @@ def test_an_endless_condition_is_ended(filled: str, search: Search, monkeypatch:
 
 
 def test_an_answer_larger_than_its_limit_is_refused_before_it_is_held(reader: Reader, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("storage.frames.LARGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr("storage.frames.answers.LARGEST_ANSWER", 1 << 20)
     with pytest.raises(StorageError, match="the answer has more than 1 MiB; add a LIMIT"):
         reader.query(ENDLESS + "SELECT x FROM c")
     fifty = "replace('abcdefghij', 'j', '0123456789012345678901234567890123456789')"
@@ -251,6 +251,7 @@ def test_a_password_is_never_shown(
         assert not [piece for piece in PIECES if piece in said], said
 
 
+@pytest.mark.long
 def test_a_password_is_not_stored_and_not_told_to_the_server(postgres: Server, tmp_path: Path):
     with postgres.database() as address:
         url = address.replace("graft@", f"graft:{QUOTED}@")

@@ -155,7 +155,7 @@ def test_a_session_that_the_server_takes_for_alive_is_ended_by_who_had_it(url: s
     with claimed_with_store(url) as (store, study):
         session = store._session
         abandoned = session._connection
-        session._connection = session._database.writer()  # the old one stays open, and holds the lock
+        session._connection = session.database.writer()  # the old one stays open, and holds the lock
         session._lock_again()
         assert study.queries.counts() == {}
         driver: Any = abandoned.connection.driver_connection
@@ -169,7 +169,7 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line_without_a_password(
     monkeypatch.setattr(storage.claims.session, "AWAY_SECONDS", 0.2)
     with claimed_with_store(url) as (store, study):
         refused = AwayError("postgresql://graft:***@/x: connection refused")
-        monkeypatch.setattr(store._session._database, "writer", lambda: (_ for _ in ()).throw(refused))
+        monkeypatch.setattr(store._session.database, "writer", lambda: (_ for _ in ()).throw(refused))
         hang_up(url)
         with caplog.at_level(logging.WARNING), pytest.raises(AwayError, match=r"; no answer in 0 minutes$") as caught:
             study.queries.counts()
@@ -184,7 +184,7 @@ def test_a_server_that_comes_back_and_refuses_ends_the_run_and_all_later_calls(
 ):
     with claimed_with_store(url) as (store, study):
         refused = StorageError("fsync is off, so a commit may be lost; switch it on")
-        monkeypatch.setattr(store._session._database, "writer", lambda: (_ for _ in ()).throw(refused))
+        monkeypatch.setattr(store._session.database, "writer", lambda: (_ for _ in ()).throw(refused))
         hang_up(url)
         for _ in range(2):
             with pytest.raises(StorageError, match="fsync is off"):

@@ -335,7 +335,7 @@ class Simulation(RuleBasedStateMachine):
             self.obey(life, directives)
 
     def obey(self, life: Life, directives: Directives) -> None:
-        """A worker never trains two starts of a trial, nor another trial beside a suspect."""
+        """A worker never trains two starts of a trial, nor another trial beside a suspected one."""
         life.worker.obey(directives)
         deaths = [self.disk.rows[number].crashes for number in life.worker.lanes]
         assert len(deaths) == 1 or max(deaths, default=0) < SUSPECTED_AFTER
@@ -484,7 +484,7 @@ class TestSimulation(Simulation.TestCase):
     settings = settings(MANY, max_examples=60)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 class TestManySimulations(Simulation.TestCase):
     settings = MANY
 
@@ -499,7 +499,7 @@ class TestSqliteSimulation(SqliteSimulation.TestCase):
     settings = settings(MANY, max_examples=3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 class TestManySqliteSimulations(SqliteSimulation.TestCase):
     settings = settings(MANY, max_examples=30)
 

@@ -21,9 +21,9 @@ FOUND = {"hasty": "doubled", "forgetful": "lost", "confused": "value", "repeatin
 """Who breaks a promise -> a rule that the auditor finds broken."""
 
 
-def soaked(options: Mapping[str, str]) -> tuple[int, list[str]]:
+def soaked(options: Mapping[str, str], *flags: str) -> tuple[int, list[str]]:
     """Exit status and lines of the program."""
-    arguments = [word for option in options.items() for word in option]
+    arguments = [*flags, *(word for option in options.items() for word in option)]
     found = subprocess.run(
         [sys.executable, "-m", "tests.soak", *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=3600
     )
@@ -73,3 +73,10 @@ def test_too_few_faults_are_no_verdict(capsys: pytest.CaptureFixture[str]) -> No
     verdict = Verdict(database="sqlite", trials=9, faults={"launcher": 2}, acknowledged=40, findings=[])
     assert [status(verdict, faults) for faults in (2, 3)] == [PASSED, VOID]
     assert capsys.readouterr().out.splitlines()[-1].startswith("void: fewer than 3 faults fired")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", DATABASES)
+def test_a_service_in_a_storm_loses_nothing(database: str) -> None:
+    code, lines = soaked({"--faults": "12", "--database": database}, "--service")
+    assert code == PASSED, "\n".join(lines)

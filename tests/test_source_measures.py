@@ -156,11 +156,26 @@ def test_folders_have_rooms_floors_and_arrows_back_up(found: Measures) -> None:
     assert folders.keys() == {"house", "house.cellar", "house.cellar.shelf"}
     house, cellar, shelf = folders.values()
     assert [(one.neighbours, one.modules) for one in (house, cellar, shelf)] == [(3, 2), (2, 1), (2, 2)]
+    assert [one.rooms for one in (house, cellar, shelf)] == [3, 2, 2]
     assert [one.floors for one in (house, cellar, shelf)] == [3, 2, 1]
     assert [one.floors_of_all for one in (house, cellar, shelf)] == [1, 2, 1]
     assert (house.back_up, cellar.back_up) == ([], [])
     assert shelf.back_up == [("floor", "wall"), ("wall", "floor")]
     assert house.back_up_of_all == [("cellar", "roof"), ("roof", "cellar"), ("roof", "wall"), ("wall", "cellar")]
+
+
+def test_a_plug_in_stands_alone_also_where_it_shares_a_private_module(tmp_path: Path) -> None:
+    family = tmp_path / "family"
+    family.mkdir()
+    (family / "__init__.py").write_text("class Scorer: ...\n")
+    (family / "_shared.py").write_text("from family import Scorer\n")
+    (family / "one.py").write_text("from family import Scorer\nfrom family import _shared\n")
+    (family / "two.py").write_text("from family import Scorer\n")
+    [found] = source.measured(source.read([family])).folders
+    assert (found.rooms, found.neighbours, found.floors) == (3, 1, 2)
+    (family / "three.py").write_text("def now():\n    from family import two\n    return two\n")
+    [found] = source.measured(source.read([family])).folders
+    assert (found.rooms, found.neighbours) == (4, 3)
 
 
 def test_several_top_folders_are_rooms_of_one_house(house: Path) -> None:

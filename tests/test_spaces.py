@@ -99,9 +99,11 @@ def test_a_trial_is_fully_resolved() -> None:
         "training": {
             "steps": 1000,
             "batch": 32,
+            "accumulate": 1,
             "validate_every": 1000,
             "validation_batch": 1024,
             "dtype": "float32",
+            "autocast": "none",
             "diagnostics": False,
             "pad_shapes": False,
         },
@@ -144,9 +146,11 @@ def test_the_structure_is_what_a_pack_shares() -> None:
         "learning": {"name": "weights"},
         "training": {
             "batch": 32,
+            "accumulate": 1,
             "validate_every": 1000,
             "validation_batch": 1024,
             "dtype": "float32",
+            "autocast": "none",
             "diagnostics": False,
             "pad_shapes": False,
         },
@@ -565,7 +569,7 @@ def test_a_division_by_zero_at_one_draw_is_reported_with_the_expression() -> Non
 
 
 def test_the_packaged_spaces_are_listed() -> None:
-    assert {"set_complement", "quick/set_complement"} <= set(spaces.packaged())
+    assert {"set_complement", "quick/set_complement"} <= set(spaces.packaged_spaces())
 
 
 def test_a_packaged_space_is_found_as_papers_name_it() -> None:

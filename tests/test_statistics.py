@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from itertools import combinations, product
-from typing import Any
+from math import sqrt
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from search.analysis.arms.comparison import ComparisonError, compare_arms
-from search.analysis.statistics.aggregates import interquartile_mean, probability_of_improvement, stratified_interval
+from search.analysis.statistics.aggregates import interquartile_interval, interquartile_mean, probability_of_improvement
 from search.analysis.statistics.best_of import expected_best
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import mean_interval, summarize_differences
@@ -77,13 +78,25 @@ def test_a_diverged_run_is_worse_than_any() -> None:
     assert probability_of_improvement([np.array([1.0, np.inf])], [np.array([2.0, 2.0])]) == 0.5
 
 
-def test_the_stratified_interval_covers_where_many_tasks_meet() -> None:
-    random, covered = np.random.default_rng(1), 0
-    for seed in range(200):
-        tasks = [random.normal(size=10) for _ in range(12)]
-        low, high = stratified_interval(interquartile_mean, tasks, resamples=500, seed=seed)
-        covered += low < 0 < high
-    assert 0.90 < covered / 200 < 0.99
+def test_the_interval_of_an_interquartile_mean_of_one_task_is_that_of_scipys_trimmed_t_test() -> None:
+    runs = np.random.default_rng(1).exponential(size=23)
+    # Against two numbers that are alike, whose own variance is 0 in Yuen's test, t is that of the one sample.
+    low, high = interquartile_interval([runs])
+    trimmed: Any = stats.ttest_ind(runs, np.zeros(4), equal_var=False, trim=cast(Any, 0.25))
+    mean = interquartile_mean([runs])
+    assert (low + high) / 2 == pytest.approx(mean)
+    cut = int(0.25 * 23)
+    error = (high - low) / 2 / stats.t.ppf(0.975, 23 - 2 * cut - 1)
+    # Yuen's squared error is (n - 1) s^2 / (h (h - 1)), Tukey and McLaughlin's n s^2 / h^2; s is winsorized.
+    h = 23 - 2 * cut
+    assert mean / error == pytest.approx(trimmed.statistic * sqrt((22 / (h * (h - 1))) / (23 / h**2)))
+
+
+def test_the_interval_of_an_interquartile_mean_knows_nothing_of_how_tasks_differ() -> None:
+    random = np.random.default_rng(2)
+    tasks = [np.tile(place, 5) + 1e-9 * random.normal(size=5) for place in range(6)]
+    low, high = interquartile_interval(tasks)
+    assert high - low < 1e-8
 
 
 # --------------------------------------------------------------------------------------------------------- corrections

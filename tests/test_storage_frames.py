@@ -11,7 +11,7 @@ import pytest
 from spaces.errors import StorageError, StudyError
 from spaces.records import Metric, Report, TrialResult
 from storage import Reader, frames, open_reader
-from storage.frames import METRICS, STUDIES, TRIALS
+from storage.frames.columns import METRICS, STUDIES, TRIALS
 from tests.databases import claimed, make_report, make_trial, raw
 
 pytestmark = pytest.mark.fast
@@ -37,37 +37,37 @@ def numbers(frame: pl.DataFrame) -> list[int]:
 
 def test_empty_frames_have_their_types(url: str):
     with claimed(url), open_reader(url) as reader:
-        assert reader.trials("study").schema == TRIALS
-        assert reader.metrics("study").schema == METRICS
+        assert reader.study("study").trials().schema == TRIALS
+        assert reader.study("study").metrics().schema == METRICS
         raw(url, "DELETE FROM studies")
         assert reader.studies().schema == STUDIES
         with pytest.raises(StudyError, match="'study' does not exist; there is none yet"):
-            reader.trials("study")
+            reader.study("study").trials()
 
 
 def test_full_frames_have_the_same_types(reader: Reader):
-    assert (reader.trials("study").schema, reader.trials("study").height) == (TRIALS, 5)
-    assert (reader.metrics("study").schema, reader.metrics("study").height) == (METRICS, 20)
+    assert (reader.study("study").trials().schema, reader.study("study").trials().height) == (TRIALS, 5)
+    assert (reader.study("study").metrics().schema, reader.study("study").metrics().height) == (METRICS, 20)
     assert (reader.studies().schema, reader.studies().height) == (STUDIES, 1)
 
 
 def test_the_values_come_back(reader: Reader):
-    trial = reader.trials("study").row(4, named=True)
+    trial = reader.study("study").trials().row(4, named=True)
     assert (trial["state"], trial["objective"], trial["seed"]) == ("diverged", None, 2**62 + 4)
     assert trial["created_at"] <= trial["finished_at"]
     assert "100% η" in pl.Series([trial["config"]]).str.json_path_match("$.optimizer.note")[0]
-    assert reader.metrics("study").rows()[:2] == [
+    assert reader.study("study").metrics().rows()[:2] == [
         (0, 10, "loss", "raw", "length=64", 1.5),
         (0, 10, "tvd", "bema", "", 0.5),
     ]
 
 
 def test_metrics_of_some_names(reader: Reader):
-    assert set(reader.metrics("study", ["tvd", "it's 100%"])["name"]) == {"tvd"}
+    assert set(reader.study("study").metrics(["tvd", "it's 100%"])["name"]) == {"tvd"}
 
 
 def test_chosen_columns(reader: Reader):
-    assert reader.trials("study", columns=["number", "objective"]).schema == {
+    assert reader.study("study").trials(columns=["number", "objective"]).schema == {
         "number": pl.Int64,
         "objective": pl.Float64,
     }
@@ -78,7 +78,7 @@ def test_a_null_metric_is_null(url: str):
         study.start([make_trial(0)], "w")
         study.record([Report(number=0, fence=1, step=1, metrics=(Metric("loss", "raw", "", float("nan")),))])
     with open_reader(url) as reader:
-        assert reader.metrics("study")["value"].to_list() == [None]
+        assert reader.study("study").metrics()["value"].to_list() == [None]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_null_metric_is_null(url: str):
     ],
 )
 def test_conditions(reader: Reader, where: str, expected: list[int]):
-    assert numbers(reader.trials("study", where=where)) == expected
+    assert numbers(reader.study("study").trials(where=where)) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_conditions(reader: Reader, where: str, expected: list[int]):
     ],
 )
 def test_orders(reader: Reader, sort: str | None, top: int | None, expected: list[int]):
-    assert numbers(reader.trials("study", sort=sort, top=top)) == expected
+    assert numbers(reader.study("study").trials(sort=sort, top=top)) == expected
 
 
 def test_a_query_is_typed_by_its_values(reader: Reader):
@@ -148,7 +148,7 @@ def test_a_mistake_in_sql_is_one_line_and_the_reader_goes_on(reader: Reader):
         reader.query("SELEC 1")
     assert "\n" not in str(caught.value)
     with pytest.raises(StorageError, match="nosuch"):
-        reader.trials("study", where="nosuch = 1")
+        reader.study("study").trials(where="nosuch = 1")
     assert reader.query("SELECT 1 AS one")["one"].to_list() == [1]
 
 
@@ -169,38 +169,38 @@ def test_nothing_can_be_written_through_a_reader(url: str, reader: Reader, sql: 
     with pytest.raises(StorageError):
         reader.query(sql)
     with pytest.raises(StorageError):
-        reader.trials("study", where=f"1 = 1); {sql} --")
+        reader.study("study").trials(where=f"1 = 1); {sql} --")
     assert raw(url, "SELECT count(*) FROM metrics") == before
 
 
 def test_an_unknown_study_names_the_known_ones(reader: Reader):
     with pytest.raises(StudyError, match=r"study \"it's\" does not exist; there are study"):
-        reader.metrics("it's")
+        reader.study("it's").metrics()
 
 
 def test_a_reader_sees_what_is_written_after_it_was_opened(url: str):
     with claimed(url) as study, open_reader(url) as reader:
-        assert reader.counts("study") == {}
+        assert reader.study("study").counts() == {}
         study.start([make_trial(0)], "w")
-        assert reader.counts("study") == {"running": 1}
-        assert reader.trials("study").height == 1
+        assert reader.study("study").counts() == {"running": 1}
+        assert reader.study("study").trials().height == 1
 
 
 def test_a_frame_larger_than_one_chunk_is_whole(url: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("storage.frames._CHUNK", 7)
+    monkeypatch.setattr("storage.frames.answers._CHUNK", 7)
     with claimed(url) as study:
         study.start([make_trial(n) for n in range(20)], "w")
     with open_reader(url) as reader:
-        assert numbers(reader.trials("study")) == list(range(20))
+        assert numbers(reader.study("study").trials()) == list(range(20))
 
 
 LOOKS: dict[str, Callable[[Reader], object]] = {
-    "running": lambda reader: reader.trials("study", where="state = 'running'"),
-    "one": lambda reader: reader.trials("study", where="number = 7"),
-    "top": lambda reader: reader.trials("study", sort="objective", top=3),
-    "newest": lambda reader: reader.trials("study", sort="number DESC", top=1),
-    "best": lambda reader: reader.best("study"),
-    "study": lambda reader: reader.study("study"),
+    "running": lambda reader: reader.study("study").trials(where="state = 'running'"),
+    "one": lambda reader: reader.study("study").trials(where="number = 7"),
+    "top": lambda reader: reader.study("study").trials(sort="objective", top=3),
+    "newest": lambda reader: reader.study("study").trials(sort="number DESC", top=1),
+    "best": lambda reader: reader.study("study").best(),
+    "study": lambda reader: reader.study("study").row,
 }
 
 
@@ -217,7 +217,7 @@ def test_a_look_at_few_trials_does_not_read_the_others(tmp_path: Path, look: str
             study.end([TrialResult(number=n, fence=1, state="finished", objective=n * 0.618 % 1) for n in ended])
         counted: list[None] = []
         with open_reader(url) as reader:
-            driver = reader._connection.connection.driver_connection
+            driver = reader._answers.reading.connection.connection.driver_connection
             driver.set_progress_handler(lambda counted=counted: counted.append(None), 10)
             LOOKS[look](reader)
         work.append(len(counted))
@@ -229,13 +229,13 @@ def test_what_is_read_in_a_moment_is_as_of_its_beginning(url: str):
         study.start([make_trial(0)], "w")
         with open_reader(url) as reader:
             with reader.moment():
-                assert numbers(reader.trials("study")) == [0]
+                assert numbers(reader.study("study").trials()) == [0]
                 study.start([make_trial(1)], "w")
                 study.record([make_report(0, 10)])
-                assert numbers(reader.trials("study")) == [0]
-                assert reader.metrics("study").is_empty()
-            assert numbers(reader.trials("study")) == [0, 1]
-            assert reader.metrics("study").height == 2
+                assert numbers(reader.study("study").trials()) == [0]
+                assert reader.study("study").metrics().is_empty()
+            assert numbers(reader.study("study").trials()) == [0, 1]
+            assert reader.study("study").metrics().height == 2
 
 
 def test_metrics_come_in_batches_of_whole_trials_in_one_order(url: str, monkeypatch: pytest.MonkeyPatch):
@@ -244,23 +244,23 @@ def test_metrics_come_in_batches_of_whole_trials_in_one_order(url: str, monkeypa
         for step in (30, 10, 20):
             study.record([make_report(number, step) for number in (3, 0, 6, 1)])
     with open_reader(url) as reader:
-        whole = reader.metrics("study")
+        whole = reader.study("study").metrics()
         assert whole.equals(whole.sort("number", "step", "name", "variant", "condition"))
         assert whole.height == 4 * 3 * 2
         for rows in (1, 5, 6, 7, 100):
-            monkeypatch.setattr(frames, "BATCH", rows)
-            batches = list(reader.metric_batches("study"))
+            monkeypatch.setattr(frames.study, "BATCH", rows)
+            batches = list(reader.study("study").metric_batches())
             assert pl.concat(batches).equals(whole)
             found = [batch["number"].unique().to_list() for batch in batches if batch.height]
             assert sorted(number for some in found for number in some) == [0, 1, 3, 6]
-        assert reader.metrics("study", ["tvd"])["name"].unique().to_list() == ["tvd"]
-        assert reader.metrics("study", ["none"]).is_empty()
+        assert reader.study("study").metrics(["tvd"])["name"].unique().to_list() == ["tvd"]
+        assert reader.study("study").metrics(["none"]).is_empty()
 
 
 def test_trials_come_in_batches_too(url: str, monkeypatch: pytest.MonkeyPatch):
     with claimed(url) as study:
         study.start([make_trial(number) for number in range(7)], "w")
-    monkeypatch.setattr(frames, "BATCH_OF_TRIALS", 3)
+    monkeypatch.setattr(frames.study, "BATCH_OF_TRIALS", 3)
     with open_reader(url) as reader:
-        assert [batch.height for batch in reader.trial_batches("study")] == [0, 3, 3, 1]
-        assert numbers(reader.trials("study", sort="number DESC")) == [6, 5, 4, 3, 2, 1, 0]
+        assert [batch.height for batch in reader.study("study").trial_batches()] == [0, 3, 3, 1]
+        assert numbers(reader.study("study").trials(sort="number DESC")) == [6, 5, 4, 3, 2, 1, 0]

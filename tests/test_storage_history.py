@@ -75,8 +75,8 @@ def test_the_score_is_smaller_for_better_reports(direction: str, score: float):
     objective = Objective(direction=direction, metric="tvd", variant="bema", condition="sigma=3")  # pyright: ignore
     others = (Metric("tvd", "bema", "", 9.0), Metric("tvd", "raw", "sigma=3", 9.0))
     report = Report(number=0, fence=1, step=1, metrics=(*others, Metric("tvd", "bema", "sigma=3", 0.25)))
-    assert objective.loss_in(report) == score
-    assert objective.loss_in(Report(number=0, fence=1, step=1, metrics=others)) == math.inf
+    assert objective.cost_in(report) == score
+    assert objective.cost_in(Report(number=0, fence=1, step=1, metrics=others)) == math.inf
 
 
 @pytest.mark.parametrize("policy", ["full", "thin", "last"])
@@ -133,4 +133,4 @@ def test_the_predicted_size_holds_for_trials_of_any_length(tmp_path: Path, lengt
 
 
 def test_the_objective_of_the_tests_is_reported():
-    assert OBJECTIVE.loss_in(make_report(0, 1, 0.125)) == 0.125
+    assert OBJECTIVE.cost_in(make_report(0, 1, 0.125)) == 0.125

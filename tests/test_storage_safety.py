@@ -13,12 +13,13 @@ import textwrap
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, inspect
 
 import storage
 from spaces.errors import StorageError, StudyError
@@ -130,9 +131,9 @@ def test_a_database_of_the_first_version_is_brought_up_with_its_rows(url: str):
         open_reader(url)
     bring_up(url)
     with open_reader(url) as reader:
-        [worker] = reader.workers("old").iter_rows(named=True)
-        assert reader.study("old")["created_at"].second == 5
-        assert reader.holder("old") is None
+        [worker] = reader.study("old").workers().iter_rows(named=True)
+        assert reader.study("old").row["created_at"].second == 5
+        assert reader.study("old").holder() is None
     assert (worker["id"], worker["device"], worker["fence"], worker["steps"], worker["room"]) == (
         "w",
         "cuda:0",
@@ -197,13 +198,38 @@ def test_a_database_of_another_program_is_refused_and_left_alone(url: str):
 
 
 def test_the_migrations_lead_to_the_tables_of_the_schema(url: str):
-    open_store(url).close()
+    bring_to(url, "head")
     engine = create_engine(url)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         assert compare_metadata(context, metadata) == []
     engine.dispose()
     assert raw(url, f"SELECT version_num FROM {VERSION_TABLE}") == [(VERSION,)]
+
+
+def test_a_new_database_is_as_the_migrations_leave_one(url: str):
+    """Its columns in their order with types and defaults, its keys, its indexes and its rules."""
+    bring_to(url, "head")
+    brought = described(url)
+    for table in (VERSION_TABLE, *(table.name for table in reversed(metadata.sorted_tables))):
+        raw(url, f"DROP TABLE {table}")
+    open_store(url).close()
+    assert described(url) == brought
+
+
+def described(url: str) -> dict[str, Any]:
+    engine = create_engine(url)
+    found = inspect(engine)
+
+    def of(table: str) -> dict[str, Any]:
+        columns = [{**column, "type": str(column["type"])} for column in found.get_columns(table)]
+        rules = [found.get_foreign_keys, found.get_unique_constraints, found.get_check_constraints, found.get_indexes]
+        named = [sorted(map(str, rule(table))) for rule in rules]
+        return {"columns": columns, "key": found.get_pk_constraint(table)["constrained_columns"], "rules": named}
+
+    tables = {table: of(table) for table in found.get_table_names()}
+    engine.dispose()
+    return tables
 
 
 def test_the_newest_migration_is_the_version_of_the_code():
@@ -400,7 +426,7 @@ def test_a_query_cannot_touch_other_files_of_the_disk(tmp_path: Path, sql: str):
 def test_a_reader_leaves_a_store_free_to_write(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/graft.db"
     with claimed(url) as study, open_reader(url) as reader:
-        reader.trials("study")
+        reader.study("study").trials()
         study.start([make_trial(0)], "w")
     with sqlite3.connect(tmp_path / "graft.db") as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -177,9 +177,11 @@ def test_the_search_is_the_papers(space: spaces.Space) -> None:
     training = {
         "steps": 10_000_000,
         "batch": 128,
+        "accumulate": 1,
         "validate_every": 10_000,
         "validation_batch": 1024,
         "dtype": "float32",
+        "autocast": "none",
         "diagnostics": False,
         "pad_shapes": False,
     }

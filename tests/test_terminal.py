@@ -22,8 +22,8 @@ from cli.main import program
 from graft.families import families
 from graft.files import write
 from graft.launching.claiming import enrol
-from graft.launching.estimate import estimate_study, plan_packs
 from graft.launching.placement import Placement
+from graft.launching.planning.estimate import estimate_study, plan_packs
 from graft.launching.progress_text import ProgressText, bar, fit_line
 from spaces import load
 from spaces.errors import StudyError
@@ -161,11 +161,11 @@ def filled(url: str) -> str:
 def test_any_path_filters_and_sorts(filled: str):
     """What is drawn, what is the same in all, a plug-in by its name, and what only some trials have."""
     with open_reader(filled) as reader:
-        every = reader.trials("tiny")
+        every = reader.study("tiny").trials()
         rates = every.select(
             pl.col("params").str.json_path_match("$['optimizer.learning_rate']").cast(float)
         ).to_series()
-        found = reader.trials("tiny", where="optimizer.learning_rate > 0.01", sort="optimizer.learning_rate DESC")
+        found = reader.study("tiny").trials(where="optimizer.learning_rate > 0.01", sort="optimizer.learning_rate DESC")
         assert (
             found["number"].to_list()
             == every["number"]
@@ -173,16 +173,16 @@ def test_any_path_filters_and_sorts(filled: str):
             .filter(rates.sort(descending=True) > 0.01)
             .to_list()
         )
-        assert reader.trials("tiny", where="model.width = 8 AND training.batch = 8").height == 12
-        assert reader.trials("tiny", where="model.width = 9").is_empty()
-        ssa = reader.trials("tiny", where="model.scorer = 'ssa'")
+        assert reader.study("tiny").trials(where="model.width = 8 AND training.batch = 8").height == 12
+        assert reader.study("tiny").trials(where="model.width = 9").is_empty()
+        ssa = reader.study("tiny").trials(where="model.scorer = 'ssa'")
         assert 0 < ssa.height < 12
         assert set(ssa["scorer"]) == {"ssa"}
-        assert reader.trials("tiny", where="model.scorer.n >= 1")["number"].to_list() == ssa["number"].to_list()
-        assert reader.trials("tiny", where="task.name = 'set_complement'").height == 12
-        assert reader.trials("tiny", where="error = 'model.width' OR steps > 0").height == 12
+        assert reader.study("tiny").trials(where="model.scorer.n >= 1")["number"].to_list() == ssa["number"].to_list()
+        assert reader.study("tiny").trials(where="task.name = 'set_complement'").height == 12
+        assert reader.study("tiny").trials(where="error = 'model.width' OR steps > 0").height == 12
         with pytest.raises(StudyError, match=r"'optimizer\.rate' is no value of the study's trials, did you mean"):
-            reader.trials("tiny", where="optimizer.rate > 1")
+            reader.study("tiny").trials(where="optimizer.rate > 1")
 
 
 def test_an_unknown_path_is_one_line(run: Run, tmp_path: Path):
@@ -229,7 +229,7 @@ def test_an_estimate_begins_no_pack_after_its_time(monkeypatch: pytest.MonkeyPat
         now[0] += 6.0
         return 100.0
 
-    monkeypatch.setattr("graft.launching.estimate.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("graft.launching.planning.estimate.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr("workers.engine.timing.model_steps_per_second", take_seconds)
     space = load(SPACE, families(), SMALL | {"search.trials": "64", "training.pad_shapes": "false"})
     plans = plan_packs(estimate_study(space), Placement(executor="inline", device="cpu"), said.append, seconds=10.0)

@@ -186,7 +186,7 @@ def test_any_two_paths_make_a_matrix(search: Search, tmp_path: Path) -> None:
 def test_every_database_gives_the_same_results(url: str) -> None:
     write(url, "here", pairs=2)
     with open_reader(url) as reader:
-        found = results(reader.trials("here", columns=READ), "maximize")
+        found = results(reader.study("here").trials(columns=READ), "maximize")
     assert found.height == 2 * (20 - 1)
     for row in found.drop_nulls("value").iter_rows(named=True):
         assert row["value"] == value(row["source"], row["target"], row["seed"])
@@ -313,7 +313,7 @@ def test_a_cell_leads_to_its_trials(page: Browser, database: Path) -> None:
     numbers = re.fullmatch(r'search trials stage-two --where "number IN \(([\d, ]+)\)"', command)
     assert numbers
     with open_reader(f"sqlite:///{database}") as reader:
-        found = reader.trials("stage-two", where=f"number IN ({numbers[1]})")
+        found = reader.study("stage-two").trials(where=f"number IN ({numbers[1]})")
     assert found.height == 12
     assert set(found["task"]) == {"add"}
     assert set(found["params"].str.json_path_match('$["architecture.source"]')) == {"mano", BASELINE}
@@ -358,7 +358,7 @@ def test_a_non_linearity_leads_to_its_trial_and_to_those_trained_with_it(page: B
 
 def stored(database: Path) -> pl.DataFrame:
     with open_reader(f"sqlite:///{database}") as reader:
-        return reader.architectures("stage-two")
+        return reader.study("stage-two").architectures()
 
 
 @pytest.mark.parametrize("ending", ["html", "md", "tex"])

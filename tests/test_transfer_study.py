@@ -17,7 +17,7 @@ from search.steering.controller import Controller
 from search.steering.strategies import begin
 from spaces import SpaceError, parse
 from spaces.errors import PluginError, StudyError
-from spaces.records import Architecture, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
+from spaces.records import LearnedSpline, Metric, Offer, Outcome, Report, StoredTrial, Trial, TrialResult
 from spaces.transfer import BASELINE, StageOne, StageTwo, TransferSpace
 from tests.databases import raw
 from tests.inside import called
@@ -50,7 +50,7 @@ search: {trials: 3, objective: {maximize: accuracy/raw, at: last}, history: full
 SOURCES, TARGETS, FORMS, PAIRS, TRIED = ("five", "seven"), ("five", "seven", "eleven"), ("spline", "symmetrised"), 2, 3
 FIRST = len(SOURCES) * TRIED
 ALL = FIRST + (1 + len(SOURCES) * len(FORMS)) * len(TARGETS) * PAIRS
-LEARNED = Architecture(component="mlp", low=-1.0, high=1.0, knots=(0.0, 0.1, -0.25, 1 / 3, 2.0, 0.7, 0.0, 0.0, 0.0))
+LEARNED = LearnedSpline(component="mlp", low=-1.0, high=1.0, knots=(0.0, 0.1, -0.25, 1 / 3, 2.0, 0.7, 0.0, 0.0, 0.0))
 
 
 def transfer(text: str = SPACE) -> TransferSpace:
@@ -114,7 +114,7 @@ def test_sources_on_a_target_differ_in_their_architecture_alone_and_share_seeds_
 
 def test_knots_arrive_in_their_float32_bits() -> None:
     knots = torch.randn(9, generator=torch.Generator().manual_seed(3), dtype=torch.float32)
-    found = Architecture(component="mlp", low=-1.0, high=1.0, knots=tuple(knots.tolist()))
+    found = LearnedSpline(component="mlp", low=-1.0, high=1.0, knots=tuple(knots.tolist()))
     model = with_frozen_splines({"activation": {"name": "spline", "knots": 9}}, [found], "spline")
     values = model["activation"]["values"]
     assert torch.equal(torch.tensor([float(text) for text in values.split()]), knots)
@@ -176,7 +176,7 @@ class FakeLearner:
             step=trial.config["training"]["steps"],
             metrics=(Metric("accuracy", "raw", "", (trial.number % TRIED) / 10),),
             state="finished",
-            architectures=(LEARNED._replace(knots=knots),) if is_search else (),
+            splines=(LEARNED._replace(knots=knots),) if is_search else (),
         )
 
 
@@ -214,7 +214,7 @@ def test_a_new_controller_goes_on_with_what_was_found() -> None:
             draws=trial.draws,
             objective=rows.rows[trial.number].objective,
             state="finished",
-            architectures=rows.rows[trial.number].reports[-1].architectures,
+            splines=rows.rows[trial.number].reports[-1].splines,
         )
         for trial in learner.started
         if trial.number < FIRST + 3
@@ -356,11 +356,11 @@ def test_a_loss_of_the_last_report_loses_no_architecture(tmp_path: Path) -> None
         study = store.claim(study_id, policy="full", objective=space.search.objective)
         trial = space.sample(0, lambda _: 0.5)
         study.start([trial], "w")
-        report = Report(number=0, fence=1, step=9, metrics=(), state="finished", architectures=(LEARNED,))
+        report = Report(number=0, fence=1, step=9, metrics=(), state="finished", splines=(LEARNED,))
         study.record([report])
         study.record([report], [TrialResult(number=0, fence=1, state="finished", objective=0.5)])
         [outcome] = study.queries.outcomes(None)
-    assert outcome.architectures == (LEARNED,)
+    assert outcome.splines == (LEARNED,)
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_a_first_report_of_any_task_is_held_against_its_own_objective() -> None:
     controller = Controller.begin(space, Rows())
     started = {trial.number: trial for trial in controller.exchange([], Offer(worker="w", lanes=9)).start}
     for number in (TRIED, 0):
-        name = space.objective_of(number).metric
+        name = space.search_of(number).objective.metric
         report = Report(number=number, fence=1, step=3, metrics=(Metric(name, "raw", "", 0.5),))
         if number in started:
             holds = tuple(trial.start for trial in started.values())

@@ -14,7 +14,9 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+import workers.engine.pack
 import workers.pool.worker
 from search.steering.controller import Controller
 from spaces import parse
@@ -22,27 +24,39 @@ from spaces.records import Directives, Metric, Offer, Report
 from spaces.space import Space
 from tests.search_spaces import FAMILIES
 from tests.test_controller import Rows
+from workers.data.tasks import Batch
 from workers.engine.pack import Pack
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.pack.lanes import Lanes
+from workers.engine.pack.reporting import Reporting
+from workers.engine.step import Knobs
 from workers.pool.worker import Worker, fitting
 from workers.training.recipe import State
 
 WIDTH = 32
 
 
-class Curves(Pack):
-    """A pack whose trials learn nothing, but report curves as if they did; another width would cost it dear."""
+class Costly(Pack):
+    """A pack whose other widths would cost it dear."""
 
     @property
     def width_seconds(self) -> float:
         return math.inf
 
-    def _advance(self) -> State:
-        state = self._tensors.state
+
+class CountingStep:
+    """A step that learns nothing."""
+
+    kind = "counted"
+
+    def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
         return state._replace(step=state.step + 1)
 
-    def _evaluate_lanes(self, indices: list[int]) -> list[tuple[Metric, ...]]:
-        seeds, steps = self._tensors.seeds, self._tensors.state.step
-        return [(Metric("tvd", "raw", "", curve(int(seeds[at]), int(steps[at]))),) for at in indices]
+
+def evaluate(reporting: Reporting, lanes: Lanes, tensors: LaneTensors, indices: list[int]) -> list[tuple[Metric, ...]]:
+    """Curves as if the lanes had learned."""
+    seeds, steps = tensors.seeds, tensors.state.step
+    return [(Metric("tvd", "raw", "", curve(int(seeds[at]), int(steps[at]))),) for at in indices]
 
 
 def curve(seed: int, step: int) -> float:
@@ -93,7 +107,9 @@ FOUR = "scorer: {choice: [softmax, average]}, residual_dropout: 'relu(uniform(-1
 def test_a_search_with_early_stopping_uses_its_lanes_from_the_first_step_to_the_last(
     structures: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers.pool.worker, "Pack", Curves)
+    monkeypatch.setattr(workers.pool.worker, "Pack", Costly)
+    monkeypatch.setattr(workers.engine.pack, "step_of", lambda *_: CountingStep())
+    monkeypatch.setattr(Reporting, "evaluate", evaluate)
     memory = Rows()
     desk = Desk(Controller.begin(searching(structures), memory))
     Worker(name="w", exchange=desk.exchange, width=WIDTH, idle=lambda: pytest.fail("nothing to wait for")).run()

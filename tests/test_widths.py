@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from search.steering.controller import Controller
 from spaces.records import Directives, Offer, QueuedTrial, Report, Trial, TrialStart
@@ -26,15 +27,18 @@ from tests.search_spaces import PLAIN, space
 from tests.test_controller import FakeWorker, Rows, audit, finish
 from tests.test_pack import alone, random_trials, reports_of
 from tests.test_worker import FakeController
-from tests.trials import config, trial
+from tests.trials import config, replace_step, trial
 from workers.engine import widths
 from workers.engine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
-from workers.engine.pack import NARROWEST, Pack
+from workers.engine.pack import Pack
+from workers.engine.pack.lanes import NARROWEST
 from workers.engine.rate_file import RateFile
+from workers.engine.step import TracedStep
 from workers.engine.timing import best_rate
 from workers.engine.widths import PAID, WIDEST, FoundWidths, knee, next_width
+from workers.numerics.tracing import Traced
 from workers.pool.worker import Worker
-from workers.training.recipe import Recipe
+from workers.training.recipe import Recipe, State
 
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
@@ -245,6 +249,59 @@ def test_running_out_of_memory_is_told_from_other_errors():
         attempt(lambda: torch.zeros(2) @ torch.zeros(3, 3), "cpu")
 
 
+GPU_SHORTAGES = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB",
+    "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasLtCreate(&handle)`",
+    "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`",
+)
+"""As torch 2.13 words them: CUDA's allocator, its runtime and driver, and its libraries' handles."""
+
+
+@torch.library.custom_op("graft_tests::work", mutates_args=())
+def work_of_a_gpu(values: Tensor) -> Tensor:
+    """Fails as an operation of a GPU does, while `GPU_FAULT` holds an error."""
+    if GPU_FAULT:
+        raise GPU_FAULT[0]
+    return values.clone()
+
+
+@work_of_a_gpu.register_vmap
+def _(info: Any, dims: Any, values: Tensor) -> Any:
+    return work_of_a_gpu(values), dims[0]
+
+
+GPU_FAULT: list[Exception] = []
+
+
+@pytest.fixture
+def gpu_fault() -> Iterator[list[Exception]]:
+    yield GPU_FAULT
+    GPU_FAULT.clear()
+
+
+@pytest.mark.parametrize("words", GPU_SHORTAGES)
+@pytest.mark.parametrize("kind", [RuntimeError, torch.OutOfMemoryError, torch.AcceleratorError])
+def test_memory_that_ends_inside_a_replayed_step_is_told_from_other_errors(
+    words: str, kind: type[Exception], gpu_fault: list[Exception]
+):
+    step = Traced(("memory", words), lambda values: work_of_a_gpu(values * 2) + 1)
+    assert step(torch.ones(2)).tolist() == [3, 3]
+    gpu_fault.append(kind(words))
+    with pytest.raises(RuntimeError) as raised:
+        step(torch.ones(2))
+    assert type(raised.value) is RuntimeError  # the interpreter's own, whatever the operation's was
+    assert attempt(lambda: step(torch.ones(2)), "cpu") == Shortage(words)
+    gpu_fault[:] = [kind("CUDA error: an illegal memory access was encountered")]
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        attempt(lambda: step(torch.ones(2)), "cpu")
+    gpu_fault.clear()
+    assert step(torch.ones(2)).tolist() == [3, 3]
+
+
 def test_free_memory_is_what_machine_and_cgroups_leave(tmp_path: Path):
     def write(folder: str, **files: object) -> None:
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
@@ -306,9 +363,10 @@ def test_memory_that_runs_out_in_a_step_or_a_validation_changes_and_loses_nothin
     pack.fill(trials)
     calls = {0, 1, 4, 5, 9, 11}
     if part == "step":
-        pack._step = failing(pack._step, calls)
+        replace_step(pack, failing(pack._step, calls))
     else:
-        pack._evaluation._evaluations = {"": failing(pack._evaluation._evaluations[""], calls)}
+        evaluation = pack._reporting.evaluation
+        evaluation._evaluations = {"": failing(evaluation._evaluations[""], calls)}
     found = list(trained(pack))
     assert {(report.number, report.step): report for report in found} == undisturbed
     assert len(found) == len(undisturbed)
@@ -362,7 +420,7 @@ class Cramped(Pack):
         if max(width, NARROWEST) > self.making:
             raise FULL
         super().__init__(one, width=width, device=device, archive=archive)
-        self._step = cast(Any, StepWithoutRoom(self._step, self))
+        replace_step(self, StepWithoutRoom(self._step, self))
 
     def resize(self, width: int) -> None:
         if width > self.resizing:
@@ -402,6 +460,31 @@ def test_a_worker_goes_on_with_what_memory_has_room_for_and_numbers_do_not_chang
     monkeypatch.setattr("workers.pool.worker.Pack", type("Limited", (Cramped,), limit))
     controller = RequeueingController(trials)
     Worker(name="w", exchange=controller.exchange, width=3, finder=Fixed(8), idle=pytest.fail).run()
+    assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
+    assert any(controller.dropped)
+
+
+@pytest.mark.parametrize("words", GPU_SHORTAGES[::4])
+def test_a_pack_goes_on_with_half_of_its_lanes_when_memory_ends_inside_its_replayed_step(
+    words: str, monkeypatch: pytest.MonkeyPatch, gpu_fault: list[Exception]
+):
+    class StepOfAFullGpu(TracedStep):
+        """Runs out of memory in a replay where it is wider than three lanes, from its fifth step on."""
+
+        def __call__(self, knobs: Any, seeds: Tensor, state: State, batch: Any) -> State:
+            guard = Traced(("room", words), work_of_a_gpu)
+            gpu_fault.clear()
+            guard(seeds)  # recorded while there is room
+            gpu_fault[:] = [torch.OutOfMemoryError(words)] if len(seeds) > 3 and int(state.step.max()) >= 4 else []
+            guard(seeds)
+            return super().__call__(knobs, seeds, state, batch)
+
+    trials = [trial(i, config(steps=8 + 2 * i, every=4)) for i in range(6)]
+    monkeypatch.setattr("workers.engine.pack.step_of", StepOfAFullGpu)
+    controller = RequeueingController(trials)
+    Worker(name="w", exchange=controller.exchange, width=6, idle=pytest.fail).run()
+    monkeypatch.setattr("workers.engine.pack.step_of", TracedStep)
+    gpu_fault.clear()
     assert last_reports(controller) == {key: report for one in trials for key, report in alone(one).items()}
     assert any(controller.dropped)
 
@@ -564,8 +647,8 @@ pack.step_of = Full
 
 def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any):
     from cli.commands.launch import show_estimate
-    from graft.launching.estimate import estimate_study
     from graft.launching.placement import Placement
+    from graft.launching.planning.estimate import estimate_study
     from graft.launching.run import read_space
 
     monkeypatch.setattr("workers.engine.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from spaces import plugins
 from spaces.records import Trial
+from workers.engine.pack import Pack
+from workers.engine.pack.stepping import StartedSteps
 from workers.training.recipe import Recipe
 
 FIRST_STEP = torch.zeros(1, dtype=torch.int64)
@@ -55,7 +59,7 @@ def config(
 
 def trial(number: int, configuration: dict[str, Any], seed: int | None = None) -> Trial:
     """A trial of this configuration; its structure as the space would derive it."""
-    recipe = Recipe.of(configuration).padded()
+    recipe = Recipe.of(configuration).pad()
     parts = ("task", "model", "optimizer", "averaging", "learning")
     shared = {part: plugins.structure_of(getattr(recipe, part)) for part in parts}
     training = recipe.training
@@ -96,3 +100,15 @@ def random_knobs(random_numbers: random.Random, *, dropout: bool = True) -> dict
         },
         "averaging": {"name": "bema", "eta": u(0, 1), "rho": 10 ** u(0, 10), "kappa": u(0, 1)},
     }
+
+
+def set_parameters(pack: Pack, number: int, named: Mapping[str, Tensor]) -> None:
+    """Replace a running trial's parameters, for example by weights built by hand."""
+    index, running = pack._lanes.find(number)
+    stacked = pack._tensors.state.parameters
+    stacked[index] = pack._layout.pad(running.layout, running.layout.join(named)).to(stacked)
+
+
+def replace_step(pack: Pack, act: Callable[..., Any]) -> None:
+    """Have a pack make its steps so from now on, one at a time."""
+    pack._stepper = StartedSteps(pack._recipe, cast(Any, act))  # pyright: ignore[reportPrivateUsage]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import multiprocessing.process
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -85,17 +83,21 @@ class Launchers:
         return self._process.exitcode == FAILED
 
     def refuses(self, url: str, words: str, seconds: float) -> bool | None:
-        """Whether a second launcher, by this URL, gives up with these words; None if the first ended meanwhile."""
-        if not self._process.is_alive():
-            return None
-        with tempfile.TemporaryDirectory() as folder:
-            second = self._context.Process(target=launch, args=(replace(self._farm, url=url, folder=Path(folder)),))
-            second.start()
-            second.join(seconds)
-            second.kill()
-            second.join()
-            log = Path(folder, LOG)
-            refused = second.exitcode == FAILED and words in (log.read_text() if log.exists() else "")
+        """Whether a second launcher, by this URL, gives up with these words; None if the first ended meanwhile.
+
+        The second one is one of the farm: between two connections of the first it may get the study, and what it does
+        then belongs to the history.
+        """
+        log = self._farm.folder / LOG
+        said = log.stat().st_size if log.exists() else 0
+        second = self._context.Process(target=launch, args=(replace(self._farm, url=url),))
+        second.start()
+        second.join(seconds)
+        second.kill()
+        second.join()
+        refused = second.exitcode == FAILED and words in (log.read_text()[said:] if log.exists() else "")
+        if not refused:
+            self._process.join(seconds)  # who has lost the study to the second one hears of it when it writes
         return refused if self._process.is_alive() else None
 
     def notes(self) -> list[str]:

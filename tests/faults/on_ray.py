@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.databases import place_for_server, raw, running_server
-from tests.faults.program import SIZES
 from tests.launches import SPACE, Launched, ended, finished, metrics, running, search, wait_until
 from tests.ray_clusters import Nodes, descendants, open_nodes
 
+SIZES = ("--steps", "3000", "--set", "training.validate_every=600")
 SECONDS = 600.0
 
 

@@ -30,8 +30,8 @@ from tests.databases import raw
 from tests.launches import SPACE, Launched, Metrics, kill, metrics, running, search
 
 STUDY = "tiny"
-SIZES = ("--steps", "3000", "--set", "training.validate_every=600")
-LAUNCH = ("launch", SPACE, *SIZES, "--workers", "2", "--pack", "8")
+STEPS_A_FAULT = 3000
+"""Of each trial: a launch trains some of them before it is hit, and the last hit must find the study unfinished."""
 PATIENCE = 120.0
 """Seconds that a launch may take to end when it was told to."""
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
@@ -73,6 +73,8 @@ class Program:
     folder: Path
     """Of its checkpoints, and of the launches."""
     chance: random.Random
+    faults: int
+    """That are to happen to it."""
     fired: Counter[str] = field(default_factory=Counter[str])
     wrong: list[str] = field(default_factory=list[str])
     claims: int = 0
@@ -81,23 +83,28 @@ class Program:
     @cached_property
     def launch(self) -> Sequence[str]:
         """The arguments of each launch."""
-        return (*LAUNCH, "--storage", self.url, "--checkpoints", str(self.folder / "checkpoints"))
+        return (*self._undisturbed_launch, "--storage", self.url, "--checkpoints", str(self.folder / "checkpoints"))
+
+    @property
+    def _undisturbed_launch(self) -> Sequence[str]:
+        sizes = ("--steps", str(STEPS_A_FAULT * self.faults), "--set", "training.validate_every=1500")
+        return ("launch", SPACE, *sizes, "--workers", "2", "--pack", "8")
 
     @property
     def file(self) -> Path | None:
         """The database, if it is a file."""
         return Path(self.url.removeprefix("sqlite:///")) if self.url.startswith("sqlite") else None
 
-    def hit(self, count: int) -> None:
-        """Let so many faults happen, of each kind about as many."""
+    def hit(self) -> None:
+        """Let the faults happen, of each kind about as many."""
         kinds = self.kinds()
         order = [*kinds]
-        for index in range(count):
+        for index in range(self.faults):
             if index % len(kinds) == 0:
                 self.chance.shuffle(order)
             kind = order[index % len(kinds)]
             if self._state() == "finished":
-                self.wrong.append(f"the study was finished after {index} of {count} faults; give it more steps")
+                self.wrong.append(f"the study was finished after {index} of {self.faults} faults; give it more steps")
                 return
             try:
                 kinds[kind]()
@@ -136,7 +143,7 @@ class Program:
     def _undisturbed(self) -> Metrics:
         folder = self.folder / "peace"
         folder.mkdir()
-        search(folder, *LAUNCH, seconds=1800)
+        search(folder, *self._undisturbed_launch, seconds=1800)
         return metrics(f"sqlite:///{folder}/graft.db")
 
     # ---------------------------------------------------------------------------------------------------- the faults
@@ -271,7 +278,7 @@ class Program:
 
     def _state(self) -> str:
         with suppress(GraftError), open_reader(self.url) as reader:
-            return reader.study(STUDY)["state"]
+            return reader.study(STUDY).row["state"]
         return "none"
 
 

@@ -1,33 +1,22 @@
-"""What befalls a farm: faults of random kinds, each over after a while, and counted when it happened."""
+"""What befalls a farm of toy workers, its launcher and its database."""
 
 from __future__ import annotations
 
 import os
-import random
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import psutil
-import psycopg
 
 from tests.faults.farm import CLOCK, FATES
 from tests.faults.history import events
-from tests.faults.proxy import Proxy
-from tests.faults.server import MortalServer
+from tests.faults.weather import Strike, Weather
 
-Strike = Callable[[], bool]
-"""Does its harm, and counts it when it has happened; False if there was nothing to harm."""
-AWAY_SECONDS = (0.1, 1.5)
-"""How long a server or the network is away."""
-
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds that a launcher has to notice that its file is gone, or that it is the second one."""
-_TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'toy'"
 
 
 class Target(Protocol):
@@ -51,71 +40,19 @@ class Target(Protocol):
 
 
 @dataclass(kw_only=True)
-class Storm:
-    """Strikes when it is told to; `tick` ends what is to end, often."""
+class Storm(Weather):
+    """What befalls a farm."""
 
     target: Target
-    chance: random.Random
-    folder: Path
-    """Of the histories."""
     freeze_seconds: float
     """How long a worker is frozen: two leases."""
-    url: str = ""
-    """Of the database, for what happens to its file."""
-    server: MortalServer | None = None
-    """None: the database is a file."""
-    proxy: Proxy | None = None
-    fired: Counter[str] = field(default_factory=Counter[str])
-    wrong: list[str] = field(default_factory=list[str])
-    """What did not come out of a fault that should have."""
-    _ends: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
-    """When, and what then puts an end to a fault that lasts."""
-    _fate: Path | None = None
-    """The file that asks for the fate of an exchange; gone when it has happened."""
-    _chosen: Strike | None = None
-    """What waits for its victim: a launcher is always there, and would be struck most if others were passed over."""
-    _away: bool = False
-    """Whether the server or the network is away; one at a time."""
 
-    @property
-    def total(self) -> Mapping[str, int]:
-        """Kind of fault -> how many fired, those included that the proxy held ready for the next COMMIT."""
-        lost = self.proxy.lost if self.proxy else {}
-        return {**self.fired, **{f"{what} lost": count for what, count in lost.items()}}
-
-    def strike(self) -> bool:
-        """One fault; False if its kind has no victim yet, and is to be tried again."""
+    def kinds(self) -> Sequence[Strike]:
+        """Those of launcher and workers, and those of the database."""
         kinds: list[Strike] = [self._launcher, self._worker, self._frozen, self._exchange, self._clock, self._second]
-        if self.server and self.proxy:
-            kinds += [self._database, self._network, self._session]
-        elif self.url:
+        if self.url and not self.server:
             kinds += [self._file, self._full]
-        chosen = self._chosen or self.chance.choice(kinds)
-        struck = False
-        with suppress(psutil.NoSuchProcess):
-            struck = chosen()
-        self._chosen = None if struck else chosen
-        return struck
-
-    def tick(self) -> None:
-        """End the faults that have lasted long enough."""
-        due = [end for moment, end in self._ends if moment <= time.monotonic()]
-        self._ends = [(moment, end) for moment, end in self._ends if moment > time.monotonic()]
-        for end in due:
-            end()
-        if self._fate and not self._fate.exists():
-            self.fired[self._fate.name] += 1
-            self._fate = None
-
-    def calm(self) -> None:
-        """End every fault now."""
-        for _, end in self._ends:
-            end()
-        self._ends = []
-        if self._fate:
-            self._fate.unlink(missing_ok=True)
-        if self.proxy:
-            self.proxy.restore()
+        return [*kinds, *self.server_kinds()]
 
     def _launcher(self) -> bool:
         launcher = self.target.launcher()
@@ -137,7 +74,7 @@ class Storm:
             victim = self.chance.choice(workers)
             victim.suspend()
             self.fired["frozen worker"] += 1
-            self._later(self.freeze_seconds, lambda: _resumed(victim))
+            self.later(self.freeze_seconds, lambda: _resumed(victim))
         return bool(workers)
 
     def _exchange(self) -> bool:
@@ -158,7 +95,7 @@ class Storm:
 
     def _second(self) -> bool:
         """A second launch of the study, for a file by another name of it, is refused while the first one runs."""
-        if self._away or not self.target.launcher():
+        if self._away or not self._claimed():
             return False
         path, url = Path(self.url.removeprefix("sqlite:///")), self.url
         alias = path.with_name("alias.db")
@@ -176,9 +113,8 @@ class Storm:
 
     def _file(self) -> bool:
         """The file is deleted or replaced; the launcher gives up, and what it saved is put back."""
-        launcher, path = self.target.launcher(), Path(self.url.removeprefix("sqlite:///"))
-        opened = {event.process for event in events(self.folder) if event.kind == "opened"}
-        if launcher is None or launcher.pid not in opened:  # who has not claimed the study holds nothing of it
+        path = Path(self.url.removeprefix("sqlite:///"))
+        if not self._claimed():
             return False
         kept = path.with_name("kept")
         os.link(path, kept)  # should the launcher end of itself just now, nobody saves what it had
@@ -201,6 +137,12 @@ class Storm:
         self.fired[f"file {harm}"] += gave_up
         return gave_up
 
+    def _claimed(self) -> bool:
+        """Whether the launcher that runs has the study: before that it holds nothing of it, and refuses nobody."""
+        launcher = self.target.launcher()
+        opened = {event.process for event in events(self.folder) if event.kind == "opened"}
+        return launcher is not None and launcher.pid in opened
+
     def _full(self) -> bool:
         """The launcher may not write beyond what its log has now, or a little more: a commit finds the disk full."""
         launcher = self.target.launcher()
@@ -211,57 +153,6 @@ class Storm:
         launcher.rlimit(psutil.RLIMIT_FSIZE, (log.stat().st_size + self.chance.randrange(20_000), ceiling))
         self.fired["disk full"] += 1
         return True
-
-    def _session(self) -> bool:
-        """The server ends the launcher's session, and only that."""
-        assert self.server
-        if self._away:
-            return False
-        with suppress(psycopg.Error):
-            self.server.server.execute(_TERMINATE)
-            self.fired["session ended"] += 1
-            return True
-        return False
-
-    def _database(self) -> bool:
-        assert self.server
-        if self._away:
-            return False
-        harm, end = self.chance.choice(
-            [
-                (self.server.stop_at_once, self.server.start),
-                (self.server.kill, self.server.start),
-                (self.server.freeze, self.server.thaw),
-            ]
-        )
-        self._send_away(harm, end)
-        self.fired["database"] += 1
-        return True
-
-    def _network(self) -> bool:
-        """What waits for the next COMMIT the proxy counts when it has happened."""
-        assert self.proxy
-        if self._away:
-            return False
-        kind = self.chance.choice(["cut", "freeze", "answer", "request"])
-        if kind in ("answer", "request"):
-            self.proxy.lose("answer" if kind == "answer" else "request")
-            return True
-        self._send_away(self.proxy.cut if kind == "cut" else self.proxy.freeze, self.proxy.restore)
-        self.fired["network"] += 1
-        return True
-
-    def _send_away(self, harm: Callable[[], None], end: Callable[[], None]) -> None:
-        def back() -> None:
-            end()
-            self._away = False
-
-        harm()
-        self._away = True
-        self._later(self.chance.uniform(*AWAY_SECONDS), back)
-
-    def _later(self, seconds: float, end: Callable[[], None]) -> None:
-        self._ends.append((time.monotonic() + seconds, end))
 
 
 def _resumed(process: psutil.Process) -> None:

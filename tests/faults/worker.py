@@ -34,7 +34,7 @@ _GONE = (EOFError, OSError)
 
 
 @dataclass(kw_only=True)
-class Lane:
+class LaneTrial:
     """A trial and how far it is."""
 
     trial: Trial
@@ -52,7 +52,7 @@ class ToyWorker:
     history: History
     folder: Path
     renew: Callable[[], bool] = lambda: True
-    lanes: dict[int, Lane] = field(default_factory=dict[int, Lane])
+    lanes: dict[int, LaneTrial] = field(default_factory=dict[int, LaneTrial])
     steps: int = 0
     """Of all lanes together since the last offer."""
     saved: tuple[Checkpoint, ...] = ()
@@ -94,18 +94,18 @@ class ToyWorker:
             return
         self.written = time.monotonic()
         lanes = [*self.lanes.values()]
-        states = [[*lane.trial.start, lane.training.step, lane.training.word] for lane in lanes]
+        states = [[*running.trial.start, running.training.step, running.training.word] for running in lanes]
         content = json.dumps(states).encode()
         path = self.folder / f"{self.name}-{time.monotonic_ns()}.json"
         path.write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         self.saved = tuple(
-            Checkpoint(*lane.trial.start, lane.training.step, str(path), place, digest)
-            for place, lane in enumerate(lanes)
+            Checkpoint(*running.trial.start, running.training.step, str(path), place, digest)
+            for place, running in enumerate(lanes)
         )
 
     def _offer(self) -> Offer:
-        structure = next((lane.trial.structure for lane in self.lanes.values()), None)
+        structure = next((running.trial.structure for running in self.lanes.values()), None)
         steps, self.steps = self.steps, 0
         saved, self.saved = self.saved, ()
         return Offer(
@@ -115,7 +115,7 @@ class ToyWorker:
             host="toy",
             device="toy",
             steps=steps,
-            holds=tuple(lane.trial.start for lane in self.lanes.values()),
+            holds=tuple(running.trial.start for running in self.lanes.values()),
             saved=saved,
         )
 
@@ -127,11 +127,11 @@ class ToyWorker:
 
     def _apply(self, directives: Directives) -> None:
         for number in directives.stop:
-            lane = self.lanes.pop(number, None)
-            self.history.add(Event(kind="dropped", number=number, fence=lane.trial.fence if lane else 0))
+            running = self.lanes.pop(number, None)
+            self.history.add(Event(kind="dropped", number=number, fence=running.trial.fence if running else 0))
         for trial in directives.start:
             self.history.add(Event(kind="started", number=trial.number, fence=trial.fence))
-            self.lanes[trial.number] = Lane(trial=trial, training=_resumed(trial))
+            self.lanes[trial.number] = LaneTrial(trial=trial, training=_resumed(trial))
 
     def _train(self) -> list[Report]:
         """All lanes, until one has something to say or the controller should be asked for news."""
@@ -141,10 +141,10 @@ class ToyWorker:
         end = time.monotonic() + EXCHANGE_SECONDS
         while self.lanes and not reports and time.monotonic() < end:
             time.sleep(0 if (self.folder / CALM).exists() else self.pace)
-            for lane in self.lanes.values():
-                lane.training.advance()
+            for running in self.lanes.values():
+                running.training.advance()
             self.steps += len(self.lanes)
-            reports = [_report(lane) for lane in self.lanes.values() if lane.training.is_due()]
+            reports = [_report(running) for running in self.lanes.values() if running.training.is_due()]
         for report in reports:
             self.history.add(_event_of("reported", report))
             if report.state != "running":
@@ -163,17 +163,17 @@ def _resumed(trial: Trial) -> Training:
     return Training(config=trial.config, seed=trial.seed)
 
 
-def _report(lane: Lane) -> Report:
-    training = lane.training
+def _report(running: LaneTrial) -> Report:
+    training = running.training
     fate = fate_of(training.config, training.seed)
     state = fate.state if training.step == fate.step else "running"
     return Report(
-        number=lane.trial.number,
+        number=running.trial.number,
         step=training.step,
         metrics=tuple(Metric(*key, value) for key, value in training.metrics().items()),
         state=state,
         error=None if state in ("running", "finished") else "as it was to be",
-        fence=lane.trial.fence,
+        fence=running.trial.fence,
     )
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.mutations import ROOT, Mutation
 
-SECONDS = 300.0
+SECONDS = 120.0
 """Tests that take longer hang, which counts as failed."""
 LIBRARIES = ("alembic", "hypothesis", "numpy", "optuna", "polars", "psycopg", "scipy.stats", "sqlalchemy", "torch")
 """Imported once, before the processes that run tests are forked: that takes longer than most of the tests."""

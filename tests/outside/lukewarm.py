@@ -21,5 +21,5 @@ class Lukewarm(LogitScorer):
     def parameters(self, heads: int) -> Mapping[str, Parameter]:
         return {"heat": Parameter(shape=(heads,), start=Constant(value=1.0), decay=False)}
 
-    def score(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
         return masked_softmax(logits / (self.floor + per_head(learned["heat"]).square()), visible)

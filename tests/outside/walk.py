@@ -48,7 +48,7 @@ class Walk(VectorTask):
     def validation(self, streams: Streams, batch: int) -> Batch:
         return self._walks(streams, batch, self.length)
 
-    def shifted(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
+    def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
         return {f"length={self.longest}": self._walks(streams, batch, self.longest)}
 
     def _walks(self, streams: Streams, batch: int, length: int) -> Batch:

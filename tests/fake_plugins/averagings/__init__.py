@@ -3,3 +3,5 @@
 
 class Averaging:
     """An averaging that is configuration and nothing else."""
+
+    VARIANTS = ("raw", "ema", "bema")

@@ -1,0 +1,66 @@
+"""The fused step's kernel on this processor: a block after another one, compiled by the C++ compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from workers.engine.fused.plan import KernelPlan, Limits, Workspace
+from workers.engine.fused.step import FusedStep, arrange
+from workers.numerics import cuda
+from workers.numerics.native import address, cache_folder
+from workers.numerics.processors import describe_processor
+from workers.training.recipe import Recipe
+
+FORWARDS, BACKWARDS, SHUFFLED = range(3)
+"""In which the work between two meetings of a block's threads is done."""
+CPU = torch.device("cpu")
+HOPPER = Limits(228 << 10, 227 << 10)
+FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared")
+
+
+@functools.cache
+def library(*, weights_in_shared: bool) -> ctypes.CDLL:
+    """The emulated kernel, compiled once on a machine, as the native steps are."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    folder = Path(cuda.__file__).parent
+    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"]
+    sources = [path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".cpp", ".hpp", ".cu")]
+    key = hashlib.sha256("\0".join([*sources, *flags, *compiler, describe_processor("cpu")]).encode()).hexdigest()
+    made = cache_folder() / f"emulated-{key[:16]}.so"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=made.parent) as aside:
+            file = Path(aside) / made.name
+            command = [*compiler, *flags, str(folder / "emulated.cpp"), "-o", str(file)]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            file.replace(made)
+    return ctypes.CDLL(str(made))
+
+
+def emulated_step(
+    recipe: Recipe, *, order: int = FORWARDS, limits: Limits = HOPPER, left: list[Tensor] | None = None
+) -> FusedStep:
+    """The fused step of a recipe on the CPU; `left` gets what is in shared memory after each launch."""
+    recipe = recipe.pad()
+    workspace = arrange(recipe, limits)
+    assert workspace, "it does not fit into shared memory"
+
+    def launch(workspace: Workspace, plan: KernelPlan) -> None:
+        kernel = library(weights_in_shared=workspace.weights_in_shared)
+        assert kernel.plan_bytes() == ctypes.sizeof(KernelPlan)
+        shared = torch.empty(workspace.shared_bytes // 8, dtype=torch.float64).view(torch.float32)
+        kernel.emulate(ctypes.byref(plan), ctypes.c_int64(len(shared)), order, address(shared))
+        if left is not None:
+            left.append(shared)
+
+    return FusedStep(recipe, CPU, "emulated", workspace, launch)

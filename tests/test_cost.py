@@ -1,0 +1,138 @@
+"""The cost of a step: FLOPs against torch's counter, bytes against hand counts, kernels against a pretended GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from graft.devices import ESTIMATED
+from tests.inside import called
+from tests.launches import SPACE
+from tests.pretended_gpu import count_step as count_on_pretended
+from tests.pretended_gpu import pack_of, pretended_gpu, step_cases
+from tests.trials import config, trial
+from workers.engine.cost import GPUS, LAUNCH_SECONDS, Gpu, StepCost, count_step, estimate_rates
+from workers.engine.operations import Kernel, KernelList, stored_bytes
+
+CASES = dict(step_cases())
+CPU = torch.device("cpu")
+PRODUCTS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution")
+
+
+def listed(act: Callable[[], Any]) -> list[Kernel]:
+    with KernelList(CPU) as kernels:
+        act()
+    return kernels.kernels
+
+
+@pytest.mark.parametrize(
+    ("act", "moved", "flops"),
+    [
+        (lambda: torch.ones(3, 4), 48, 12),
+        (lambda: torch.empty(3, 4).t().unsqueeze(0).expand(7, 4, 3), 0, 0),
+        (lambda: torch.empty(3, 4) + torch.empty(3, 4), 3 * 48, 12),
+        (lambda: torch.empty(3, 4) + torch.empty(4), 48 + 16 + 48, 12),
+        (lambda: torch.empty(1, 4).expand(3, 4) * 2, 16 + 48, 12),  # four numbers in memory, read by three rows
+        (lambda: torch.empty(3, 4).add_(1), 48 + 48, 12),
+        (lambda: torch.empty(3, 4).sum(-1), 48 + 12, 3),
+        (lambda: torch.empty(3, 4) @ torch.empty(4, 5), 48 + 80 + 60, 2 * 3 * 4 * 5),
+        (lambda: torch.empty(2, 3, 4) @ torch.empty(2, 4, 5), 96 + 160 + 120, 2 * 2 * 3 * 4 * 5),
+        (lambda: torch.empty(5, dtype=torch.float64).to(torch.float32), 40 + 20, 5),
+    ],
+)
+def test_bytes_and_flops_are_those_counted_by_hand(act: Callable[[], Any], moved: int, flops: int):
+    kernels = listed(act)
+    assert (sum(one.bytes for one in kernels), sum(one.flops for one in kernels)) == (moved, flops)
+
+
+def test_what_is_expanded_is_in_memory_once():
+    assert stored_bytes(torch.zeros(1, 4).expand(1000, 4)) == 16
+    assert stored_bytes(torch.zeros(0, 4)) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["minimal with dropout in float32", "gpt with every dropout in float32", "pooling with muon"]
+)
+def test_flops_of_products_are_those_of_torchs_own_counter(name: str):
+    one = trial(3, CASES[name])
+    with FlopCounterMode(display=False) as counter:
+        cost = count_step(one, 3)
+    products = sum(kernel.flops for kernel in cost.kernels if kernel.operation.startswith(PRODUCTS))
+    assert products == counter.get_total_flops() > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["minimal with dropout in float32", "gpt with every dropout in float32", "task set_complement 16"]
+)
+def test_kernels_are_those_of_a_recorded_step_on_a_pretended_gpu(name: str):
+    with pretended_gpu() as gpu:
+        recorded = count_on_pretended(gpu, pack_of(CASES[name]))
+    assert len(count_step(trial(3, CASES[name]), 2).kernels) == recorded.kernels
+
+
+def test_kernels_do_not_depend_on_lanes_and_what_they_do_is_in_proportion():
+    one = trial(0, config(length=8, vocabulary=17, width=32, batch=128, dtype="float32"))
+    few, many = count_step(one, 100), count_step(one, 1000)
+    assert [kernel.operation for kernel in few.kernels] == [kernel.operation for kernel in many.kernels]
+    assert many.bytes == pytest.approx(10 * few.bytes, rel=1e-3)
+    assert many.flops == pytest.approx(10 * few.flops, rel=1e-3)
+
+
+def test_a_kernel_takes_the_longest_of_launch_bytes_and_flops():
+    gpu = Gpu("some", multiprocessors=10, threads=100, flops=2e12, bandwidth=1.25e12, memory=1e9)
+    small, wide, busy = (Kernel("x", *numbers) for numbers in ((8, 1, 500), (10**9, 1, 2000), (8, 10**10, 1000)))
+    cost = StepCost(lanes=1, kernels=[small, wide, busy])
+    assert cost.seconds(gpu) == pytest.approx(LAUNCH_SECONDS + 1e-3 + 1e-2)
+    assert cost.launch_share(gpu) == pytest.approx(LAUNCH_SECONDS / cost.seconds(gpu))
+    assert cost.occupancy(gpu) == pytest.approx((0.5 * LAUNCH_SECONDS + 1.1e-2) / cost.seconds(gpu))
+
+
+def test_the_width_is_searched_by_powers_of_two_to_the_end_of_memory_or_of_the_gain():
+    gpu = Gpu("some", multiprocessors=10, threads=100, flops=2e12, bandwidth=1.25e12, memory=1e9)
+    of_128 = StepCost(lanes=128, kernels=[Kernel("x", 128 * 10**5, 1, 128 * 40)] * 3)
+    assert of_128.of_lanes(256).bytes == 2 * of_128.bytes
+    free = estimate_rates(of_128, gpu, lane_bytes=10**5)
+    # A kernel of 50 lanes takes as long as its launch; what doubling brings beyond ends with that of 256.
+    assert [*free] == [2, 4, 8, 16, 32, 64, 128, 256]
+    assert free[32] == pytest.approx(32 / (3 * LAUNCH_SECONDS))
+    assert free[128] == pytest.approx(free[256])
+    assert [*estimate_rates(of_128, gpu, lane_bytes=10**8)] == [2, 4, 8]
+    assert estimate_rates(of_128, gpu, lane_bytes=10**9) == {}
+
+
+def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    assert set(GPUS) == set(ESTIMATED)
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = called(monkeypatch, capfd, "launch", SPACE, "--dry-run", "--device", "h100")
+    assert status == 0
+    rates = [line for line in out.splitlines() if line.startswith("h100 ")]
+    assert len(rates) == 2
+    assert all("model-steps/s (an estimate, not measured)" in line for line in rates)
+    assert "; device h100" in out
+    status, _, error = called(monkeypatch, capfd, "launch", SPACE, "--device", "h100")
+    assert status == 2
+    assert error.splitlines() == ["error: --device: 'h100' is estimated by --dry-run alone, and is not trained on"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_that_cannot_be_counted_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.yaml").write_text(json.dumps({
+        "study": "games", "task": {"name": "othello", "length": 20},
+        "model": {"name": "transformer", "width": 8, "heads": 2, "depth": 1},
+        "optimizer": "adamw", "averaging": "none", "training": {"steps": 10, "validate_every": 5, "batch": 2},
+        "search": {"sampler": "random", "trials": 2, "objective": {"minimize": "loss/raw"}},
+    }))  # fmt: skip
+    status, _, error = called(monkeypatch, capfd, "launch", "space.yaml", "--dry-run", "--device", "a100")
+    assert status == 2
+    assert error.splitlines()[-1].startswith("error: --device a100: the steps of this space cannot be counted: ")

@@ -1,0 +1,198 @@
+"""The papers' tables and figures: the list of them is true, and a cut study of each space makes what the list says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from graft.report.papers import find_item, read_items
+from graft.report.sections import Section
+from graft.report.sections.temperature_curves import closed_form
+from search.analysis.study.condition_lines import longest_lines, sweep_conditions, trace_lines
+from search.analysis.study.gaps import averages_by_gap
+from spaces import plugins
+from spaces.errors import StudyError
+from spaces.reading import catalogue
+from spaces.reading.transfer_section import is_transfer_text
+from tests.inside import called
+
+ITEMS = {item.name: item for item in read_items()}
+MADE = [item for item in read_items() if item.report]
+CUT = sorted({item.cut for item in MADE} - {""})
+HERE = ("--executor=inline", "--device=cpu", "--workers=1")
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_names_what_there_is_and_says_what_is_missing(name: str) -> None:
+    item = ITEMS[name]
+    assert {item.space, item.cut} - {""} <= set(catalogue.packaged_spaces())
+    assert set(item.sections) <= set(plugins.names(Section))
+    assert bool(item.sections) == (item.report == "study")
+    assert bool(item.missing) == (item.state != "whole")
+    if item.report:
+        assert item.space
+        assert item.state != "none"
+        assert item.cut
+    assert not item.options or item.report not in ("study", "")
+
+
+def test_the_page_of_the_papers_counts_as_the_list_does() -> None:
+    text = " ".join((Path(__file__).parents[1] / "docs" / "experiments" / "papers.md").read_text().split())
+    counts = {state: sum(item.state == state for item in ITEMS.values()) for state in ("whole", "part", "none")}
+    said = f"{len(ITEMS)} tables and figures {counts['whole']} can be made whole, {counts['part']} in part and "
+    assert said + f"{counts['none']} not at all" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("003/figure-9", "003/figure-9"),
+        ("000/figure-6", "missing: pretrained weights of Llama"),
+        ("002/figure-5", "search report transfer STUDY"),
+    ],
+)
+def test_what_a_study_does_not_make_is_refused_with_what_is_to_be_done(name: str, words: str) -> None:
+    with pytest.raises(StudyError, match=re.escape(words)):
+        find_item(name)
+
+
+def test_the_command_lists_all_items_and_refuses_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SEARCH_STORAGE", str(tmp_path / "none.db"))
+    status, out, _ = called(monkeypatch, capsys, "report", "paper", "--format", "csv")
+    assert (status, out.count("\n")) == (0, 1 + len(ITEMS))
+    for arguments in (["003/figure-9"], ["003/figure-4"], ["003/figure-4", "x"], ["000/figure-6", "x", "-o", "a.html"]):
+        status, out, error = called(monkeypatch, capsys, "report", "paper", *arguments)
+        assert status != 0
+        assert (out, error.count("\n")) == ("", 1)
+        assert "Traceback" not in error
+
+
+# --------------------------------------------------------------------------------------------------------------- lines
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), unique=True, max_size=16))
+def test_a_line_goes_over_one_number_and_holds_the_others(pairs: list[tuple[int, int]]) -> None:
+    found = sweep_conditions(f"sigma={sigma} length={length}" for sigma, length in pairs)
+    expected: set[tuple[str, str, float, str]] = set()
+    for sigma, length in pairs:
+        for across, x, rest, other in (
+            ("sigma", sigma, f"length={length}", {s for s, one in pairs if one == length}),
+            ("length", length, f"sigma={sigma}", {one for s, one in pairs if s == sigma}),
+        ):
+            if len(other) >= 3:
+                expected.add((f"sigma={sigma} length={length}", across, float(x), rest))
+    assert set(found.rows()) == expected
+    assert found.height == len(expected)
+
+
+def test_a_word_is_no_number_and_a_line_keeps_it() -> None:
+    found = sweep_conditions(["items=1 scorer=trained", "items=2 scorer=trained", "items=4 scorer=trained", "kind=a"])
+    assert found["rest"].unique().to_list() == ["scorer=trained"]
+    assert found["x"].to_list() == [1, 2, 4]
+
+
+def test_lines_are_means_of_raw_last_validations_with_students_interval() -> None:
+    random = np.random.default_rng(1)
+    rows = [
+        (number, f"sigma={sigma}", variant, -1, random.normal())
+        for number in range(6)
+        for sigma in (1, 2, 5)
+        for variant in ("raw", "bema")
+    ]
+    scores = pl.DataFrame(rows, schema=["number", "condition", "variant", "sign", "last"], orient="row")
+    series = pl.DataFrame({"number": range(6), "series": ["b", "a"] * 3})
+    lines = trace_lines(scores, series)
+    assert lines["series"].unique(maintain_order=True).to_list() == ["b", "a"]
+    row = lines.row(by_predicate=(pl.col("series") == "a") & (pl.col("x") == 2), named=True)
+    own = [-value for number, condition, variant, _, value in rows if (condition, variant) == ("sigma=2", "raw")
+           and number % 2]  # fmt: skip
+    interval = stats.ttest_1samp(own, 0).confidence_interval()
+    assert (row["trials"], row["mean"]) == (3, pytest.approx(np.mean(own)))
+    assert (row["low"], row["high"]) == (pytest.approx(interval.low), pytest.approx(interval.high))
+
+
+def test_the_line_through_the_objectives_condition_comes_first() -> None:
+    conditions = [f"a={a} b={b}" for a in (1, 2, 3) for b in (1, 2, 3, 4)]
+    scores = pl.DataFrame({"condition": conditions}).with_columns(number=0, variant=pl.lit("raw"), sign=1, last=1.0)
+    series = pl.DataFrame({"number": [0], "series": ["all"]})
+    kept = longest_lines(trace_lines(scores, series), "a=2 b=4", most=3)
+    assert kept.select("across", "rest", "panel").unique(maintain_order=True).rows() == [
+        ("b", "a=2", 0), ("a", "b=4", 1), ("b", "a=1", 2),
+    ]  # fmt: skip
+    assert kept["low"].null_count() == kept.height
+
+
+def test_averages_by_gap_take_the_best_of_the_grid_of_each_trial() -> None:
+    random = np.random.default_rng(2)
+    powers = [(kappa / 10, eta / 10) for kappa in range(1, 5) for eta in range(1, 5)]
+    grid = {number: random.random(len(powers)) for number in (3, 8)}
+    rows = [
+        (number, f"kappa={kappa} eta={eta}", "bema", 1, value)
+        for number, values in grid.items()
+        for (kappa, eta), value in zip(powers, values, strict=True)
+    ]
+    rows += [(number, "kappa=0.1", "bema", 1, -5.0) for number in grid]  # an EMA is no pair
+    schema = ["number", "condition", "variant", "sign", "last"]
+    scores = pl.DataFrame(rows, schema=schema, orient="row")
+    plain = pl.DataFrame([(3, "", "raw", 1, 0.5), (8, "", "raw", 1, 0.6)], schema=schema, orient="row")
+    gaps = pl.DataFrame({"number": [3, 8], "gap": [4.0, 1.0]})
+    found = averages_by_gap(scores, plain, gaps)
+    assert found["gap"].to_list() == [1.0] * 4 + [4.0] * 4
+    values = {(number, kind): value for number, _, kind, value in found.rows()}
+    assert values[3, "raw"] == 0.5
+    for number, own in grid.items():
+        assert values[number, "best"] == own.min()
+        assert values[number, "mean of the best 10"] == pytest.approx(np.sort(own)[:10].mean())
+        assert values[number, "mean of all"] == pytest.approx(own.mean())
+
+
+@pytest.mark.parametrize(("constant", "cross", "second"), [(9.0, 2.0, 5.0), (3.0, 1.5, 0.9)])
+def test_the_closed_form_over_temperatures_follows_from_three_numbers(
+    constant: float, cross: float, second: float
+) -> None:
+    temperatures = np.array([0.5, 1.0, 1.7, 4.0])
+    exact = constant - 2 * cross / temperatures + second / temperatures**2  # paper 004, theorem 4.6
+    error, optimum = constant - 2 * cross + second, second / cross
+    least = constant - cross**2 / second
+    assert closed_form(temperatures, error, least, optimum) == pytest.approx(exact)
+    assert np.isnan(closed_form(temperatures, 1.0, 1.0, 1.0)).all()
+
+
+# --------------------------------------------------------------------------------------------------------- cut studies
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEARCH_STORAGE", str(tmp_path / "papers.db"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", CUT)
+def test_a_study_of_a_cut_space_makes_its_items(
+    space: str, database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any]
+) -> None:
+    steps = ("--steps=6", "--set=training.validate_every=3", "--set=training.validation_batch=32")
+    if is_transfer_text(catalogue.read_text(space)):
+        steps = ("--steps=6",)  # its tasks have sections of their own
+    status, _, error = called(monkeypatch, capsys, "launch", space, "--study=cut", *steps, *HERE)
+    assert status == 0, error
+    for item in MADE:
+        if item.cut == space:
+            command = item.command("cut").replace("TRIAL", "0").replace("FILE.html", "item.html")
+            status, _, error = called(monkeypatch, capsys, *shlex.split(command)[1:], "--force")
+            assert status == 0, error
+            page = (database / "item.html").read_text()
+            assert "<svg" in page or "<table" in page

@@ -1,0 +1,316 @@
+"""The queue in the database: what people ask of it, by whichever process may write."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spaces.errors import StorageError, StudyError
+from spaces.plugins.bundles import Bundle, Member, Source
+from spaces.settings import Objective
+from storage import NewStudy, QueueRequest, Store, Terms, open_reader, open_store, request_queue
+from storage.databases.mailbox import Mailbox
+from tests.databases import raw
+
+pytestmark = pytest.mark.fast
+
+STUDY = NewStudy(
+    "one",
+    space="study: one",
+    space_hash="hash",
+    objective=Objective(direction="minimize", metric="tvd", variant="raw"),
+    seed=3,
+    trials=8,
+    version="0.2.0",
+    numerics=3,
+    bundles=(
+        Bundle(
+            sources=(Source(module="mine", path="/a/mine.py", text="x = 'é'\n"),),
+            members=(Member(family="scorer", name="mine", module="mine", line=1, origin="./mine.py"),),
+        ),
+    ),
+)
+TERMS = Terms(owner="ann", priority=2, weight=0.5, max_lanes=7)
+
+
+NO_ACTION = QueueRequest(action="drop", study="one").to_json()  # pyright: ignore[reportArgumentType]
+Elsewhere = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    """Calls a function of this module with arguments in another process; gives its answer."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        yield lambda act, *arguments: pool.apply(act, arguments)
+
+
+def submit(url: str, name: str = "one", terms: Terms = TERMS) -> None:
+    request_queue(url, QueueRequest.of_study(replace(STUDY, name=name), terms))
+
+
+def ask(url: str, action: str, study: str = "one") -> str:
+    entry = request_queue(url, QueueRequest(action=action, study=study))  # pyright: ignore[reportArgumentType]
+    assert entry
+    return entry.state
+
+
+def test_a_submission_is_a_study_and_an_entry(url: str):
+    submit(url)
+    with open_reader(url) as reader:
+        [entry] = reader.queue()
+        study = reader.study("one")
+        assert study.row["space"] == STUDY.space
+        assert study.row["state"] == "stopped"
+        assert study.bundles() == STUDY.bundles
+    assert (entry.study, entry.state, entry.trials, entry.seed) == ("one", "waiting", 8, 3)
+    assert (entry.owner, entry.priority, entry.weight, entry.max_lanes) == ("ann", 2, 0.5, 7)
+    assert entry.submitted_at.tzinfo
+    assert not entry.started_at
+
+
+def test_the_order_is_that_of_classes_and_of_submission(url: str):
+    for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", -1)):
+        submit(url, name, Terms(priority=priority))
+    ask(url, "cancel", "c")
+    with open_reader(url) as reader:
+        assert [entry.study for entry in reader.queue()] == ["b", "a", "d", "c"]
+    request_queue(url, QueueRequest(action="reprioritise", study="d", terms=Terms(priority=9)))
+    with open_reader(url) as reader:
+        assert [entry.study for entry in reader.queue()] == ["d", "b", "a", "c"]
+
+
+def test_pause_resume_and_cancel(url: str):
+    submit(url)
+    assert [ask(url, action) for action in ("pause", "pause", "resume", "cancel", "resume")] == [
+        "paused",
+        "paused",
+        "waiting",
+        "cancelled",
+        "waiting",
+    ]
+    ask(url, "cancel")
+    submit(url)  # the same space goes on
+    with open_reader(url) as reader:
+        assert [entry.state for entry in reader.queue()] == ["waiting"]
+
+
+REFUSED: list[tuple[Callable[[str], object], str]] = [
+    (lambda url: submit(url), "study 'one' is in the queue already (waiting); submit another name"),
+    (lambda url: submit(url, "a b"), "'a b' must be a word of letters, digits, '.', '_' and '-'"),
+    (lambda url: ask(url, "pause", "two"), "study 'two' is not in the queue; there are one"),
+    (
+        lambda url: request_queue(url, QueueRequest.of_study(replace(STUDY, name="old", space_hash="other"), TERMS)),
+        "study 'old' exists already with another space; submit this one under another name (--name)",
+    ),
+    (lambda url: ask(url, "cancel", "done"), "study 'done' is done: there is nothing to cancel"),
+]
+
+
+@pytest.mark.parametrize(("act", "line"), REFUSED, ids=[line for _, line in REFUSED])
+def test_what_cannot_be_done_is_one_line_and_changes_nothing(url: str, act: Callable[[str], object], line: str):
+    submit(url, "done")
+    with open_store(url) as store:
+        store.queue.note_end(store.queue.entries()[0].study_id, "done")
+        store.create_study(replace(STUDY, name="old"))
+    submit(url)
+    with open_reader(url) as reader:
+        before = reader.queue()
+    with pytest.raises(StudyError) as caught:
+        act(url)
+    assert str(caught.value) == line
+    with open_reader(url) as reader:
+        assert reader.queue() == before
+
+
+@pytest.mark.parametrize(
+    ("terms", "line"),
+    [
+        ({"priority": 101}, "priority 101 must be a whole number from -100 to 100"),
+        ({"weight": 0.0}, "weight 0.0 must be above 0 and at most 1000"),
+        ({"weight": float("nan")}, "weight nan must be above 0 and at most 1000"),
+        ({"max_lanes": 0}, "max_lanes 0 must be at least 1"),
+        ({"owner": "a\nb"}, "owner 'a\\nb' must be a name of at most 100 characters"),
+    ],
+)
+def test_terms_are_checked(terms: dict[str, float], line: str):
+    with pytest.raises(StudyError) as caught:
+        Terms(**terms)  # pyright: ignore[reportArgumentType]
+    assert str(caught.value) == line
+
+
+def test_the_same_request_made_twice_changes_nothing_more(url: str):
+    request = QueueRequest.of_study(STUDY, TERMS)
+    with open_store(url) as store:
+        first = store.queue.apply(request)
+        store.queue.note_start(first.study_id)
+        assert store.queue.apply(request).state == "running"
+    assert len(raw(url, "SELECT id FROM studies")) == 1
+
+
+def test_what_a_person_decided_stays_when_a_run_ends(url: str):
+    submit(url)
+    with open_store(url) as store:
+        entry = store.queue.entries()[0]
+        store.queue.note_start(entry.study_id)
+        store.queue.note_lanes(entry.study_id, lanes=5, share=2.5, reason="shares")
+        store.queue.cancel("one")
+        store.queue.note_end(entry.study_id, "done")
+        [entry] = store.queue.entries()
+    assert (entry.state, entry.lanes, entry.share) == ("cancelled", 0, 0.0)
+
+
+def test_a_study_that_is_deleted_leaves_the_queue(url: str):
+    from graft.launching.editing.administration import delete_study
+
+    submit(url)
+    delete_study(url, "one")
+    with open_reader(url) as reader:
+        assert reader.queue() == []
+
+
+def test_a_database_has_one_service(url: str, elsewhere: Elsewhere):
+    with open_store(url) as store:
+        store.lock_service()
+        answer = elsewhere(_serve, url)
+        with open_reader(url) as reader:
+            service = reader.service()
+    assert "is being run by process" in answer or "is being written by process" in answer
+    assert service
+    assert "process" in service
+    with open_reader(url) as reader:
+        assert reader.service() is None
+    assert elsewhere(_serve, url) == ""
+
+
+def _serve(url: str) -> str:
+    try:
+        with open_store(url) as store:
+            store.lock_service()
+    except StudyError as error:
+        return str(error)
+    return ""
+
+
+# ------------------------------------------------------------------------------ where one process alone may write
+
+
+def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: Elsewhere):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        asked = [
+            QueueRequest.of_study(STUDY, TERMS),
+            QueueRequest(action="pause", study="none"),
+            QueueRequest.of_study(STUDY, TERMS),
+        ]
+        with _taking(store):
+            answers = [elsewhere(_request, url, one.to_json()) for one in asked]
+    assert answers == [
+        "waiting",
+        "study 'none' is not in the queue; there are one",
+        "study 'one' is in the queue already (waiting); submit another name",
+    ]
+    assert list(Path(f"{tmp_path}/graft.db.queue").iterdir()) == []
+
+
+@contextmanager
+def _taking(store: Store) -> Generator[None]:
+    """Inside, requests are taken in, as a service does."""
+    ended = threading.Event()
+
+    def take() -> None:
+        while not ended.wait(0.02):
+            store.take_requests()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _request(url: str, text: str) -> str:
+    try:
+        entry = request_queue(url, QueueRequest.from_json(text))
+    except StudyError as error:
+        return str(error)
+    return entry.state if entry else "nobody"
+
+
+def test_notes_tags_and_the_archive_are_written_by_the_service_of_a_file(tmp_path: Path, elsewhere: Elsewhere):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        store.create_study(STUDY)
+        refused = elsewhere(_annotate, url)  # by a launch, say, which takes no requests
+        store.lock_service()
+        with _taking(store):
+            assert elsewhere(_annotate, url) == ""
+    assert re.search("graft.db is being written by process .*; stop it first", refused)
+    with open_reader(url) as reader:
+        row = reader.study("one").row
+    assert (row["note"], row["tags"], bool(row["archived"])) == ("of a person", '["far","near"]', True)
+    assert list(Path(f"{tmp_path}/graft.db.queue").iterdir()) == []
+
+
+@pytest.mark.parametrize("row", [{}, {"name": "x"}, {"note": 3}, {"note": "x", "trials": 1}, {"archived": 1}])
+def test_what_is_no_annotation_is_refused(row: dict[str, Any]):
+    with pytest.raises(StudyError, match="a request to the queue cannot be read"):
+        QueueRequest.from_json(QueueRequest(action="annotate", study="one", row=row).to_json())
+
+
+def _annotate(url: str) -> str:
+    from graft.launching.editing.administration import archive_study, tag_study, write_note
+
+    try:
+        write_note(url, "one", "of a person")
+        tag_study(url, "one", ["near", "far"])
+        archive_study(url, "one", archived=True)
+    except StudyError as error:
+        return str(error)
+    return ""
+
+
+def test_a_request_that_nobody_takes_waits_for_the_next_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    monkeypatch.setattr("storage.store._ANSWER_SECONDS", 0.2)
+    with open_store(url):  # a launch, say
+        assert request_queue(url, QueueRequest.of_study(STUDY, TERMS)) is None
+    with open_store(url) as store:
+        assert [entry.study for entry in store.take_requests()] == ["one"]
+        assert store.take_requests() == []
+
+
+def test_a_request_that_was_committed_and_not_removed_is_taken_once(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    mailbox = Mailbox(tmp_path / "graft.db.queue")
+    text = QueueRequest.of_study(STUDY, TERMS).to_json()
+    with open_store(url) as store:
+        for _ in range(2):  # the second one as a kill leaves it between the commit and the removal
+            mailbox.post(text)
+            store.take_requests()
+    assert raw(url, "SELECT state FROM submissions") == [("waiting",)]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"action": "submit"}), NO_ACTION])
+def test_what_is_no_request_is_refused_and_removed(tmp_path: Path, text: str):
+    mailbox = Mailbox(tmp_path / "graft.db.queue")
+    name = mailbox.post(text)
+    with open_store(f"sqlite:///{tmp_path}/graft.db") as store:
+        assert store.take_requests() == []
+    assert mailbox.refusal(name).startswith("a request to the queue cannot be read: ")
+    assert mailbox.names() == []
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path):
+    with pytest.raises(StorageError, match=r"the folder .* does not exist|cannot write"):
+        submit(f"sqlite:///{tmp_path}/none/graft.db")

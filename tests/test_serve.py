@@ -1,0 +1,247 @@
+"""The service as a program: studies side by side with the numbers of launches, kills, and what people ask meanwhile."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.claiming import find_study
+from graft.launching.placement import Placement
+from graft.launching.run import read_space
+from graft.serving.service import Service
+from graft.serving.submitting import submit
+from spaces.errors import StorageError, StudyError
+from storage import AwayError, open_reader
+from tests.databases import raw
+from tests.launches import ROOT, SPACE, Numbers, ended, finished, kill, numbers, running, search, wait_until
+
+SERVE = ("serve", "--workers", "2", "--pack", "8")
+OTHER = ("--seed", "7", "--set", "model.width=12")
+"""What makes another space of it: packs of other shapes."""
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
+    """What launches of the two studies leave, one after the other."""
+    folder = tmp_path_factory.mktemp("launched")
+    for name, options in (("a", ()), ("b", OTHER)):
+        search(folder, "launch", SPACE, "--study", name, *options, "--workers", "2", "--pack", "8")
+    return numbers(f"sqlite:///{folder}/graft.db")
+
+
+def queue(url: str) -> dict[str, Any]:
+    """Study -> its entry."""
+    with open_reader(url) as reader:
+        return {entry.study: entry for entry in reader.queue()}
+
+
+def submit_both(folder: Path, url: str) -> None:
+    search(folder, "submit", SPACE, "--name", "a", "--owner", "ann", "--storage", url)
+    search(folder, "submit", SPACE, "--name", "b", "--owner", "bo", *OTHER, "--storage", url)
+
+
+@pytest.mark.long
+def test_studies_side_by_side_have_the_numbers_of_launches_to_the_bit(url: str, tmp_path: Path, launched: Numbers):
+    submit_both(tmp_path, url)
+    lines = search(tmp_path, *SERVE, "--storage", url, "--until-empty")
+    assert re.match("serves .*, 16 lanes on cpu", lines[0]), lines
+    assert {line.split(":")[0] for line in lines[-2:]} == {"a", "b"}
+    assert {(entry.state, entry.lanes) for entry in queue(url).values()} == {("done", 0)}
+    assert raw(url, "SELECT DISTINCT state FROM studies") == [("finished",)]
+    assert numbers(url) == launched
+    # Both trained at the same time, on the same workers' devices.
+    spans = raw(url, "SELECT study_id, min(started_at), max(finished_at) FROM trials GROUP BY study_id ORDER BY 1")
+    assert spans[0][1] < spans[1][2]
+    assert spans[1][1] < spans[0][2]
+
+
+@pytest.mark.long
+def test_killed_a_service_goes_on_where_it_was(tmp_path: Path, launched: Numbers):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    submit_both(tmp_path, url)
+    for trials in (4, 20):
+        with running(tmp_path, *SERVE, "--storage", url) as process:
+            wait_until(lambda trials=trials: finished(url, "a") + finished(url, "b") >= trials)
+            kill(process)
+    assert {entry.state for entry in queue(url).values()} <= {"running", "done"}
+    search(tmp_path, *SERVE, "--storage", url, "--until-empty")
+    assert numbers(url) == launched
+    assert {row for row in raw(url, "SELECT state, deaths FROM trials")} == {("finished", 0)}  # noqa: C416
+
+
+UNHURRIED = """
+import time
+from search.steering.controller import Controller
+exchange = Controller.exchange
+
+def wait_and_exchange(*arguments):
+    time.sleep(0.2)
+    return exchange(*arguments)
+
+Controller.exchange = wait_and_exchange
+"""
+"""Run before a service, which then does not end before it is looked at."""
+
+
+@pytest.mark.long
+def test_what_is_asked_while_it_serves_is_done_within_seconds(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    search(tmp_path, "submit", SPACE, "--name", "a", "--trials", "4000")
+    with running(tmp_path, *SERVE, before=UNHURRIED) as process:
+        wait_until(lambda: finished(url, "a") > 0)
+        said = search(tmp_path, "submit", SPACE, "--name", "b", *OTHER, "--trials", "4000", "--max-lanes", "5")
+        assert re.fullmatch("b: (waiting|running), priority 0, 4,000 trials", said[-1])
+        wait_until(lambda: queue(url)["b"].lanes > 0, seconds=15)
+        assert queue(url)["b"].reason == "has the lanes that it may have at most"
+        assert queue(url)["b"].lanes <= 5
+        refused = search(tmp_path, *SERVE, "--storage", url, status=2)
+        assert re.match(
+            r"error: .*graft.db is being written by process \d+ on .*\(service, study a, study b\)", refused[-1]
+        )
+        search(tmp_path, "queue", "reprioritise", "b", "--priority", "5")
+        search(tmp_path, "queue", "pause", "a")
+        wait_until(lambda: queue(url)["a"].lanes == 0)
+        assert not _is_run(url, "a")
+        assert _is_run(url, "b")
+        search(tmp_path, "queue", "cancel", "b")
+        search(tmp_path, "queue", "resume", "a")
+        wait_until(lambda: queue(url)["a"].lanes > 0 and queue(url)["b"].lanes == 0)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 130, error
+        assert error.splitlines()[-1] == "stopped with everything kept; `search serve` goes on"
+    entries = queue(url)
+    assert (entries["a"].state, entries["b"].state) == ("waiting", "cancelled")
+    assert {row for (row,) in raw(url, "SELECT state FROM studies")} == {"stopped"}
+
+
+def _is_run(url: str, study: str) -> bool:
+    with open_reader(url) as reader:
+        return reader.study(study).holder() is not None
+
+
+@pytest.mark.long
+def test_a_study_that_goes_wrong_fails_alone(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    submit_both(tmp_path, url)
+    with closing(sqlite3.connect(tmp_path / "graft.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE studies SET space = replace(space, 'minimal', 'minimale') WHERE name = 'a'")
+    lines = search(tmp_path, *SERVE, "--until-empty")
+    entries = queue(url)
+    assert (entries["a"].state, entries["b"].state) == ("failed", "done")
+    assert "minimale" in entries["a"].reason
+    assert f"a: failed: {entries['a'].reason}" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("submit", "none.yaml"), "none.yaml"),
+        (("submit", SPACE, "--priority", "1000"), "priority 1000 must be a whole number from -100 to 100"),
+        (("submit", SPACE, "--weight", "-1"), "weight -1.0 must be above 0 and at most 1000"),
+        (("submit", SPACE, "--max-lanes", "0"), "max_lanes 0 must be at least 1"),
+        (("submit", SPACE, "--set", "model.width=-2"), "model.width"),
+        (("serve", "--device", "tpu"), "tpu"),
+        (("serve", "--studies", "0"), "--studies"),
+        (("queue",), "there is no such database"),
+        (("queue", "pause", "x"), "there is no such database"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, arguments: tuple[str, ...], line: str):
+    lines = search(tmp_path, *arguments, status=2)
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    assert line in lines[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_that_begins_while_the_server_is_away_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As a restart of PostgreSQL is seen by what reads the study before it is claimed."""
+    url, said, refused = f"sqlite:///{tmp_path}/graft.db", list[str](), list[str]()
+
+    def find_study_later(database: str, name: str) -> Mapping[str, Any]:
+        if not refused:
+            refused.append(name)
+            raise AwayError("the server is starting up")
+        return find_study(database, name)
+
+    monkeypatch.setattr("graft.serving.running.find_study", find_study_later)
+    submit(url, read_space(SPACE, {"search.trials": "2", "search.group": "2"}), study="a")
+    place = Placement(executor="inline", device="cpu", workers=1, width=2)
+    with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60), say=said.append) as service:
+        service.run(until_empty=True)
+    assert said[1] == "a: waits, as the database does not answer: the server is starting up"
+    assert (refused, queue(url)["a"].state) == (["a"], "done")
+
+
+def test_a_file_that_is_deleted_as_a_study_begins_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Before the study's own controller is there, which would notice when it writes."""
+    url = f"sqlite:///{tmp_path}/graft.db"
+
+    def delete_and_find(database: str, name: str) -> Mapping[str, Any]:
+        (tmp_path / "graft.db").unlink()
+        return find_study(database, name)
+
+    monkeypatch.setattr("graft.serving.running.find_study", delete_and_find)
+    submit(url, read_space(SPACE, {}), study="a")
+    place = Placement(executor="inline", device="cpu", workers=1, width=2)
+    with (
+        Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service,
+        pytest.raises(StorageError, match=r"was deleted under this run, which stops; all that it held is in .*rescue"),
+    ):
+        service.run()
+    (tmp_path / "graft.db.rescue").rename(tmp_path / "graft.db")
+    assert queue(url)["a"].state == "running"
+
+
+@pytest.mark.parametrize("placement", [Placement(executor="ray"), Placement(executor="inline", device="cuda")])
+def test_of_several_gpus_one_is_to_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: Placement):
+    monkeypatch.setattr("workers.engine.devices.gpus", lambda: 3)
+    with pytest.raises(StudyError, match=r"this machine has 3 GPUs; choose cuda:0, cuda:1, cuda:2 or cpu, or train"):
+        Service(f"sqlite:///{tmp_path}/graft.db", placement=placement, checkpoints=Checkpoints(url=None, seconds=60))
+    assert not list(tmp_path.iterdir())
+
+
+NAMES = ("first", "second")
+
+
+@pytest.mark.slow
+def test_studies_with_different_plug_ins_of_one_name_train_side_by_side(tmp_path: Path):
+    found: dict[str, Numbers] = {}
+    for kind, command in (("launched", ("launch", "--study")), ("served", ("submit", "--name"))):
+        folder = tmp_path / kind
+        shutil.copytree(ROOT / "tests" / "outside", folder)
+        space, helper = folder / "space.yaml", folder / "noise.py"
+        space.write_text(space.read_text().replace(", ./near.py", "").replace("sampler: near", "sampler: random"))
+        for name, scale in zip(NAMES, ("0.5", "3.0"), strict=True):
+            helper.write_text(re.sub(r"SCALE = .*", f"SCALE = {scale}", helper.read_text()))
+            search(folder, command[0], "space.yaml", command[1], name, "--trials", "8")
+        if kind == "served":
+            search(folder, *SERVE, "--until-empty")
+        found[kind] = numbers(f"sqlite:///{folder}/graft.db")
+    assert found["served"] == found["launched"]
+    first, second = ({key[1:]: found["served"][key] for key in found["served"] if key[0] == name} for name in NAMES)
+    assert first.keys() == second.keys()
+    assert first != second
+
+
+@pytest.mark.long
+def test_a_file_that_is_deleted_under_the_service_ends_it_in_one_line(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    submit_both(tmp_path, url)
+    with running(tmp_path, *SERVE, before=UNHURRIED) as process:
+        wait_until(lambda: finished(url, "a") > 0)
+        (tmp_path / "graft.db").unlink()
+        lines = ended(process, 2)
+    assert re.match(r"error: .*graft.db was deleted under this run.* is in .*graft.db.rescue", lines[-1]), lines
+    (tmp_path / "graft.db.rescue").rename(tmp_path / "graft.db")
+    assert {entry.state for entry in queue(url).values()} == {"running"}

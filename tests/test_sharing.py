@@ -1,0 +1,134 @@
+"""Lanes shared out among studies, against water-filling by bisection; and shares that refilling alone leads to."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.steering.sharing import Demand, Share, share_lanes
+
+pytestmark = pytest.mark.fast
+
+WEIGHTS = st.sampled_from([0.1, 0.5, 1.0, 2.0, 3.0, 7.0])
+
+
+@st.composite
+def demands(draw: st.DrawFn, classes: int = 1) -> list[Demand]:
+    count = draw(st.integers(0, 7))
+    return [
+        Demand(
+            study=study,
+            asks=draw(st.integers(0, 50)),
+            weight=draw(WEIGHTS),
+            priority=draw(st.integers(0, classes - 1)),
+            owner=draw(st.sampled_from(["ann", "bo", "cy"])),
+            max_lanes=draw(st.none() | st.integers(1, 20)),
+        )
+        for study in range(count)
+    ]
+
+
+def fill_with_water(found: list[Demand], lanes: float, owner_lanes: float) -> dict[int, float]:
+    """The max-min fair shares of one class: the level at which the vessels hold all lanes, found by bisection.
+
+    Each study is a vessel as broad as its weight, and the studies of an owner stand in a basin with a level of its own
+    where that is reached first.
+    """
+
+    def vessels(level: float, members: list[Demand]) -> list[float]:
+        return [min(one.asks, one.max_lanes or one.asks, level * one.weight) for one in members]
+
+    def basin(level: float, members: list[Demand]) -> float:
+        return min(sum(vessels(level, members)), owner_lanes)
+
+    by_owner = {owner: [one for one in found if one.owner == owner] for owner in {one.owner for one in found}}
+
+    def find(amount: float, total: Callable[[float], float]) -> float:
+        low, high = 0.0, 1e6
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if total(middle) <= amount else (low, middle)
+        return low
+
+    level = find(lanes, lambda height: sum(basin(height, members) for members in by_owner.values()))
+    shares: dict[int, float] = {}
+    for members in by_owner.values():
+        own = min(level, find(owner_lanes, lambda height, members=members: sum(vessels(height, members))))
+        shares.update(zip((one.study for one in members), vessels(own, members), strict=True))
+    return shares
+
+
+@given(demands(), st.integers(0, 100), st.integers(1, 60))
+def test_the_shares_of_a_class_are_those_of_water(found: list[Demand], lanes: int, owner_lanes: int):
+    expected = fill_with_water(found, lanes, owner_lanes)
+    assert {study: share.lanes for study, share in share_lanes(found, lanes, owner_lanes).items()} == pytest.approx(
+        expected, abs=1e-6
+    )
+
+
+@given(demands(classes=3), st.integers(0, 100), st.integers(1, 60))
+def test_each_class_is_filled_as_if_lower_ones_were_not_there(found: list[Demand], lanes: int, owner_lanes: int):
+    shares = share_lanes(found, lanes, owner_lanes)
+    for lowest in (2, 1):
+        higher = [one for one in found if one.priority >= lowest]
+        assert share_lanes(higher, lanes, owner_lanes) == {one.study: shares[one.study] for one in higher}
+
+
+@given(demands(classes=3), st.integers(0, 100), st.integers(1, 60))
+def test_limits_hold_and_no_lane_is_left_that_a_study_could_have(found: list[Demand], lanes: int, owner_lanes: int):
+    shares = share_lanes(found, lanes, owner_lanes)
+    given_ = sum(share.lanes for share in shares.values())
+    assert given_ <= lanes + 1e-9
+    for owner, members in itertools.groupby(sorted(found, key=lambda one: one.owner), key=lambda one: one.owner):
+        assert sum(shares[one.study].lanes for one in members) <= owner_lanes + 1e-9, owner
+    for one in found:
+        share, cap = shares[one.study], min(one.asks, one.max_lanes or one.asks)
+        assert share.lanes <= cap
+        of_owner = sum(shares[other.study].lanes for other in found if other.owner == one.owner)
+        held_by = {
+            "asks": share.lanes == one.asks,
+            "max_lanes": share.lanes == one.max_lanes,
+            "owner": of_owner == pytest.approx(owner_lanes),
+            "lanes": given_ == pytest.approx(lanes),
+            "priority": given_ == pytest.approx(lanes) and share.lanes == 0,
+        }
+        assert held_by[share.limit], (one, share)
+
+
+def test_shares_of_a_small_pool():
+    three = [Demand(study=0, asks=100), Demand(study=1, asks=100, weight=2), Demand(study=2, asks=3)]
+    assert share_lanes(three, 64) == {
+        0: Share(lanes=61 / 3, limit="lanes"),
+        1: Share(lanes=122 / 3, limit="lanes"),
+        2: Share(lanes=3, limit="asks"),
+    }
+    above = [Demand(study=0, asks=100), Demand(study=1, asks=100, priority=1, max_lanes=60)]
+    assert share_lanes(above, 64) == {1: Share(lanes=60, limit="max_lanes"), 0: Share(lanes=4, limit="lanes")}
+    assert share_lanes(above, 60)[0] == Share(lanes=0, limit="priority")
+    assert Share(lanes=61 / 3, limit="lanes").most == 21
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_refilling_leads_to_the_shares_whatever_the_start(seed: int):
+    """Lanes come free one after the other; a study fills one while it has fewer than it is due."""
+    chance = random.Random(seed)
+    lanes = chance.randint(8, 64)
+    found = [
+        Demand(study=study, asks=chance.choice([2, 10, 100]), weight=chance.choice([1.0, 2.0, 3.0]))
+        for study in range(chance.randint(2, 6))
+    ]
+    shares = share_lanes(found, lanes)
+    held = {one.study: 0 for one in found}
+    held[0] = lanes  # the first one was alone before, and asked for more then
+    for _ in range(40 * lanes):
+        busy = [study for study, count in held.items() for _ in range(count)]
+        held[chance.choice(busy)] -= 1
+        for one in sorted(found, key=lambda _: chance.random()):
+            held[one.study] += max(0, shares[one.study].most - held[one.study])
+    for study, share in shares.items():
+        assert abs(held[study] - share.lanes) <= 1, (shares, held)

@@ -1,0 +1,111 @@
+"""Packs that use devices in turn: the time of each study is in proportion to its share, and nobody waits in vain."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from workers.pool.turns import CREDIT_SECONDS, Turns
+
+pytestmark = pytest.mark.fast
+
+STEP = 0.01
+"""Seconds of a device, of its clock."""
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def share_time(shares: Mapping[int, float], devices: Mapping[int, Sequence[int]], seconds: float) -> Counter[int]:
+    """Steps that studies make on the devices where each has a pack, until a clock has gone so far.
+
+    The clock goes on with every step of any device; a pack is away for a while after some steps, as while its reports
+    are recorded.
+    """
+    clock, spent, inside = Clock(), Counter[int](), list[int]()
+    turns = Turns(clock)
+    together = threading.Barrier(sum(map(len, devices.values())))
+    count = len({device for its in devices.values() for device in its})
+
+    def train(study: int, device: int) -> None:
+        together.wait()
+        while clock.now < seconds:
+            with turns.turn(device, study, lambda: shares[study]) as is_mine:
+                assert device not in inside
+                inside.append(device)
+                for _ in range(20):
+                    time.sleep(0.0005)  # other packs queue up meanwhile
+                    clock.now += STEP / count
+                    spent[study] += 1
+                    if not is_mine():
+                        break
+                inside.remove(device)
+            time.sleep(0.001)
+
+    threads = [threading.Thread(target=train, args=(study, device)) for study, its in devices.items() for device in its]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return spent
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [{1: (0,), 2: (0,), 3: (0,)}, {1: (0, 1), 2: (0, 1), 3: (0, 1)}, {1: (0,), 2: (0,), 3: (0, 1)}],
+    ids=["one device", "two devices", "two studies on one of two devices"],
+)
+def test_time_is_shared_in_proportion_wherever_the_packs_are(devices: Mapping[int, Sequence[int]]):
+    shares = {1: 1.0, 2: 2.0, 3: 5.0}
+    spent = share_time(shares, devices, seconds=20.0)
+    for study, share in shares.items():
+        assert spent[study] / spent.total() == pytest.approx(share / 8, abs=0.04)
+
+
+def test_a_pack_alone_has_the_device():
+    assert share_time({1: 0.1}, {1: (0,)}, seconds=0.5)[1] >= 0.5 / STEP
+
+
+def test_a_study_that_comes_is_served_at_once_and_catches_up_nothing_but_its_credit():
+    clock, order = Clock(), list[int]()
+    turns = Turns(clock)
+
+    def train(study: int) -> None:
+        with turns.turn(0, study, lambda: 1.0):
+            order.append(study)
+            clock.now += 1.0
+
+    train(2)
+    for _ in range(100):
+        train(1)
+    with turns.turn(0, 1, lambda: 1.0):
+        threads = [threading.Thread(target=train, args=(study,)) for study in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        clock.now += 1.0
+    for thread in threads:
+        thread.join()
+    assert order[-3:] == [2, 3, 1]
+    spent = turns._spent  # pyright: ignore[reportPrivateUsage] - what they go on from
+    assert spent[1] - spent[2] <= CREDIT_SECONDS + 1.0
+    assert spent[1] - spent[3] <= 2.0
+
+
+def test_a_pack_that_fails_gives_the_device_back():
+    turns = Turns()
+    with pytest.raises(RuntimeError), turns.turn(0, 1, lambda: 1.0):
+        raise RuntimeError
+    with turns.turn(0, 2, lambda: 1.0):
+        pass

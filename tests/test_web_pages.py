@@ -1,0 +1,286 @@
+"""The pages of the server in a real browser: figures are there, changes are seen, nothing is fetched from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from graft.launching.process.run_log import RunLog
+from graft.web.access import make_token
+from graft.web.drawing.axes import Axis
+from graft.web.sampling import MOST, rank_associations, read_sample
+from graft.web.settings import Settings
+from spaces.records import TrialResult
+from storage import ClaimedStudy, QueueRequest, Terms, open_store, request_queue
+from storage.frames import open_reader
+from storage.schema import trial_id
+from tests.browser import Browser, browser
+from tests.databases import raw
+from tests.launches import wait_until
+from tests.servers import serving
+from tests.studies import write_study
+from tests.test_queue import STUDY
+from tests.test_transfer_report import write as write_transfer
+from tests.test_web import client_of
+
+EVIL = "<script>document.title = 'evil'</script><img src=x onerror=alert(1)>\"'&"
+SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+
+
+class Shown(NamedTuple):
+    """A server with three studies, one of which is written to."""
+
+    address: str
+    url: str
+    study: ClaimedStudy
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('pages')}/graft.db"
+    write_transfer(url, "stage-two")
+    with open_store(url) as store:
+        store.queue.submit(STUDY, Terms(owner=EVIL))
+        study = write_study(store)
+        store.annotate(study.id, note=EVIL)
+        task = EVIL.replace("'", "''")
+        for number, knots in ((0, "[0.0, 1.0]"), (3, "[0.0, 0.5, 1.0]")):
+            trial = f"{study.id}, {trial_id(study.id, number)}"
+            raw(
+                url,
+                f"INSERT INTO architectures VALUES (NULL, {trial}, '{task}', 'mlp', -2, 2, '{knots}', '2026-11-23')",
+            )
+        RunLog.of(url).write("demo", f"launched {EVIL}")
+        with serving(Settings(database=url, rate=1000.0, burst=1000)) as address:
+            yield Shown(address, url, study)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+PAGES = {
+    "/": ("Studies", "demo"),
+    "/queue": ("Queue", "No service runs"),
+    "/studies/demo": ("Study demo", "Learning curves"),
+    "/studies/demo?trials=3,17": ("Study demo", "trial 17"),
+    "/studies/demo/trials/3": ("Trial 3 of demo", "search replay demo 3"),
+    "/studies/demo/trials/14": ("Trial 14 of demo", "out of | memory <b>"),
+    "/studies/demo/figures": ("Figures of demo", "Figure"),
+    "/studies/demo/nonlinearities": ("Non-linearities of demo", "2 were learned"),
+    "/studies/demo/workers": ("Workers of demo", "launched <script>"),
+    "/studies/stage-two/matrix": ("Compatibility matrix of stage-two", "memorize"),
+    "/studies/stage-two/matrix?source=add&target=copy": ("Compatibility matrix of stage-two", "add on copy"),
+    "/compare?a=demo&b=stage-two": ("Compare two studies", "the numbers cannot be compared"),
+    "/addresses": ("Addresses", "/api/studies/{study}/trials"),
+    "/login": ("Log in", "token"),
+    "/studies/none": ("Refused", "study 'none' does not exist"),
+}
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_page_shows_what_it_should_and_complains_of_nothing(
+    page: Browser, shown: Shown, path: str, size: str, tmp_path: Path
+) -> None:
+    page.open(shown.address + path, SIZES[size])
+    heading, text = PAGES[path]
+    assert page.run("document.querySelector('h1').textContent") == heading
+    assert text in page.run("document.body.innerText") or text in page.run("document.body.textContent")
+    assert "evil" not in page.run("document.title")
+    assert all(url.startswith(f"{shown.address}/static/") for url in page.run("[...document.scripts].map(s => s.src)"))
+    expected = 1 if heading == "Refused" else 0  # the browser notes the status 404 of the page itself
+    assert len(page.complaints) == expected, page.complaints
+    assert all(url.startswith((shown.address, "data:")) for url in page.fetched)
+    assert page.run("document.documentElement.scrollWidth") <= SIZES[size][0]
+    assert not page.run("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)")
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.picture(Path(folder, f"{path.strip('/').replace('/', '-').replace('?', '-') or 'studies'}-{size}.png"))
+
+
+def test_charts_have_a_mark_for_each_trial_that_leads_to_it(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo")
+    assert page.run("document.querySelectorAll('svg circle').length") >= 14
+    assert page.run("document.querySelectorAll('.cards:not(.small) svg.chart').length") == 3
+    values = ["optimizer.learning_rate", "model.scorer.n", "model.scorer"]
+    assert sorted(page.run("[...document.querySelectorAll('.small h3')].map(h => h.innerText)")) == sorted(values)
+    page.run("document.querySelector('svg a').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    deadline = time.monotonic() + 20
+    while page.run("document.querySelector('h1')?.textContent") != "Trial 0 of demo":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_change_is_seen_without_a_reload(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo")
+    page.run("window.here = true")
+    before = page.run("document.querySelector('progress').value")
+    shown.study.end([TrialResult(number=16, fence=1, state="finished", objective=0.01)])
+    deadline = time.monotonic() + 20
+    while page.run("document.querySelector('progress').value") != before + 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "0.01, trial 16" in page.run("document.querySelector('dl').innerText")
+    assert page.run("document.getElementById('told').textContent") == "live"
+    assert page.run("window.here")
+    assert not page.complaints
+
+
+def test_who_reads_a_page_keeps_the_focus_when_it_changes(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo")
+    page.run("window.link = document.getElementById('best-link-3')")
+    page.run("link.focus(); getSelection().selectAllChildren(link.closest('.wide').previousElementSibling)")
+    above = page.run("link.closest('tr').rowIndex")
+    selected = page.run("getSelection().toString()")
+    assert selected
+    shown.study.end([TrialResult(number=17, fence=1, state="finished", objective=0.105)])
+    wait_until(lambda: page.run("link.closest('tr')?.rowIndex") == above + 1)
+    assert page.run("document.activeElement === link && link.id === 'best-link-3' && link.innerText === '3'")
+    assert page.run("getSelection().toString()") == selected
+    assert not page.complaints
+
+
+def test_a_page_can_be_used_by_the_keyboard(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo")
+    reached: list[str] = []
+    for _ in range(12):
+        for kind in ("keyDown", "keyUp"):
+            page.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        reached.append(page.run("document.activeElement.textContent.trim() || document.activeElement.id"))
+    assert reached[:4] == ["studies", "queue", "compare", "addresses"]
+    assert {"figures", "workers", "trials", "show"} <= set(reached)
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_the_dark_is_dark(page: Browser, shown: Shown) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    colours: list[str] = []
+    for scheme in ("light", "dark"):
+        page.open(f"{shown.address}/studies/demo")
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        colours.append(page.run(ground))
+        if folder := os.environ.get("SCREENSHOTS"):
+            page.picture(Path(folder, f"{scheme}.png"))
+    assert colours == ["rgb(255, 255, 255)", "rgb(13, 17, 23)"]
+
+
+def test_a_matrix_is_coloured(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/stage-two/matrix")
+    coloured = "[...document.querySelectorAll('td[data-colour]')].filter(cell => cell.style.background).length"
+    assert page.run(coloured) == page.run("document.querySelectorAll('td[data-colour]').length") > 10
+
+
+def test_a_person_logs_in_with_a_token(page: Browser, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    open_store(url).close()
+    token = make_token(url, "ada", "read")
+    with serving(Settings(database=url, needs_token=True)) as address:
+        page.open(f"{address}/queue")
+        assert page.run("location.pathname") == "/login"
+        for typed, path in (("graft_wrong", "/login"), (token, "/")):
+            page.run(f"document.getElementById('token').value = '{typed}'")
+            page.run("document.querySelector('form button').click()")
+            deadline = time.monotonic() + 20
+            while page.run("document.readyState") != "complete" or page.run("location.pathname") != path:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            time.sleep(0.3)
+        assert page.run("document.querySelector('h1').textContent") == "Studies"
+        assert page.run("document.cookie") == ""
+
+
+def test_buttons_change_the_queue_for_who_may(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    open_store(url).close()
+    tokens = {role: make_token(url, role, role) for role in ("read", "submit", "admin")}
+    request_queue(url, QueueRequest.of_study(STUDY, Terms(owner="ann")))
+    with client_of(url, needs_token=True) as client:
+        for role, status in (("read", 403), ("submit", 403), ("admin", 303)):
+            headers = {"Authorization": f"Bearer {tokens[role]}"}
+            assert ("<button" in client.get("/queue", headers=headers).text) == (role != "read")
+            answer = client.post("/queue/one/pause", headers=headers, follow_redirects=False)
+            assert answer.status_code == status
+        assert client.post("/queue/one/delete", headers=headers).status_code == 422
+    with open_reader(url) as reader:
+        assert [entry.state for entry in reader.queue()] == ["paused"]
+
+
+@pytest.mark.parametrize("path", ["/", "/queue", "/studies/demo", "/studies/demo/trials/3", "/compare?a=demo&b=demo"])
+def test_pages_of_both_databases(url: str, path: str) -> None:
+    with open_store(url) as store, client_of(url) as client:
+        write_study(store)
+        assert client.get(path).status_code == 200
+
+
+# ------------------------------------------------------------------------------------------------- what charts show
+
+
+@example([3e7, 2e-301])
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=9))
+def test_an_axis_holds_its_values_and_its_ticks(values: list[float]) -> None:
+    axis = Axis.over(values)
+    assert all(-1e-9 <= axis.place(value) <= 1 + 1e-9 for value in values)
+    ticks = axis.ticks()
+    assert all(-1e-6 <= axis.place(tick) <= 1 + 1e-6 for tick in ticks)
+    assert len(ticks) <= 8
+
+
+def test_associations_are_those_of_scipy() -> None:
+    from scipy.stats import kruskal, spearmanr
+
+    objective = [0.1, 0.5, 0.3, 0.9, 0.2, 0.8, 0.4, 0.7]
+    number = [1.0, 5.0, 2.0, 4.0, 3.0, 9.0, 2.5, 6.0]
+    word = ["a", "b", "a", "b", "c", "b", "c", "a"]
+    frame = pl.DataFrame({"objective": objective, "params.n": number, "params.w": word, "params.same": [1] * 8})
+    found = dict(rank_associations(frame))
+    assert found.keys() == {"n", "w"}
+    assert found["n"] == pytest.approx(abs(spearmanr(number, objective).statistic))
+    groups = [[one for one, name in zip(objective, word, strict=True) if name == wanted] for wanted in "abc"]
+    assert found["w"] == pytest.approx((kruskal(*groups).statistic / (len(word) - 1)) ** 0.5)
+
+
+@pytest.mark.long
+def test_a_large_study_is_sampled_by_the_database_and_says_so(page: Browser, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store:
+        write_study(store)
+    many = 100_000
+    columns = [name for (_, name, *_) in raw(url, "PRAGMA table_info(trials)")]
+    values = {"id": "1000000000 + x", "number": "x", "objective": "0.5 + (x * 7919 % 1000) / 1000.0"}
+    values |= {"second_objective": "1 + x * 104729 % 997"}
+    raw(url, "UPDATE studies SET second_objective = 'minimize model.width'")
+    chosen = ", ".join(values.get(name, f"first.{name}") for name in columns)
+    raw(
+        url,
+        f"WITH RECURSIVE more(x) AS (SELECT 20 UNION ALL SELECT x + 1 FROM more WHERE x < {many - 1})"
+        f" INSERT INTO trials SELECT {chosen} FROM more, (SELECT * FROM trials WHERE number = 3) AS first",
+    )
+    with open_reader(url) as reader:
+        sample = read_sample(reader.study("demo"))
+        assert sample.every == 67
+        assert sample.trials.height <= MOST + 30
+        best = reader.study("demo").trials(top=5)["number"].to_list()
+        assert set(best) <= set(sample.trials["number"])
+    with client_of(url) as client:
+        started = time.process_time()  # others may have the cores
+        text = client.get("/studies/demo").text
+        taken = time.process_time() - started
+    assert "A sample: every 67th trial and the best 30" in text
+    assert "Pareto front" in text
+    assert taken < 2, taken
+    with serving(Settings(database=url)) as address:
+        page.open(f"{address}/studies/demo")
+        wait_until(lambda: page.run("performance.getEntriesByName('first-contentful-paint').length") == 1)
+        painted = page.run("performance.getEntriesByName('first-contentful-paint')[0].startTime") / 1000
+        assert not page.complaints
+    print(f"{many:,} trials: {taken:.2f} s of processor, {len(text):,} bytes, first paint after {painted:.2f} s")

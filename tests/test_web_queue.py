@@ -1,0 +1,225 @@
+"""The queue over HTTP: submitted, changed by who may, and no file or code of the server's opened for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+
+import graft
+from graft.launching.run import read_space
+from graft.web.access import make_token
+from storage import QueueEntry, Terms, open_store
+from storage.frames import open_reader
+from tests.inside import called
+from tests.launches import SPACE, running, search, wait_until
+from tests.test_web import client_of
+
+TEXT = Path(SPACE).read_text()
+OUTSIDE = Path(__file__).parent / "outside"
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    url = f"sqlite:///{tmp_path}/graft.db"
+    open_store(url).close()
+    return url
+
+
+@pytest.fixture
+def client(database: str) -> Iterator[TestClient]:
+    with client_of(database) as client:
+        yield client
+
+
+def queue(database: str) -> dict[str, QueueEntry]:
+    with open_reader(database) as reader:
+        return {entry.study: entry for entry in reader.queue()}
+
+
+def post(client: TestClient, path: str, status: int = 200, **body: Any) -> Any:
+    answer = client.post(f"/api/queue{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def changed(path: str, value: Any) -> str:
+    """The space with another value."""
+    space = yaml.safe_load(TEXT)
+    *sections, last = path.split(".")
+    inner = space
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    inner[last] = value
+    return yaml.safe_dump(space)
+
+
+def test_a_submission_is_in_the_queue_on_its_terms(client: TestClient, database: str) -> None:
+    answer = post(client, "", space=TEXT, study="mine", priority=3, weight=2, max_lanes=5, owner="ada")
+    entry = queue(database)["mine"]
+    assert (entry.owner, entry.priority, entry.weight, entry.max_lanes, entry.state) == ("ada", 3, 2.0, 5, "waiting")
+    assert answer["entry"]["study"] == "mine"
+    with open_reader(database) as reader:
+        assert reader.study("mine").row["space_hash"] == read_space(SPACE, {}).hash
+        assert reader.study("mine").row["space"] == TEXT
+    shown = client.get("/api/queue").json()
+    assert shown["service"] is None
+    assert [one["study"] for one in shown["entries"]] == ["mine"]
+
+
+def test_an_entry_is_paused_resumed_reprioritised_and_cancelled(client: TestClient, database: str) -> None:
+    post(client, "", space=TEXT)
+    for action, state in (("pause", "paused"), ("resume", "waiting"), ("cancel", "cancelled"), ("resume", "waiting")):
+        assert post(client, f"/tiny/{action}")["entry"]["state"] == state
+    answer = client.put("/api/queue/tiny/priority", json={"priority": -7})
+    assert answer.json()["entry"]["priority"] == queue(database)["tiny"].priority == -7
+    assert client.post("/api/studies/tiny/stop").status_code == 202
+
+
+def test_what_another_process_writes_is_taken_later(
+    client: TestClient, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.store._ANSWER_SECONDS", 0.3)
+    with open_store(database):
+        assert post(client, "", 202, space=TEXT)["entry"] is None
+    assert queue(database) == {}
+    with open_store(database) as store:
+        store.take_requests()
+    assert queue(database)["tiny"].state == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({}, 422, "body.space: Field required"),
+        ({"space": TEXT, "priority": 101}, 422, "body.priority"),
+        ({"space": TEXT, "weight": "inf"}, 400, "weight inf"),
+        ({"space": TEXT, "steps": 1}, 422, "body.steps"),
+        ({"space": TEXT, "study": "a b"}, 400, "must be a word"),
+        ({"space": "study: ["}, 400, "broken YAML"),
+        ({"space": changed("modle", {})}, 400, "'modle' is no section"),
+        ({"space": "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"}, 400, "the space"),
+        ({"space": "!!python/object/apply:os.system ['true']"}, 400, "tags are not part of a space"),
+        ({"space": changed("search.trials", "uniform(1")}, 400, "search.trials"),
+    ],
+)
+def test_what_is_no_submission_is_one_line(
+    client: TestClient, database: str, body: dict[str, Any], status: int, reason: str
+) -> None:
+    error = post(client, "", status, **body)["error"]
+    assert reason in error
+    assert "\n" not in error
+    assert queue(database) == {}
+
+
+@pytest.mark.parametrize(
+    "value", ["/etc/passwd", "~/.ssh/id_rsa", "../x", "./x.txt", "here.txt", "s3://b/k", "a/../../b"]
+)
+@pytest.mark.parametrize("place", ["task", "task.corpus", "model.scorer"])
+def test_a_submission_opens_no_file(client: TestClient, database: str, tmp_path: Path, value: str, place: str) -> None:
+    Path(tmp_path, "here.txt").write_text("secret\n" * 1000)
+    for inner in (value, {"file": {"path": value}}, {"choice": [{"file": {"path": value}}]}):
+        error = post(client, "", 403, space=changed(place, inner))["error"]
+        assert "would be a file of the server" in error
+        assert "secret" not in error
+    transfer = yaml.safe_dump({"study": "t", "transfer": {"tasks": {"x": value}}})
+    assert "would be a file" in post(client, "", 403, space=transfer)["error"]
+    assert queue(database) == {}
+
+
+def test_a_plug_in_runs_only_if_it_is_allowed(database: str, tmp_path: Path) -> None:
+    """The plug-in leaves a file where it is imported."""
+    source = (OUTSIDE / "lukewarm.py").read_text() + f"\nopen({str(tmp_path / 'ran')!r}, 'w').close()\n"
+    Path(tmp_path, "lukewarm.py").write_text(source)
+    space = yaml.safe_load(changed("model.scorer", "lukewarm"))
+    file, module = (yaml.safe_dump(space | {"plugins": [entry]}) for entry in ("./lukewarm.py", "lukewarm"))
+    with client_of(database) as client:
+        assert "would be a file of the server" in post(client, "", 403, space=file)["error"]
+        assert "'lukewarm' is not allowed here (none)" in post(client, "", 403, space=module)["error"]
+        assert "lukewarm" in post(client, "", 400, space=yaml.safe_dump(space))["error"]
+    assert not Path(tmp_path, "ran").exists()
+    assert queue(database) == {}
+    with client_of(database, plugins=frozenset({"./lukewarm.py"})) as client:
+        post(client, "", space=file)
+    assert Path(tmp_path, "ran").exists()
+    assert len(queue(database)) == 1
+
+
+def test_roles_and_owners(database: str) -> None:
+    tokens = {name: make_token(database, name, role) for name, role in
+              (("ada", "submit"), ("ben", "submit"), ("eve", "read"), ("root", "admin"))}  # fmt: skip
+    with client_of(database, needs_token=True) as client:
+
+        def ask(who: str, method: str, path: str, status: int, **body: Any) -> str:
+            headers = {"Authorization": f"Bearer {tokens[who]}"}
+            answer = client.request(method, f"/api{path}", json=body, headers=headers)
+            assert answer.status_code == status, answer.text
+            return str(answer.json() and answer.json().get("error"))
+
+        assert "this needs submit" in ask("eve", "POST", "/queue", 403, space=TEXT)
+        ask("ada", "POST", "/queue", 200, space=TEXT, owner="ben")
+        assert queue(database)["tiny"].owner == "ada"
+        for method, path, body in (
+            ("POST", "/queue/tiny/pause", {}),
+            ("POST", "/queue/tiny/cancel", {}),
+            ("PUT", "/queue/tiny/priority", {"priority": 1}),
+            ("POST", "/studies/tiny/stop", {}),
+        ):
+            assert "this needs submit" in ask("eve", method, path, 403, **body)
+            assert "study tiny is ada's; to change it needs the role admin" in ask("ben", method, path, 403, **body)
+        ask("ada", "POST", "/queue/tiny/cancel", 200)
+        assert "is ada's" in ask("ben", "POST", "/queue", 403, space=TEXT)
+        ask("root", "POST", "/queue/tiny/resume", 200)
+        assert queue(database)["tiny"].owner == "ada"
+        ask("ada", "GET", "/queue", 200)
+
+
+def test_a_study_that_was_launched_is_stopped_by_an_admin_alone(database: str) -> None:
+    tokens = {role: make_token(database, role, role) for role in ("submit", "admin")}
+    with open_store(database) as store:
+        from tests.databases import new_study
+
+        new_study(store, "launched")
+    with client_of(database, needs_token=True) as client:
+        for role, status in (("submit", 403), ("admin", 202)):
+            headers = {"Authorization": f"Bearer {tokens[role]}"}
+            assert client.post("/api/studies/launched/stop", headers=headers).status_code == status
+    assert list(Path.cwd().glob("graft.db.stop-*"))
+    assert Terms().owner == ""
+
+
+@pytest.mark.long
+def test_the_service_answers_over_http_beside_its_studies(tmp_path: Path) -> None:
+    """A space that is sent over HTTP is trained by the process that took it, and is read there."""
+    search(tmp_path, "submit", SPACE, "--name", "first", "--trials", "4", "--set", "search.group=4")
+    with running(tmp_path, "serve", "--workers", "1", "--pack", "8", "--http", "127.0.0.1:0") as process:
+        address = next(line for line in process.stderr if "shows it at" in line).split()[-1]
+        body = json.dumps({"space": changed("search", {**yaml.safe_load(TEXT)["search"], "trials": 4, "group": 4})})
+        request = Request(f"{address}api/queue", body.encode(), {"Content-Type": "application/json"})
+        with urlopen(request, timeout=30) as answer:
+            assert json.load(answer)["entry"]["state"] in ("waiting", "running", "done")
+        studies = graft.connect(address)
+        wait_until(lambda: studies["tiny"].status().progress.ended == studies["first"].status().progress.ended == 4)
+        assert studies["tiny"].trials().height == 4
+        process.terminate()
+        assert process.wait(60) == 130
+
+
+@pytest.mark.parametrize("address", ["8765", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "0.0.0.0:0"])
+def test_where_a_service_cannot_answer_is_one_line(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"{tmp_path}/graft.db"
+    arguments = ("serve", "--storage", url, "--device", "cpu", "--until-empty", "--http", address)
+    code, _, error = called(monkeypatch, capsys, *arguments)
+    assert code == 2
+    assert error.splitlines()[-1].startswith(("error: --http", "error: --host 0.0.0.0: other machines reach it"))
