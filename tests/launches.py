@@ -149,7 +149,7 @@ def kill(process: Launched) -> None:
             process.kill()
 
 
-def ended(process: Launched, status: int, seconds: float = 120) -> list[str]:
+def ended(process: Launched, status: int, seconds: float = 300) -> list[str]:
     """The lines on stderr of a process that ends with this status."""
     _, error = process.communicate(timeout=seconds)
     assert process.returncode == status, error
@@ -157,7 +157,7 @@ def ended(process: Launched, status: int, seconds: float = 120) -> list[str]:
     return error.splitlines()
 
 
-def search(folder: Path, *arguments: str, status: int = 0, before: str = "pass", seconds: float = 120) -> list[str]:
+def search(folder: Path, *arguments: str, status: int = 0, before: str = "pass", seconds: float = 300) -> list[str]:
     """Run the program to its end, which must come in so many seconds; the lines on stderr."""
     with running(folder, *arguments, before=before) as process:
         return ended(process, status, seconds)

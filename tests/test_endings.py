@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import resource
@@ -14,9 +15,11 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from graft.launching.process.interruption import Interruption
 from graft.launching.process.memory_limits import describe_shortage
 from graft.launching.process.watcher import Watcher
 from tests.databases import raw
@@ -38,6 +41,26 @@ Controller.exchange = wait_and_exchange
 UNDER_A_SHELL = f"{UNHURRIED}\nimport signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
 """The tests may run under nohup."""
 STOPPED = "stopped with everything kept; resume it with `search resume tiny`"
+
+
+def test_a_signal_that_comes_while_stderr_is_written_is_announced_after_it():
+    written: list[bytes] = []
+
+    class Interrupted(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            if not written:
+                os.kill(os.getpid(), signal.SIGTERM)
+            written.append(bytes(data))
+            return len(written[-1])
+
+    stderr = io.TextIOWrapper(io.BufferedWriter(Interrupted()), line_buffering=True)
+    with Interruption(lambda: print("stopping", file=stderr), pytest.fail) as interruption:
+        print("at work", file=stderr)
+    assert interruption.requested
+    assert b"".join(written) == b"at work\nstopping\n"
 
 
 @pytest.mark.long

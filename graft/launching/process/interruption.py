@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -16,13 +18,18 @@ class Interruption:
     """Turns the first signal into a request to stop; a second Ctrl-C or SIGTERM makes the process leave at once."""
 
     def __init__(self, announce: Callable[[], None], leave: Callable[[], None]) -> None:
-        """`announce` is called at the first one, `leave` at the second, and should not return."""
+        """`announce` is called at the first one, in a thread: what a signal interrupts may be writing, too.
+
+        `leave` is called at the second, where the signal arrives, and should not return.
+        """
         self.requested = False
-        self._announce = announce
         self._leave = leave
+        self._asked: queue.SimpleQueue[bool] = queue.SimpleQueue()  # the one that a handler may put into
+        self._announcer = threading.Thread(target=self._announce, args=(announce,), daemon=True)
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        self._announcer.start()
         for number in SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 self._before[number] = signal.signal(number, self._handle)
@@ -31,15 +38,21 @@ class Interruption:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._asked.put(False)
+        self._announcer.join()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             _forget_terminal()
         if not self.requested:
             self.requested = True
-            self._announce()
+            self._asked.put(True)
         elif number != signal.SIGHUP:  # a shell that ends sends it again, and a service manager after SIGTERM
             self._leave()
+
+    def _announce(self, announce: Callable[[], None]) -> None:
+        while self._asked.get():
+            announce()
 
 
 def _forget_terminal() -> None:
