@@ -78,18 +78,25 @@ def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], count:
 @settings(max_examples=20)
 @given(cases(), st.integers(0, 1000))
 def test_all_options_in_float32(case: tuple[dict[str, Any], dict[str, Any]], seed: int) -> None:
-    """Each within 1e-5 of what the model computes in float64 from the same numbers."""
+    """Each within 1e-5 of what the model computes in float64 from the same numbers.
+
+    Where more than that comes of rounding the parameters once more, as where attention is sharp: within 32 times that.
+    """
     lanes = Case(recipe_of(*case, dtype="float32"), seed=seed)
     exact = Case(recipe_of(*case), seed=seed)
     exact.parameters = lanes.parameters.double()
+    rounded = Case(recipe_of(*case), seed=seed)
+    signs = torch.randint(0, 2, exact.parameters.shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    rounded.parameters = exact.parameters * (1 + signs * 2**-24)
     sets = sets_of(exact, 5)
     for (condition, batch), label in itertools.product(sets_of(lanes, 5).items(), labels_of(lanes.recipe)):
         found = native_outputs(lanes, batch, label=label).double()
         truth = models_outputs(exact, sets[condition], label)
+        moved = models_outputs(rounded, sets[condition], label) - truth
         wanted = exact.recipe.task.evaluated_positions(batch)
         if wanted is not None:
-            truth = truth.where(wanted[..., None], torch.zeros((), dtype=torch.float64))
-        assert (found - truth).norm() <= 1e-5 * truth.norm()
+            truth, moved = (one.where(wanted[..., None], torch.zeros((), dtype=one.dtype)) for one in (truth, moved))
+        assert (found - truth).norm() <= max(1e-5 * truth.norm(), 32 * moved.norm())
 
 
 @settings(max_examples=20)
