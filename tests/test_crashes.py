@@ -149,6 +149,11 @@ def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1)
 
 
 @pytest.mark.long
+def test_killed_at_every_third_point_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
+    assert hit_everywhere(crashes, places, "die", stride=3) > 40
+
+
+@pytest.mark.slow
 def test_killed_at_every_point_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
     assert hit_everywhere(crashes, places, "die") > 40
 

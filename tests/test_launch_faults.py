@@ -31,7 +31,7 @@ from tests.launches import (
     undisturbed,
 )
 
-KILLS = {"sqlite": 10, "postgresql": 3}
+KILLS = {"sqlite": 6, "postgresql": 3}
 SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))"
 
 NURSERY = """

@@ -40,7 +40,7 @@ def bare() -> Iterator[Bare]:
 # ------------------------------------------------------------------------------------------------------- all plug-ins
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, 43)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_path: Path) -> None:
     restored = train(alone(name))

@@ -35,7 +35,6 @@ _PHRASES = (
 )
 """How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
 of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
-LARGEST_LAID_OUT = 400_000_000
 HELD = 12
 """Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
 _CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
@@ -112,16 +111,11 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
 def least_bytes(config: Mapping[str, Any]) -> int:
     """What a trial of this configuration needs at the least.
 
-    Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted. Of parameters
-    beyond LARGEST_LAID_OUT bytes, whose layout would itself take gigabytes, only they and the gradient are.
+    Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
     """
     recipe = Recipe.of(config).pad()
-    shapes = [one.shape for one in recipe.learning.parameters(recipe.model.parameters(recipe.task)).values()]
-    parameters = recipe.dtype.itemsize * sum(map(math.prod, shapes))
-    if parameters > LARGEST_LAID_OUT:
-        return 2 * parameters
-    layout = layout_of(recipe)
-    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="meta")  # without memory
+    layout = layout_of(recipe, "meta")  # tensors without memory
+    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="meta")
     return flat.nbytes + sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
 
 

@@ -58,7 +58,7 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     Found by an evaluation whose tensors have shapes and no numbers, on sets of two sequences.
     """
     recipe = Recipe.of(trial.config)
-    layout, seeds = layout_of(recipe), torch.tensor([trial.seed])
+    seeds = torch.tensor([trial.seed])
     sets = evaluation_sets(recipe.task, seeds, 2)
     variants = [RAW, *recipe.averaging.variants]
     found = [("loss", "raw", "")]
@@ -67,6 +67,7 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
         alike.setdefault(frozenset(whole), whole)
     names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
     with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+        layout = layout_of(recipe)
         parameters = layout.initial(shapes.from_tensor(seeds))[0].to(recipe.dtype)
         for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
             few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
