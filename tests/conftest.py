@@ -45,8 +45,8 @@ def _is_fast(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a test marked `sampled(daily, gate)` the first parameters run with the README's tests, the others are long.
 
-    Where `gate` is given, so many run in all: those of the others lie evenly among them, and the rest is slow. `-m fast`
-    starts no server.
+    Where `gate` is given, so many run in all: those of the others lie evenly among them, and the rest is slow.
+    `-m fast` starts no server.
     """
     if _is_fast(config):
         items[:] = [item for item in items if "[postgresql" not in item.nodeid and "postgres" not in item.fixturenames]
