@@ -38,8 +38,8 @@ from benchmarks.peers.ray_peer import trained
 from benchmarks.peers.results import Results
 from benchmarks.peers.set_complement import Minimal
 from benchmarks.peers.steps import compare
-from graft.families import families
 from graft.launching.claiming import enrol
+from graft.plugins.families import families
 from spaces.records import Directives, Trial
 from spaces.space import Space
 from storage import open_reader

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graft.families import FAMILIES, family_of
+from graft.plugins.families import FAMILIES, family_of
 from graft.testing import Check, DoesNotApply, checks
 from spaces import plugins
 from tests.registries import write_registry

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from graft.families import families
 from graft.launching.claiming import enrol
+from graft.plugins.families import families
 from spaces import load
 from tests.crashing import DIED, SIZES, STUDY
 from tests.databases import Server, raw

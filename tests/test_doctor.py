@@ -15,7 +15,7 @@ from graft.doctor import Finding, Rate, examine, measure
 from storage import open_store
 from tests.databases import raw
 from tests.inside import Run, printing
-from workers.engine import devices
+from workers.engine.machine import devices
 
 
 @pytest.fixture

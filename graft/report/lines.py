@@ -13,7 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from graft.report.data import StudyData
-from graft.report.drawing import INK, PANEL, arm_colour, figure_style, fit_scale, label_decades, legend, to_svg
+from graft.report.rendering.drawing import (
+    INK,
+    PANEL,
+    arm_colour,
+    figure_style,
+    fit_scale,
+    label_decades,
+    legend,
+    to_svg,
+)
 
 _ACROSS = 3
 """Panels side by side."""

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from graft.report.formatting import number, plain
+from graft.report.rendering.formatting import number, plain
 
 STATIC = Path(__file__).with_name("static")
 _pages = Environment(

@@ -9,9 +9,9 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, arm_colour
 from graft.report.lines import draw_beside_answers, draw_line, read_series, scale_numbers
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, arm_colour
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import LINE, longest_lines, trace_lines
 

@@ -15,14 +15,14 @@ from graft.files import cell
 from graft.launching.progress_text import duration
 from graft.stored.status import read_status
 from graft.stored.trials import PARAMS_PREFIX
-from graft.web.drawing.charts import Line, draw_curves
+from graft.web.charts.lines import Line, draw_curves
+from graft.web.charts.ranges import Ranges
+from graft.web.charts.sampling import numeric_params, rank_associations, read_sample
+from graft.web.charts.study_charts import StudyCharts
 from graft.web.models import TrialDetails
-from graft.web.ranges import Ranges
 from graft.web.reading import Number, OpenReader, OpenStudy
 from graft.web.rendering import render
 from graft.web.routes.trials import show_trial
-from graft.web.sampling import numeric_params, rank_associations, read_sample
-from graft.web.study_charts import StudyCharts
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
 from storage.frames import Reader
