@@ -532,7 +532,7 @@ def on_terminal(demo: Path, *arguments: str, columns: int) -> tuple[int, str, st
             break
         seen += part
     os.close(ours)
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate(timeout=240)[1]
     return process.returncode, re.sub(r"\x1b\[\d*m", "", seen.decode()), error
 
 

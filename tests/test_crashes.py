@@ -126,7 +126,7 @@ def undisturbed(crashes: Crashes, places: Places) -> tuple[Rows, Rows]:
 
 def resume(crashes: Crashes, url: str, folder: Path) -> None:
     """To the end; a server that is busy may not have noticed yet that the process before is dead, or not answer yet."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while (found := crashes.run("none", 0, url, folder))[0]:
         assert "is being run by" in found[1] or "does not answer" in found[1], found
         assert time.monotonic() < deadline, found

@@ -119,7 +119,7 @@ def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: s
 def test_of_two_launches_at_the_same_instant_one_runs_and_the_other_says_why(url: str, tmp_path: Path):
     launch = ("launch", SPACE, "--storage", url, "--workers", "1")
     with running(tmp_path, *launch) as one, running(tmp_path, *launch) as other:
-        answers = [process.communicate(timeout=120)[1].splitlines() for process in (one, other)]
+        answers = [process.communicate(timeout=300)[1].splitlines() for process in (one, other)]
     assert sorted([one.returncode, other.returncode]) == [0, 2], answers
     refused = answers[0] if one.returncode else answers[1]
     assert re.match("error: .*(is being|exists already)", refused[-1]), refused

@@ -146,7 +146,7 @@ class Stuck(FakeController):
         self._asked = threading.Event()
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        self._asked.wait(60)
+        self._asked.wait(240)
         return Directives(rounds=7.0)
 
     def request_stop(self) -> None:
