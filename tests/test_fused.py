@@ -28,13 +28,16 @@ from tests.emulated_gpu import BACKWARDS, CPU, HOPPER, SHUFFLED, emulated_step
 from tests.trials import config, trial
 from workers.engine import fused
 from workers.engine.fused import check, device, trust
-from workers.engine.fused.plan import ARRAYS, KernelPlan, Limits, Sizes, Workspace, lay_out
-from workers.engine.fused.step import find_obstacle
+from workers.engine.fused.memory import Limits, Workspace
+from workers.engine.fused.minimal import find_obstacle
+from workers.engine.fused.minimal_plan import ARRAYS, MinimalPlan, Sizes, lay_out
+from workers.engine.fused.step import TrainingPlan
 from workers.engine.pack import Pack
 from workers.engine.process import flush_subnormals
 from workers.engine.step import NativeStep, describe_step, method_of, step_of
 from workers.numerics import native, stream_kernels
-from workers.numerics.cuda import compiler, minimal
+from workers.numerics.cuda import compiler
+from workers.numerics.cuda.programs import MINIMAL, Program
 from workers.numerics.randomness import Purpose, Streams, keep_mask
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe, State, initial_state, layout_of
@@ -271,7 +274,8 @@ class Faulty:
         self.step, self._fault = emulated_step(recipe), fault
         self._launch, self.step.launch = self.step.launch, self
 
-    def __call__(self, workspace: Workspace, plan: KernelPlan) -> None:
+    def __call__(self, workspace: Workspace, plan: TrainingPlan) -> None:
+        assert isinstance(plan, MinimalPlan)
         match self._fault:
             case "without dropout":
                 plan.dropped = 0
@@ -346,7 +350,7 @@ def test_without_a_passed_check_the_traced_step_trains(
     monkeypatch.setattr(device.torch.cuda, "get_device_name", lambda _: "NVIDIA H100")
     monkeypatch.setattr(device, "architecture_of", lambda _: "sm_90")
     monkeypatch.setattr(device, "limits_of", lambda _: HOPPER)
-    monkeypatch.setattr(trust, "kernel_key", lambda _: "key")
+    monkeypatch.setattr(Program, "key", lambda *_: "key")
     monkeypatch.setattr(trust, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(trust, "run_check", lambda *_: "parameters differ by 0.1")
     there = torch.device("cuda", 0)
@@ -354,10 +358,10 @@ def test_without_a_passed_check_the_traced_step_trains(
     for _ in range(2):
         assert fused.obstacle(recipe, there) == "parameters differ by 0.1"
     assert [record.message for record in caplog.records] == [
-        "the fused step is not used on NVIDIA H100, training goes on with the traced one: parameters differ by 0.1"
+        "the fused step of minimal transformers is not used on NVIDIA H100, training goes on with the traced one: parameters differ by 0.1"
     ]
     assert describe_step(config(dtype="float32"), "cuda:0") == "traced: parameters differ by 0.1"
-    monkeypatch.setattr(trust, "kernel_key", lambda _: "another key")
+    monkeypatch.setattr(Program, "key", lambda *_: "another key")
     monkeypatch.setattr(trust, "run_check", lambda *_: None)
     trust.find_fault.cache_clear()
     assert fused.obstacle(recipe, there) is None
@@ -405,7 +409,7 @@ def test_it_compiles_without_spills(kernel: tuple[str, bool], tmp_path: Path) ->
     architecture, in_memory = kernel
     tool = next((Path(folder) / "cu13/bin/cuobjdump" for folder in nvidia_folders()), Path())
     try:
-        cubin = compiler.compile_cubin(minimal.SOURCE, architecture, minimal.options(weights_in_shared=not in_memory))
+        cubin = compiler.compile_cubin(MINIMAL.source, architecture, MINIMAL.options(weights_in_shared=not in_memory))
     except compiler.CompilerError as error:
         pytest.skip(str(error))
     (tmp_path / "kernel.cubin").write_bytes(cubin)
@@ -434,8 +438,8 @@ def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compiler, "compiler_version", lambda: "NVRTC 0.0")
     monkeypatch.setattr(compiler, "compile_cubin", compile_cubin)
-    sources = minimal.SOURCE, stream_kernels.SOURCE
-    kinds = [minimal.options(weights_in_shared=kind) for kind in (True, False)]
+    sources = MINIMAL.source, stream_kernels.SOURCE
+    kinds = [MINIMAL.options(weights_in_shared=kind) for kind in (True, False)]
     asked = [*itertools.product(sources, ("sm_90", "sm_80"), kinds)]
     expected = [f"{source.name} {architecture} {' '.join(options)}" for source, architecture, options in asked]
     for _ in range(2):

@@ -1,0 +1,75 @@
+// What all phases of a layered transformer's lane share: sizes, a block's rows, and where arrays and parameters lie.
+#pragma once
+#include "activations.hpp"
+#include "layered_plan.hpp"
+#include "norms.hpp"
+
+__device__ inline int odd(int count) { return count | 1; }
+
+class Workspace {
+  public:
+    __device__ Workspace(const Plan &given, int number)
+        : plan(given), lane(number), s(int(given.length)), d(int(given.width)), h(int(given.heads)), c(d / h),
+          f(int(given.hidden)), v(int(given.outputs)), by_s(s), by_h(h), by_c(c),
+          knobs(given.knobs + number * (KNOBS + 3 * h)), parameters(given.parameters_of + number * given.parameters),
+          last(int(given.depth) - 1) {}
+
+  protected:
+    const Plan &plan;
+    const int lane, s, d, h, c, f, v;
+    const Divisor by_s, by_h, by_c;
+    const float *const knobs;
+    float *const parameters;
+    const int last; // layer: in it queries, MLP and outputs are of the rows alone that carry loss
+    Word step = 0;   // of the lane
+    Int data = 0;    // where its positions start among all
+    int first = 0, rows = 0, loss_rows = 0; // of the block: its first sequence, and its rows
+
+    // -- where arrays lie
+    __device__ float *at_place(Int place) const {
+        return place < plan.shared_floats ? shared_memory() + place
+                                          : plan.scratch + lane * plan.scratch_floats + (place - plan.shared_floats);
+    }
+    __device__ float *at(Array array) const { return at_place(plan.places[opaque(array)]); }
+    __device__ float *at(int l, LayerArray array) const {
+        return at_place(plan.layer_places[l][opaque(array)]);
+    }
+    __device__ int *ints(Array array) const { return reinterpret_cast<int *>(at(array)); }
+    __device__ Byte *bytes(float *array) const { return reinterpret_cast<Byte *>(array); }
+    __device__ Matrix matrix(Array array, int columns) const { return {at(array), odd(columns)}; }
+    __device__ Matrix matrix(int l, LayerArray array, int columns) const { return {at(l, array), odd(columns)}; }
+
+    // -- where parameters lie, and their gradients at the same places
+    __device__ float *gradient() const { return at(GRADIENT); }
+    __device__ Int place(int l, LayerPlace name) const { return plan.layers[l][name]; }
+    // A map's weights of these columns, of `wide` that lie side by side; its bias is the row below.
+    __device__ Matrix weight(int l, LayerPlace name, int wide, int column = 0) const {
+        return {parameters + place(l, name) + column, wide};
+    }
+    __device__ Matrix weight_g(int l, LayerPlace name, int wide, int column = 0) const {
+        return {gradient() + place(l, name) + column, wide};
+    }
+    __device__ int biased(int l, LayerPlace bias) const { return place(l, bias) >= 0; } // one row more
+    __device__ Matrix unembedding(float *of) const {
+        return plan.tied ? Matrix{of + plan.ends[READING], d}.turned() : Matrix{of + plan.ends[WRITING], v};
+    }
+
+    // -- a block's rows: those that a layer ends with
+    __device__ int ends(int l) const { return l == last ? loss_rows : rows; }
+    __device__ int row_of(int l, int i) const { return l == last ? ints(LOSS_ROWS)[i] : i; }
+    __device__ int first_of_sequence(int row) const { return by_s.quotient(row) * s; }
+    // Of a sequence's rows that a layer ends with, the first one; of the sequence after the last one too.
+    __device__ int first_end(int l, int sequence) const {
+        return l == last ? ints(FIRST_LOSS_ROWS)[sequence] : sequence * s;
+    }
+    // What a head's logits are multiplied by, after positions' biases are added.
+    __device__ float factor_of(int head) const { return knobs[KNOBS + 3 * head]; }
+
+    // -- dropout; sites are counted as the model does: embedding, then attention and MLP of each layer
+    __device__ Site site(int number, int family) const {
+        return Site(stream_of(Word(plan.seeds[lane]), DROPOUT, number, step), plan.rates[family * plan.lanes + lane]);
+    }
+    __device__ void draw(Byte *keep, int number, int family) const {
+        draw_mask(keep, site(number, family), first * s * d, rows * d);
+    }
+};
