@@ -60,13 +60,13 @@ class Lane : public Backward {
         each(THREADS, [&](int thread) { sums[thread] = 0; });
         add_squares(sums, {g, 1}, P, 1);
         const Update update(plan, lane, n, float(sqrt(sum_of(sums))));
-        each(P, [&](int i) { update.move(parameters[i], g[i], plan.decays[i], lane * plan.parameters + i); });
+        each(P, [&](int i) { update.move(parameters()[i], g[i], plan.decays[i], lane * plan.parameters + i); });
     }
 };
 
 } // namespace
 
 // One block to a multiprocessor, whose shared memory it takes: with two, threads would have too few registers.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) fused_layered(__grid_constant__ const Plan plan) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) fused_layered(__grid_constant__ const Plan plan) {
     Lane(plan, block_number()).train();
 }

@@ -12,7 +12,7 @@ class Backward : public Forward {
         const Int start = data + Int(first) * s;
         const int *const listed = ints(LOSS_ROWS), *const firsts = ints(FIRST_LOSS_ROWS);
         float *const of_rows = at(ROW_LOSSES);
-        product(outputs, final, unembedding(parameters), loss_rows, v, d);
+        product(outputs, final, unembedding(parameters()), loss_rows, v, d);
         each(loss_rows, [&](int i) {
             const int target = int(plan.targets[start + listed[i]]);
             const float weight = plan.weights[start + listed[i]];
@@ -26,7 +26,7 @@ class Backward : public Forward {
             outputs(i, target) -= weight;
         });
         double *const losses = reinterpret_cast<double *>(at(LOSSES));
-        each(by_s.quotient(rows), [&](int sequence) {
+        each(by_s().quotient(rows), [&](int sequence) {
             double sum = 0;
             ROLLED for (int i = firsts[sequence]; i < firsts[sequence + 1]; i++)
                 sum += double(plan.weights[start + listed[i]]) * double(of_rows[i]);
@@ -36,7 +36,7 @@ class Backward : public Forward {
             product({gradient() + plan.ends[READING], d}, outputs.turned(), final, v, d, loss_rows, ADDED);
         else
             product(unembedding(gradient()), final.turned(), outputs, d, v, loss_rows, ADDED);
-        product(stream_g, outputs, unembedding(parameters).turned(), loss_rows, d, v);
+        product(stream_g, outputs, unembedding(parameters()).turned(), loss_rows, d, v);
         if (plan.pre_norm)
             return_through(stream_g, matrix(FINAL_UNIT, d), at(FINAL_FACTORS), loss_rows, plan.ends[NORM],
                            plan.ends[NORM_BIAS]);
@@ -52,12 +52,12 @@ class Backward : public Forward {
             ROLLED for (int i = 0; i < count; i++) sum = multiply_add(n < d ? unit(i, e) : 1.0f, g(i, e), sum);
             sum_at = sum;
         });
-        each_of(count, d, [&](int i, int e) { g(i, e) *= parameters[gain + e]; });
+        each_of(count, d, [&](int i, int e) { g(i, e) *= parameters()[gain + e]; });
         return_through_norm(unit, g, factors, norm_shape(count));
     }
     // The gradient by what a dropout site was given.
-    __device__ Matrix thin(Matrix g, int l, bool drop, const Byte *keep, float scale) const {
-        if (!drop) return g;
+    __device__ Matrix thin(Matrix g, int l, const Byte *keep, float scale) const {
+        if (!keep) return g;
         const Matrix branch = matrix(BRANCH_G, d);
         each_of(ends(l), d, [&](int i, int e) {
             branch(i, e) = keep[row_of(l, i) * d + e] ? g(i, e) * scale : 0.0f;
@@ -67,77 +67,83 @@ class Backward : public Forward {
 
     // From the gradient by the stream after the MLP to that by the stream before it, in place.
     __device__ void return_through_mlp(int l, Matrix g, Matrix spare) const {
-        const int count = ends(l), wide = int(plan.gates) * f;
-        const Matrix given = matrix(l, MLP_GIVEN, d + 1), slopes = matrix(l, SLOPES, wide);
-        const Matrix active = matrix(l, ACTIVE, f + 1), active_g = matrix(ACTIVE_G, f), unit = matrix(l, MLP_UNIT, d);
-        const Int gain = place(l, MLP_NORM), bias = place(l, MLP_NORM_BIAS);
-        if (!plan.pre_norm) return_through(g, unit, at(l, MLP_FACTORS), count, gain, bias);
-        const Matrix branch = thin(g, l, plan.dropped & OF_MLP, bytes(at(l, KEPT_MLP)), knobs[MLP_SCALE]);
-        product(weight_g(l, MLP_OUT, d), active.turned(), branch, f + biased(l, MLP_OUT_BIAS), d, count, ADDED);
-        product(active_g, branch, weight(l, MLP_OUT, d).turned(), count, f, d);
-        each_of(count, f, [&](int i, int e) {
+        const int wide = int(plan.gates) * f;
+        if (!plan.pre_norm) return_through_mlp_norm(l, g);
+        const Matrix branch = thin(g, l, kept(OF_MLP, at(l, KEPT_MLP)), knob(MLP_SCALE));
+        product(weight_g(l, MLP_OUT, d), matrix(l, ACTIVE, f + 1).turned(), branch, f + biased(l, MLP_OUT_BIAS), d,
+                ends(l), ADDED);
+        product(matrix(ACTIVE_G, f), branch, weight(l, MLP_OUT, d).turned(), ends(l), f, d);
+        return_through_activation(l);
+        product(weight_g(l, MLP_IN, wide), matrix(l, MLP_GIVEN, d + 1).turned(), matrix(l, SLOPES, wide),
+                d + biased(l, MLP_IN_BIAS), wide, ends(l), ADDED);
+        product(plan.pre_norm ? spare : g, matrix(l, SLOPES, wide), weight(l, MLP_IN, wide).turned(), ends(l), d, wide,
+                plan.pre_norm ? REPLACED : ADDED);
+        if (!plan.pre_norm) return;
+        return_through_mlp_norm(l, spare);
+        each_of(ends(l), d, [&](int i, int e) { g(i, e) += spare(i, e); });
+    }
+    __device__ void return_through_mlp_norm(int l, Matrix g) const {
+        return_through(g, matrix(l, MLP_UNIT, d), at(l, MLP_FACTORS), ends(l), place(l, MLP_NORM),
+                       place(l, MLP_NORM_BIAS));
+    }
+    __device__ void return_through_activation(int l) const {
+        const Matrix slopes = matrix(l, SLOPES, int(plan.gates) * f), active_g = matrix(ACTIVE_G, f);
+        each_of(ends(l), f, [&](int i, int e) {
             slopes(i, e) *= active_g(i, e);
             if (plan.gates == 2) slopes(i, f + e) *= active_g(i, e);
         });
-        product(weight_g(l, MLP_IN, wide), given.turned(), slopes, d + biased(l, MLP_IN_BIAS), wide, count, ADDED);
-        if (!plan.pre_norm) {
-            product(g, slopes, weight(l, MLP_IN, wide).turned(), count, d, wide, ADDED);
-            return;
-        }
-        product(spare, slopes, weight(l, MLP_IN, wide).turned(), count, d, wide);
-        return_through(spare, unit, at(l, MLP_FACTORS), count, gain, bias);
-        each_of(count, d, [&](int i, int e) { g(i, e) += spare(i, e); });
     }
 
     // From the gradient by the stream after attention to that by the stream before it, at `to`.
     __device__ void return_through_attention(int l, Matrix g, Matrix to) const {
-        const int count = ends(l);
-        const Matrix unit = matrix(l, UNIT, d), mixed_g = matrix(MIXED_G, d);
-        const Int gain = place(l, ATTENTION_NORM), bias = place(l, ATTENTION_NORM_BIAS);
-        if (!plan.pre_norm) return_through(g, unit, at(l, FACTORS), count, gain, bias);
-        const bool drop = plan.dropped & OF_ATTENTION;
-        const Matrix branch = thin(g, l, drop, bytes(at(l, KEPT_ATTENTION)), knobs[ATTENTION_SCALE]);
-        product(weight_g(l, OUTPUT, d), matrix(l, MIXED, d + 1).turned(), branch, d + biased(l, OUTPUT_BIAS), d, count,
-                ADDED);
-        product(mixed_g, branch, weight(l, OUTPUT, d).turned(), count, d, d);
+        if (!plan.pre_norm) return_through_attention_norm(l, g, ends(l));
+        const Matrix branch = thin(g, l, kept(OF_ATTENTION, at(l, KEPT_ATTENTION)), knob(ATTENTION_SCALE));
+        product(weight_g(l, OUTPUT, d), matrix(l, MIXED, d + 1).turned(), branch, d + biased(l, OUTPUT_BIAS), d,
+                ends(l), ADDED);
+        product(matrix(MIXED_G, d), branch, weight(l, OUTPUT, d).turned(), ends(l), d, d);
         return_through_weights(l);
+        mix(l, matrix(QUERIES_G, d), matrix(WEIGHTS_G, s), matrix(l, KEYS, d));
+        return_to_keys(l);
+        if (plan.cosines) turn(matrix(QUERIES_G, d), l, ends(l), -1.0f), turn(matrix(KEYS_G, d), -1, rows, -1.0f);
         return_through_maps(l, to);
-        if (plan.pre_norm) return_through(to, unit, at(l, FACTORS), rows, gain, bias);
-        each_of(count, d, [&](int i, int e) { to(row_of(l, i), e) += g(i, e); });
+        if (plan.pre_norm) return_through_attention_norm(l, to, rows);
+        each_of(ends(l), d, [&](int i, int e) { to(row_of(l, i), e) += g(i, e); });
     }
-    // The gradients by queries, keys and values.
+    __device__ void return_through_attention_norm(int l, Matrix g, int count) const {
+        return_through(g, matrix(l, UNIT, d), at(l, FACTORS), count, place(l, ATTENTION_NORM),
+                       place(l, ATTENTION_NORM_BIAS));
+    }
+    // The gradient by products of queries and keys.
     __device__ void return_through_weights(int l) const {
-        const int count = ends(l);
-        const Matrix queries = matrix(l, QUERIES, d), keys = matrix(l, KEYS, d), values = matrix(l, VALUES, d);
-        const Matrix weights = matrix(l, WEIGHTS, s), weights_g = matrix(WEIGHTS_G, s), mixed_g = matrix(MIXED_G, d);
-        const Matrix queries_g = matrix(QUERIES_G, d), keys_g = matrix(KEYS_G, d), values_g = matrix(VALUES_G, d);
-        each_of(count * h, s, [&](int line, int j) {
-            const int i = by_h.quotient(line), head = line - i * h, row = row_of(l, i), start = first_of_sequence(row);
+        const Matrix values = matrix(l, VALUES, d), mixed_g = matrix(MIXED_G, d), weights_g = matrix(WEIGHTS_G, s);
+        each_of(ends(l) * h, s, [&](int line, int j) {
+            const int i = by_h().quotient(line), head = line - i * h, row = row_of(l, i);
+            const int start = first_of_sequence(row);
             if (j > row - start) return;
             float sum = 0;
             ROLLED for (int e = head * c; e < head * c + c; e++)
                 sum = multiply_add(mixed_g(i, e), values(start + j, e), sum);
             weights_g(line, j) = sum;
         });
-        each(count * h, [&](int line) {
-            const int i = by_h.quotient(line), row = row_of(l, i), end = row - first_of_sequence(row);
+        const Matrix weights = matrix(l, WEIGHTS, s);
+        each(ends(l) * h, [&](int line) {
+            const int i = by_h().quotient(line), row = row_of(l, i), end = row - first_of_sequence(row);
             const float scale = factor_of(line - i * h) / sqrtf(float(c));
             float inner = 0;
             ROLLED for (int j = 0; j <= end; j++) inner = multiply_add(weights(line, j), weights_g(line, j), inner);
             ROLLED for (int j = 0; j <= end; j++)
                 weights_g(line, j) = weights(line, j) * (weights_g(line, j) - inner) * scale;
         });
-        each_of(count, d, [&](int i, int e) {
-            const int row = row_of(l, i), start = first_of_sequence(row), line = i * h + by_c.quotient(e);
-            float sum = 0;
-            ROLLED for (int j = 0; j <= row - start; j++) sum = multiply_add(weights_g(line, j), keys(start + j, e), sum);
-            queries_g(i, e) = sum;
-        });
+    }
+    // The gradients by keys and values: of each what the queries send back that see it, one after another.
+    __device__ void return_to_keys(int l) const {
+        const Matrix queries = matrix(l, QUERIES, d), weights = matrix(l, WEIGHTS, s), mixed_g = matrix(MIXED_G, d);
+        const Matrix keys_g = matrix(KEYS_G, d), values_g = matrix(VALUES_G, d), weights_g = matrix(WEIGHTS_G, s);
         each_of(rows, d, [&](int row, int e) {
-            const int sequence = by_s.quotient(row), j = row - sequence * s, head = by_c.quotient(e);
+            const int sequence = by_s().quotient(row), j = row - sequence * s, head = by_c().quotient(e);
             const int end = first_end(l, sequence + 1);
             int i = first_end(l, sequence);
-            while (i < end && row_of(l, i) < row) i++; // earlier queries do not see this key
+            while (i < end && row_of(l, i) < row) i++;
             float key = 0, value = 0;
             ROLLED for (; i < end; i++) {
                 key = multiply_add(weights_g(i * h + head, j), queries(i, e), key);
@@ -145,28 +151,22 @@ class Backward : public Forward {
             }
             keys_g(row, e) = key, values_g(row, e) = value;
         });
-        if (!plan.cosines) return;
-        turn(queries_g, l, count, -1.0f);
-        turn(keys_g, -1, rows, -1.0f);
     }
     // The gradient by what queries, keys and values are made of, at `to`; the maps learn.
     __device__ void return_through_maps(int l, Matrix to) const {
-        const int count = ends(l), inputs = d + biased(l, QUERY_KEY_VALUE_BIAS), wide = 3 * d;
-        const Matrix queries_g = matrix(QUERIES_G, d), keys_g = matrix(KEYS_G, d), values_g = matrix(VALUES_G, d);
-        const Matrix given = matrix(l, GIVEN, d + 1).turned(), back = weight(l, QUERY_KEY_VALUE, wide).turned();
-        const Matrix asked = matrix(l, l == last ? ASKED : GIVEN, d + 1).turned();
-        product(weight_g(l, QUERY_KEY_VALUE, wide), asked, queries_g, inputs, d, count, ADDED);
-        product(weight_g(l, QUERY_KEY_VALUE, wide, d), given, keys_g, inputs, d, rows, ADDED);
-        product(weight_g(l, QUERY_KEY_VALUE, wide, 2 * d), given, values_g, inputs, d, rows, ADDED);
-        product(to, keys_g, weight(l, QUERY_KEY_VALUE, wide, d).turned(), rows, d, d);
-        product(to, values_g, weight(l, QUERY_KEY_VALUE, wide, 2 * d).turned(), rows, d, d, ADDED);
-        if (l != last) {
-            product(to, queries_g, back, rows, d, d, ADDED);
-            return;
-        }
-        const Matrix of_queries = matrix(BRANCH_G, d);
-        product(of_queries, queries_g, back, count, d, d);
-        each_of(count, d, [&](int i, int e) { to(row_of(l, i), e) += of_queries(i, e); });
+        const int inputs = d + biased(l, QUERY_KEY_VALUE_BIAS), wide = 3 * d;
+        product(weight_g(l, QUERY_KEY_VALUE, wide), matrix(l, l == last ? ASKED : GIVEN, d + 1).turned(),
+                matrix(QUERIES_G, d), inputs, d, ends(l), ADDED);
+        product(weight_g(l, QUERY_KEY_VALUE, wide, d), matrix(l, GIVEN, d + 1).turned(), matrix(KEYS_G, d), inputs, d,
+                rows, ADDED);
+        product(weight_g(l, QUERY_KEY_VALUE, wide, 2 * d), matrix(l, GIVEN, d + 1).turned(), matrix(VALUES_G, d),
+                inputs, d, rows, ADDED);
+        product(to, matrix(KEYS_G, d), weight(l, QUERY_KEY_VALUE, wide, d).turned(), rows, d, d);
+        product(to, matrix(VALUES_G, d), weight(l, QUERY_KEY_VALUE, wide, 2 * d).turned(), rows, d, d, ADDED);
+        const Matrix of_queries = l == last ? matrix(BRANCH_G, d) : to;
+        product(of_queries, matrix(QUERIES_G, d), weight(l, QUERY_KEY_VALUE, wide).turned(), ends(l), d, d,
+                l == last ? REPLACED : ADDED);
+        if (l == last) each_of(loss_rows, d, [&](int i, int e) { to(row_of(l, i), e) += of_queries(i, e); });
     }
 
     // Positions and tokens learn. A position's, and a token's, gradients are added by one thread, row after row.
@@ -174,12 +174,10 @@ class Backward : public Forward {
         float *const to = gradient();
         const int *const tokens = ints(TOKENS);
         int *const leaders = ints(LEADERS);
-        if (plan.dropped & OF_EMBEDDING) {
-            const Byte *const keep = bytes(at(KEPT_EMBEDDING));
+        if (const Byte *const keep = kept(OF_EMBEDDING, at(KEPT_EMBEDDING)))
             each_of(rows, d, [&](int row, int e) {
-                g(row, e) = keep[row * d + e] ? g(row, e) * knobs[EMBEDDING_SCALE] : 0.0f;
+                g(row, e) = keep[row * d + e] ? g(row, e) * knob(EMBEDDING_SCALE) : 0.0f;
             });
-        }
         if (plan.ends[POSITIONS] >= 0)
             each_of(s, d, [&](int i, int e) {
                 float sum = to[plan.ends[POSITIONS] + i * d + e];

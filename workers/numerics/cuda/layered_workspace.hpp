@@ -10,20 +10,22 @@ class Workspace {
   public:
     __device__ Workspace(const Plan &given, int number)
         : plan(given), lane(number), s(int(given.length)), d(int(given.width)), h(int(given.heads)), c(d / h),
-          f(int(given.hidden)), v(int(given.outputs)), by_s(s), by_h(h), by_c(c),
-          knobs(given.knobs + number * (KNOBS + 3 * h)), parameters(given.parameters_of + number * given.parameters),
-          last(int(given.depth) - 1) {}
+          f(int(given.hidden)), v(int(given.outputs)), last(int(given.depth) - 1) {}
 
   protected:
     const Plan &plan;
     const int lane, s, d, h, c, f, v;
-    const Divisor by_s, by_h, by_c;
-    const float *const knobs;
-    float *const parameters;
     const int last; // layer: in it queries, MLP and outputs are of the rows alone that carry loss
     Word step = 0;   // of the lane
     Int data = 0;    // where its positions start among all
     int first = 0, rows = 0, loss_rows = 0; // of the block: its first sequence, and its rows
+
+    // Computed where they are needed: kept, they would take registers that there are too few of.
+    __device__ Divisor by_s() const { return Divisor(s); }
+    __device__ Divisor by_h() const { return Divisor(h); }
+    __device__ Divisor by_c() const { return Divisor(c); }
+    __device__ float knob(int number) const { return plan.knobs[opaque(lane) * (KNOBS + 3 * h) + number]; }
+    __device__ float *parameters() const { return plan.parameters_of + opaque(lane) * plan.parameters; }
 
     // -- where arrays lie
     __device__ float *at_place(Int place) const {
@@ -35,7 +37,6 @@ class Workspace {
         return at_place(plan.layer_places[l][opaque(array)]);
     }
     __device__ int *ints(Array array) const { return reinterpret_cast<int *>(at(array)); }
-    __device__ Byte *bytes(float *array) const { return reinterpret_cast<Byte *>(array); }
     __device__ Matrix matrix(Array array, int columns) const { return {at(array), odd(columns)}; }
     __device__ Matrix matrix(int l, LayerArray array, int columns) const { return {at(l, array), odd(columns)}; }
 
@@ -44,7 +45,7 @@ class Workspace {
     __device__ Int place(int l, LayerPlace name) const { return plan.layers[l][name]; }
     // A map's weights of these columns, of `wide` that lie side by side; its bias is the row below.
     __device__ Matrix weight(int l, LayerPlace name, int wide, int column = 0) const {
-        return {parameters + place(l, name) + column, wide};
+        return {parameters() + place(l, name) + column, wide};
     }
     __device__ Matrix weight_g(int l, LayerPlace name, int wide, int column = 0) const {
         return {gradient() + place(l, name) + column, wide};
@@ -57,19 +58,26 @@ class Workspace {
     // -- a block's rows: those that a layer ends with
     __device__ int ends(int l) const { return l == last ? loss_rows : rows; }
     __device__ int row_of(int l, int i) const { return l == last ? ints(LOSS_ROWS)[i] : i; }
-    __device__ int first_of_sequence(int row) const { return by_s.quotient(row) * s; }
+    __device__ int first_of_sequence(int row) const { return by_s().quotient(row) * s; }
     // Of a sequence's rows that a layer ends with, the first one; of the sequence after the last one too.
     __device__ int first_end(int l, int sequence) const {
         return l == last ? ints(FIRST_LOSS_ROWS)[sequence] : sequence * s;
     }
     // What a head's logits are multiplied by, after positions' biases are added.
-    __device__ float factor_of(int head) const { return knobs[KNOBS + 3 * head]; }
+    __device__ float factor_of(int head) const { return knob(KNOBS + 3 * head); }
 
-    // -- dropout; sites are counted as the model does: embedding, then attention and MLP of each layer
-    __device__ Site site(int number, int family) const {
-        return Site(stream_of(Word(plan.seeds[lane]), DROPOUT, number, step), plan.rates[family * plan.lanes + lane]);
+    // -- dropout: what is kept of the block's rows, a byte each; null: all, as the sites of this kind are off
+    __device__ const Byte *kept(Thinned kind, float *array) const {
+        return plan.dropped & kind ? reinterpret_cast<Byte *>(array) : nullptr;
     }
-    __device__ void draw(Byte *keep, int number, int family) const {
-        draw_mask(keep, site(number, family), first * s * d, rows * d);
+    // The same, drawn. `site`: counted as the model does: embedding, then attention and MLP of each layer; `family`: of
+    // its rate.
+    __device__ const Byte *drawn(Thinned kind, float *array, int site, int family) const {
+        if (plan.dropped & kind) {
+            const Word stream = stream_of(Word(plan.seeds[lane]), DROPOUT, site, step);
+            draw_mask(reinterpret_cast<Byte *>(array), Site(stream, plan.rates[family * plan.lanes + lane]),
+                      first * s * d, rows * d);
+        }
+        return kept(kind, array);
     }
 };
