@@ -1,4 +1,4 @@
-"""The fused step of causal transformers with layers. Its data comes from the task's own code, for several steps at once.
+"""The fused step of causal transformers with layers. Its data comes from the task's code, for several steps at once.
 
 Legend: L lanes, N sequences, s positions, k steps of a launch.
 """
@@ -63,7 +63,10 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return f"the fused step of transformers knows no {used[0]}"
     sizes = _sizes_of(recipe)
     if sizes.rows * max(sizes.outputs, sizes.gates * sizes.hidden) ** 2 >= _LARGEST_PRODUCT:
-        return f"the fused step of transformers knows no {sizes.outputs} tokens for {sizes.rows} positions at once"
+        return (
+            f"the fused step of transformers knows no layer of {sizes.gates * sizes.hidden} channels, or "
+            f"{sizes.outputs} tokens, for {sizes.rows} positions at once"
+        )
     return find_training_obstacle(recipe)
 
 
@@ -75,14 +78,14 @@ def arrange(recipe: Recipe, limits: Limits) -> Workspace | None:
 def _sizes_of(recipe: Recipe) -> Sizes:
     model, task = recipe.model, recipe.task
     assert isinstance(model, Transformer)
-    structure = layered.structure_of(model, task)
+    structure, (_, parameters) = layered.structure_of(model, task), starts_of(model.parameters(task))
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout
     return Sizes(
         batch=recipe.training.batch,
         length=task.context,
         **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs")},
         depth=model.depth,
-        parameters=layout_of(recipe).total,
+        parameters=parameters,
         dropped=sum(1 << bit for bit, rate in enumerate(rates) if rate),
     )
 

@@ -91,13 +91,13 @@ def _mask(sizes: Sizes) -> int:
 
 
 def lay_out(sizes: Sizes, limits: Limits) -> Workspace | None:
-    """Where arrays lie: in shared memory as far as they fit, in their order; None: the smallest do not fit.
+    """Where arrays lie: in shared memory as far as two blocks fit into a multiprocessor, in their order.
 
-    Which ones do changes no bit.
+    None: the smallest do not fit. Which ones do changes no bit.
     """
     layers = [layer_arrays(sizes, last=layer == sizes.depth - 1) for layer in range(sizes.depth)]
     floats = [size for arrays in (block_arrays(sizes), *layers) for size in arrays.values()]
-    room, shared = limits.block // 4, 0
+    room, shared = min(limits.multiprocessor // 2 - limits.reserved, limits.block) // 4, 0
     inside: dict[int, int] = {}
     for number, size in enumerate(floats):
         if shared + aligned(size) <= room:
@@ -129,7 +129,7 @@ _SMALL = ARRAYS.index("STREAM")
 class LayeredPlan(TrainingPlan):
     """`Plan` of layered_plan.hpp."""
 
-    _fields_ = [
+    _fields_ = (
         *(
             (name, ctypes.c_int64)
             for name in (
@@ -147,4 +147,4 @@ class LayeredPlan(TrainingPlan):
                 *("decays", "knobs", "rates", "inputs", "targets", "weights", "placed", "cosines", "sines", "slopes"),
             )
         ),
-    ]
+    )

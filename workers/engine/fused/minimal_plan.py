@@ -129,10 +129,10 @@ ARRAYS = (
 class MinimalPlan(TrainingPlan):
     """`Plan` of plan.hpp."""
 
-    _fields_ = [
+    _fields_ = (
         *((name, ctypes.c_int64) for name in ("dropped", "sequences")),
         ("starts", ctypes.c_int64 * MATRICES),
         ("columns", ctypes.c_int64 * MATRICES),
         ("places", ctypes.c_int64 * len(ARRAYS)),
         *((name, ctypes.c_void_p) for name in ("sizes", "knobs", "rates")),
-    ]
+    )

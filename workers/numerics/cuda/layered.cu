@@ -66,7 +66,8 @@ class Lane : public Backward {
 
 } // namespace
 
-// One block to a multiprocessor, whose shared memory it takes: with two, threads would have too few registers.
+// Two blocks to a multiprocessor: one alone would wait most of the time. A few addresses are kept in memory between phases for
+// it, none of them in the loops that multiply.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) fused_layered(__grid_constant__ const Plan plan) {
     Lane(plan, block_number()).train();
 }
