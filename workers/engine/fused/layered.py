@@ -61,7 +61,7 @@ def find_obstacle(recipe: Recipe) -> str | None:
     }
     if used := [name for name, on in left_out.items() if on]:
         return f"the fused step of transformers knows no {used[0]}"
-    sizes = _sizes_of(recipe)
+    sizes = sizes_of(recipe)
     if sizes.rows * max(sizes.outputs, sizes.gates * sizes.hidden) ** 2 >= _LARGEST_PRODUCT:
         return (
             f"the fused step of transformers knows no layer of {sizes.gates * sizes.hidden} channels, or "
@@ -72,10 +72,11 @@ def find_obstacle(recipe: Recipe) -> str | None:
 
 def arrange(recipe: Recipe, limits: Limits) -> Workspace | None:
     """Where the kernel's arrays lie; None where the smallest do not fit. `recipe` has no obstacle."""
-    return lay_out(_sizes_of(recipe), limits)
+    return lay_out(sizes_of(recipe), limits)
 
 
-def _sizes_of(recipe: Recipe) -> Sizes:
+def sizes_of(recipe: Recipe) -> Sizes:
+    """Of a recipe without an obstacle."""
     model, task = recipe.model, recipe.task
     assert isinstance(model, Transformer)
     structure, (_, parameters) = layered.structure_of(model, task), starts_of(model.parameters(task))
@@ -97,7 +98,7 @@ class LayeredStep(FusedStep):
         super().__init__(recipe, device, kind, workspace, launch)
         model, task = recipe.model, recipe.task
         assert isinstance(model, Transformer), "there is no obstacle"
-        sizes, structure = _sizes_of(recipe), layered.structure_of(model, task)
+        sizes, structure = sizes_of(recipe), layered.structure_of(model, task)
         self._numbers = {
             **{name: getattr(sizes, name) for name in ("length", "depth", "dropped")},
             **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs")},

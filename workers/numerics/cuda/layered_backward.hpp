@@ -121,7 +121,7 @@ class Backward : public Forward {
             const int start = first_of_sequence(row);
             if (j > row - start) return;
             float sum = 0;
-            ROLLED for (int e = head * c; e < head * c + c; e++)
+            for (int e = head * c; e < head * c + c; e++)
                 sum = multiply_add(mixed_g(i, e), values(start + j, e), sum);
             weights_g(line, j) = sum;
         });
@@ -145,7 +145,7 @@ class Backward : public Forward {
             int i = first_end(l, sequence);
             while (i < end && row_of(l, i) < row) i++;
             float key = 0, value = 0;
-            ROLLED for (; i < end; i++) {
+            for (; i < end; i++) {
                 key = multiply_add(weights_g(i * h + head, j), queries(i, e), key);
                 value = multiply_add(weights(i * h + head, j), mixed_g(i, e), value);
             }

@@ -99,7 +99,7 @@ class Forward : public Workspace {
             const int start = first_of_sequence(row);
             if (j > row - start) return;
             float logit = 0;
-            ROLLED for (int e = head * c; e < head * c + c; e++)
+            for (int e = head * c; e < head * c + c; e++)
                 logit = multiply_add(queries(i, e), keys(start + j, e), logit);
             logit *= scale;
             if (plan.slopes) logit -= plan.slopes[head] * float(row - start - j);
@@ -121,7 +121,7 @@ class Forward : public Workspace {
         each_of(ends(l), d, [&](int i, int e) {
             const int row = row_of(l, i), start = first_of_sequence(row), line = i * h + by_c().quotient(e);
             float sum = 0;
-            ROLLED for (int j = 0; j <= row - start; j++) sum = multiply_add(weights(line, j), from(start + j, e), sum);
+            for (int j = 0; j <= row - start; j++) sum = multiply_add(weights(line, j), from(start + j, e), sum);
             to(i, e) = sum;
         });
     }
