@@ -113,8 +113,9 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
     monkeypatch.chdir(tmp_path)
     status, out, _ = called(monkeypatch, capfd, "launch", SPACE, "--dry-run", "--device", "h100")
     assert status == 0
-    rates = [line for line in out.splitlines() if line.startswith("h100 ")]
+    *rates, fused = [line for line in out.splitlines() if line.startswith("h100 ")]
     assert len(rates) == 2
+    assert fused.split(maxsplit=1)[1] == "no fused step: the fused step knows float32, not torch.float64"
     assert all("model-steps/s (an estimate, not measured)" in line for line in rates)
     assert "; device h100" in out
     status, _, error = called(monkeypatch, capfd, "launch", SPACE, "--device", "h100")

@@ -32,6 +32,8 @@ _DATA_BYTES = 1 << 26
 """Of a launch's data, about."""
 _POSITION_BYTES = 8 + 8 + 4
 """Of a position: token, target, weight."""
+_WORK = 1 << 40
+"""Multiplications of a launch, about: a second of a GPU's or less, after which a pack looks up."""
 _LARGEST_PRODUCT = 1 << 32
 """Rows times columns squared of any array: beyond it the kernel's division by columns is not exact."""
 _OF_KNOBS = 8
@@ -119,8 +121,9 @@ class LayeredStep(FusedStep):
         self._slopes = torch.tensor(slopes(model.heads), device=device) if alibi else None
 
     def most_steps(self, lanes: int) -> int:
-        positions = lanes * self.recipe.training.batch * self.recipe.task.context
-        return max(1, min(AHEAD, _DATA_BYTES // (_POSITION_BYTES * positions)))
+        positions, sizes = lanes * self.recipe.training.batch * self.recipe.task.context, sizes_of(self.recipe)
+        by_data, by_work = _DATA_BYTES // (_POSITION_BYTES * positions), _WORK // (3 * sizes.parameters * positions)
+        return max(1, min(AHEAD, by_data, by_work))
 
     def plan(
         self, knobs: Knobs, bound: Recipe, seeds: Tensor, state: State, steps: int

@@ -1,4 +1,4 @@
-// What the minimal transformer's kernel is told: as `MinimalPlan` of workers/engine/fused/plan.py, in the same order.
+// What the minimal transformer's kernel is told: as `MinimalPlan` of workers/engine/fused/minimal_plan.py, in the same order.
 #pragma once
 #include "training.hpp"
 
