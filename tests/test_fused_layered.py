@@ -42,6 +42,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (COPYING, {"position": {"name": "rotary"}, "scorer": {"name": "average"}}),
     (COMPLEMENT, {"position": {"name": "alibi"}, "scorer": {"name": "softmax", "temperature": 0.4}}),
     (COPYING, {"position": {"name": "sinusoidal"}, "heads": 3}),
+    (COPYING, {"scorer": {"name": "ssa", "b": 0.7, "n": 1.2}, "position": {"name": "alibi"}}),
+    (COMPLEMENT, {"scorer": {"name": "ssa_fixed", "b": 0.7, "n": 2}, "pre_norm": False}),
     *(
         (ADDITION, {"activation": {"name": name}})
         for name in ("identity", "relu", "relu_squared", "tanh", "glu", "geglu", "swiglu", "reglu")
@@ -71,7 +73,7 @@ def test_it_trains_as_the_native_step_does(task: dict[str, Any], model: dict[str
 
 
 @compiled
-@pytest.mark.parametrize("number", [1, 8])
+@pytest.mark.parametrize("number", [1, 10])
 def test_its_gradient_is_autograds(number: int) -> None:
     """As the first moment after a step that clips nothing; the exact one is of float64 and the same numbers."""
     own, exact = (Case(recipe) for recipe in _in_both_precisions(number))
@@ -127,7 +129,7 @@ def test_shapes_of_the_catalogue(space: str) -> None:
 
 
 @compiled
-@pytest.mark.parametrize("number", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_bits_depend_neither_on_width_nor_on_launches_nor_on_the_order_of_threads(number: int) -> None:
     recipe = recipe_of(*CASES[number])
     expected = fused_steps(recipe, 33, 6)
@@ -180,7 +182,7 @@ def packed(configuration: dict[str, Any], numbers: list[int]) -> dict[str, Tenso
 @pytest.mark.parametrize(
     ("task", "model", "reason"),
     [
-        (ADDITION, {"scorer": {"name": "ssa"}}, "the fused step knows the scorers softmax and average alone"),
+        (ADDITION, {"scorer": {"name": "square"}}, "the fused step of transformers knows the scorers softmax, average"),
         (ADDITION, {"depth": 9}, "the fused step knows one to 8 layers, each with an MLP"),
         (ADDITION, {"mlp_multiple": 0}, "the fused step knows one to 8 layers, each with an MLP"),
         (ADDITION, {"activation": {"name": "spline"}}, "the fused step knows no activation spline"),
@@ -208,7 +210,7 @@ def test_what_all_models_ask_for_is_asked_of_it_too() -> None:
 @pytest.mark.fast
 @pytest.mark.parametrize("block", [227 << 10, 99 << 10, 20 << 10])
 def test_arrays_lie_apart_and_two_blocks_fit_into_a_multiprocessor(block: int) -> None:
-    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7)
+    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7, 1)
     found = lay_out(sizes, Limits(block + 1024, block))
     assert found
     assert 2 * (found.shared_bytes + 1024) <= block + 1024
@@ -224,7 +226,7 @@ def test_arrays_lie_apart_and_two_blocks_fit_into_a_multiprocessor(block: int) -
 
 @pytest.mark.fast
 def test_a_gpu_that_shares_next_to_nothing_has_none() -> None:
-    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7)
+    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7, 1)
     assert lay_out(sizes, Limits(8 << 10, 4 << 10)) is None
     assert lay_out(sizes, HOPPER)
 

@@ -19,12 +19,14 @@ from workers.engine.fused.step import FusedStep, Knobs, Launch, TrainingPlan, fi
 from workers.networks.activations.spline import Spline
 from workers.networks.gradients import layered
 from workers.networks.gradients.plans import starts_of
-from workers.networks.gradients.scoring import kinds_of
+from workers.networks.gradients.scoring import kinds_of, learned_by
 from workers.networks.models import in_use
 from workers.networks.models.transformer import Transformer
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.scorers.average import Average
 from workers.networks.scorers.softmax import Softmax
+from workers.networks.scorers.ssa import SignedAveraging
+from workers.networks.scorers.ssa_fixed import FixedSignedAveraging
 from workers.training.native_update import AHEAD
 from workers.training.recipe import Recipe, State, layout_of
 
@@ -34,6 +36,7 @@ _POSITION_BYTES = 8 + 8 + 4
 """Of a position: token, target, weight."""
 _WORK = 1 << 40
 """Multiplications of a launch, about: a second of a GPU's or less, after which a pack looks up."""
+_BENT = SignedAveraging, FixedSignedAveraging
 _LARGEST_PRODUCT = 1 << 32
 """Rows times columns squared of any array: beyond it the kernel's division by columns is not exact."""
 _OF_KNOBS = 8
@@ -47,8 +50,8 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return f"the fused step knows no model {name_of(model)}"
     if task.position_loss != "cross_entropy" or task.kin():
         return f"the fused step of transformers does not know the data of {name_of(task)}"
-    if type(model.scorer) not in (Softmax, Average):
-        return "the fused step knows the scorers softmax and average alone"
+    if type(model.scorer) not in (Softmax, Average, *_BENT):
+        return "the fused step of transformers knows the scorers softmax, average, ssa and ssa_fixed alone"
     if not model.mlp_multiple or model.depth > MOST_LAYERS:
         return f"the fused step knows one to {MOST_LAYERS} layers, each with an MLP"
     if type(model.activation) not in layered.ACTIVATION_NAMES or isinstance(model.activation, Spline):
@@ -90,6 +93,7 @@ def sizes_of(recipe: Recipe) -> Sizes:
         depth=model.depth,
         parameters=parameters,
         dropped=sum(1 << bit for bit, rate in enumerate(rates) if rate),
+        bent=int(type(model.scorer) in _BENT),
     )
 
 
@@ -102,17 +106,19 @@ class LayeredStep(FusedStep):
         assert isinstance(model, Transformer), "there is no obstacle"
         sizes, structure = sizes_of(recipe), layered.structure_of(model, task)
         self._numbers = {
-            **{name: getattr(sizes, name) for name in ("length", "depth", "dropped")},
+            **{name: getattr(sizes, name) for name in ("length", "depth", "dropped", "bent")},
             **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs")},
             **{name: structure[name] for name in ("pre_norm", "centred", "activation", "tied")},
             "sequences": workspace.sequences,
             "shared_floats": workspace.shared_bytes // 4,
         }
         places, _ = starts_of(model.parameters(task))
+        learned = learned_by(model.scorer, model.heads)[0]  # those of the other heads follow
         self._arrays = {"ends": layered.end_places(places), "places": workspace.places[: len(ARRAYS)]}
         of_layers, count = workspace.places[len(ARRAYS) :], len(LAYER_ARRAYS)
         self._of_layers = {
             "layers": [layered.layer_places(places, layer) for layer in range(model.depth)],
+            "learned": [layered.learned_places(places, layer, learned) for layer in range(model.depth)],
             "layer_places": [of_layers[n : n + count] for n in range(0, len(of_layers), count)],
         }
         self._tables: layered.Tables | None = None

@@ -32,6 +32,8 @@ class Sizes(NamedTuple):
     parameters: int
     dropped: int
     """Bits: embedding, attention, mlp."""
+    bent: int
+    """1 if logits are bent, else 0."""
 
     @property
     def sequences(self) -> int:
@@ -50,6 +52,7 @@ def block_arrays(sizes: Sizes) -> dict[str, int]:
     rows = sizes.rows
     of_width = rows * odd(sizes.width)
     lists = {"LOSS_ROWS": rows, "FIRST_LOSS_ROWS": sizes.sequences + 1, "TOKENS": rows, "LEADERS": rows}
+    lists |= {"BENT_G": 2 * rows * sizes.heads * sizes.bent}
     sums = {"ROW_LOSSES": rows, "LOSSES": 2 * sizes.batch, "PARTIAL_SUMS": 2 * THREADS, "FINAL_FACTORS": rows}
     streams = ("STREAM", "MIDDLE", "STREAM_G", "NEXT_G", "BRANCH_G", "MIXED_G", "QUERIES_G", "KEYS_G", "VALUES_G")
     masks = {"KEPT_EMBEDDING": _mask(sizes) if sizes.dropped & 1 else 0}
@@ -80,6 +83,7 @@ def layer_arrays(sizes: Sizes, *, last: bool) -> dict[str, int]:
         "MIXED": with_one,
         "MLP_GIVEN": with_one,
         "WEIGHTS": rows * sizes.heads * odd(sizes.length),
+        "LOGITS": rows * sizes.heads * odd(sizes.length) * sizes.bent,
         "SLOPES": rows * odd(sizes.gates * sizes.hidden),
         "ACTIVE": rows * odd(sizes.hidden + 1),
     }
@@ -118,7 +122,7 @@ def lay_out(sizes: Sizes, limits: Limits) -> Workspace | None:
     )
 
 
-_SMALLEST = Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, 0)
+_SMALLEST = Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
 ARRAYS = tuple(block_arrays(_SMALLEST))
 LAYER_ARRAYS = tuple(layer_arrays(_SMALLEST, last=True))
 """The names of all arrays, in the order of layered_plan.hpp."""
@@ -134,10 +138,11 @@ class LayeredPlan(TrainingPlan):
             (name, ctypes.c_int64)
             for name in (
                 *("length", "width", "heads", "depth", "hidden", "gates", "outputs"),
-                *("pre_norm", "centred", "activation", "tied", "dropped", "sequences", "shared_floats"),
+                *("pre_norm", "centred", "activation", "tied", "dropped", "bent", "sequences", "shared_floats"),
             )
         ),
         ("layers", ctypes.c_int64 * LAYER_PLACES * MOST_LAYERS),
+        ("learned", ctypes.c_int64 * 2 * MOST_LAYERS),
         ("ends", ctypes.c_int64 * END_PLACES),
         ("places", ctypes.c_int64 * len(ARRAYS)),
         ("layer_places", ctypes.c_int64 * len(LAYER_ARRAYS) * MOST_LAYERS),

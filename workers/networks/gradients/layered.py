@@ -165,7 +165,7 @@ class _Gradient:
         self._scorers = torch.tensor([(SCORES.index(k.name), k.by_count, k.power, k.all_keys) for k in kinds])
         learned = learned_by(model.scorer, model.heads)
         self._learned = torch.tensor(
-            [[_learned_places(places, layer, names) for names in learned] for layer in range(model.depth)]
+            [[learned_places(places, layer, names) for names in learned] for layer in range(model.depth)]
         )
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
@@ -308,7 +308,7 @@ def layer_places(places: Mapping[str, int], layer: int) -> list[int]:
     return [_of_layer(places, layer, name) if name in shared else place for name, place in own.items()]
 
 
-def _learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
+def learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
     """Where the two numbers lie that a head's scorer may learn."""
     return [*(_of_layer(places, layer, name) + head for name, head in learned), -1, -1][:2]
 

@@ -134,6 +134,37 @@ class Backward : public Forward {
             ROLLED for (int j = 0; j <= end; j++)
                 weights_g(line, j) = weights(line, j) * (weights_g(line, j) - inner) * scale;
         });
+        if (plan.bent) unbend(l);
+    }
+    // From the gradient by bent logits to that by logits, in place; b and n learn. What is in place has the scale already that
+    // products of queries and keys are multiplied by, which b and n do not have.
+    __device__ void unbend(int l) const {
+        const Matrix weights_g = matrix(WEIGHTS_G, s), logits = matrix(l, LOGITS, s);
+        float *const by_b = at(BENT_G), *const by_n = by_b + rows * h, *const to = gradient();
+        const float scale = 1.0f / sqrtf(float(c));
+        each(ends(l) * h, [&](int line) {
+            const int i = by_h().quotient(line), row = row_of(l, i), end = row - first_of_sequence(row);
+            const float b = b_of(l, line - i * h), n = n_of(l, line - i * h);
+            float of_b = 0, of_n = 0;
+            ROLLED for (int j = 0; j <= end; j++) {
+                const float z = logits(line, j), g = weights_g(line, j), size = b * absolute(z);
+                const float bent = logarithm_of_1_plus(size);
+                of_b += g * (n * z / (1.0f + size));
+                of_n += g * (z < 0.0f ? -bent : bent);
+                weights_g(line, j) = g * (n * b / (1.0f + size));
+            }
+            by_b[line] = of_b / scale, by_n[line] = of_n / scale;
+        });
+        if (plan.learned[l][0] < 0) return;
+        each(2 * h, [&](int which) {
+            const int head = which < h ? which : which - h;
+            const float *const of = which < h ? by_b : by_n;
+            float sum = 0;
+            ROLLED for (int line = head; line < ends(l) * h; line += h) sum += of[line];
+            const float own = learned(l, which >= h, head);
+            const bool turned = which < h ? own < 0.0f : own < 1.0f;
+            to[plan.learned[l][which >= h] + head] += turned ? -sum : sum;
+        });
     }
     // The gradients by keys and values: of each what the queries send back that see it, one after another.
     __device__ void return_to_keys(int l) const {

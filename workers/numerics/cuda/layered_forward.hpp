@@ -105,6 +105,17 @@ class Forward : public Workspace {
             if (plan.slopes) logit -= plan.slopes[head] * float(row - start - j);
             weights(line, j) = logit * factor_of(head);
         });
+        if (plan.bent) bend(l);
+    }
+    __device__ void bend(int l) const {
+        const Matrix weights = matrix(l, WEIGHTS, s), logits = matrix(l, LOGITS, s);
+        each_of(ends(l) * h, s, [&](int line, int j) {
+            const int i = by_h().quotient(line), head = line - i * h, row = row_of(l, i);
+            if (j > row - first_of_sequence(row)) return;
+            const float z = weights(line, j), bent = n_of(l, head) * logarithm_of_1_plus(b_of(l, head) * absolute(z));
+            logits(line, j) = z;
+            weights(line, j) = z < 0.0f ? -bent : bent;
+        });
     }
     __device__ void soften(int l) const {
         const Matrix weights = matrix(l, WEIGHTS, s);

@@ -10,6 +10,8 @@
 enum Array {
     // [R] the rows that carry loss, [n + 1] where a sequence's begin among these; [R] tokens, and the first row of a token
     LOSS_ROWS, FIRST_LOSS_ROWS, TOKENS, LEADERS,
+    // [2][R h] gradients of a scorer's b and n by each query and head
+    BENT_G,
     // [R] losses, [N] doubles, [THREADS] doubles; [R] factors of the last norm
     ROW_LOSSES, LOSSES, PARTIAL_SUMS, FINAL_FACTORS,
     // [R][d]
@@ -27,8 +29,8 @@ enum LayerArray {
     QUERIES, KEYS, VALUES, UNIT, MLP_UNIT,
     // [R][d + 1] what maps read: the last column is 1, and meets the bias
     GIVEN, ASKED, MIXED, MLP_GIVEN,
-    // [R h][s], [R][f], twice if gated, [R][f + 1]
-    WEIGHTS, SLOPES, ACTIVE,
+    // [R h][s] twice, [R][f], twice if gated, [R][f + 1]
+    WEIGHTS, LOGITS, SLOPES, ACTIVE,
     LAYER_ARRAYS
 };
 // In the order of workers/networks/gradients/layered.py, as in the native step's plan.
@@ -46,9 +48,11 @@ constexpr int MOST_LAYERS = 8;
 struct Plan : Training {
     Int length, width, heads, depth, hidden, gates, outputs;
     Int pre_norm, centred, activation, tied, dropped;
+    Int bent;              // whether the scorer is signed averaging
     Int sequences;         // worked on at once
     Int shared_floats;     // arrays that start beyond them are in scratch memory
     Int layers[MOST_LAYERS][LAYER_PLACES]; // where a layer's parameters start; -1: there are none
+    Int learned[MOST_LAYERS][2];           // the same of each head's b and n, by which logits are bent
     Int ends[END_PLACES];                  // the same of what stands before and after the layers
     Int places[ARRAYS];                    // where each array starts, in floats
     Int layer_places[MOST_LAYERS][LAYER_ARRAYS];

@@ -66,6 +66,18 @@ class Workspace {
     // What a head's logits are multiplied by, after positions' biases are added.
     __device__ float factor_of(int head) const { return knob(KNOBS + 3 * head); }
 
+    // -- signed averaging, (1 + b |z|)^(sign(z) n): softmax of bent logits. What an optimizer takes out of the range is
+    // reflected back into it, with a slope of -1.
+    __device__ float learned(int l, int which, int head) const {
+        const Int place = plan.learned[l][which];
+        return place >= 0 ? parameters()[place + head] : knob(KNOBS + 3 * head + 1 + which);
+    }
+    __device__ float b_of(int l, int head) const { return absolute(learned(l, 0, head)); }
+    __device__ float n_of(int l, int head) const {
+        const float n = learned(l, 1, head);
+        return n >= 1.0f ? n : 2.0f - n;
+    }
+
     // -- dropout: what is kept of the block's rows, a byte each; null: all, as the sites of this kind are off
     __device__ const Byte *kept(Thinned kind, float *array) const {
         return plan.dropped & kind ? reinterpret_cast<Byte *>(array) : nullptr;
