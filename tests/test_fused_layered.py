@@ -44,6 +44,9 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (COPYING, {"position": {"name": "sinusoidal"}, "heads": 3}),
     (COPYING, {"scorer": {"name": "ssa", "b": 0.7, "n": 1.2}, "position": {"name": "alibi"}}),
     (COMPLEMENT, {"scorer": {"name": "ssa_fixed", "b": 0.7, "n": 2}, "pre_norm": False}),
+    (ADDITION, {"activation": {"name": "spline", "knots": 9, "low": -1.0, "high": 2.0}}),
+    (COMPLEMENT, {"activation": {"name": "spline"}, "activation_per_layer": True, "depth": 3}),
+    (ADDITION, {"activation": {"name": "spline", "knots": 3, "start": "given", "values": "0 0 1", "frozen": True}}),
     *(
         (ADDITION, {"activation": {"name": name}})
         for name in ("identity", "relu", "relu_squared", "tanh", "glu", "geglu", "swiglu", "reglu")
@@ -73,7 +76,7 @@ def test_it_trains_as_the_native_step_does(task: dict[str, Any], model: dict[str
 
 
 @compiled
-@pytest.mark.parametrize("number", [1, 10])
+@pytest.mark.parametrize("number", [1, 10, 12])
 def test_its_gradient_is_autograds(number: int) -> None:
     """As the first moment after a step that clips nothing; the exact one is of float64 and the same numbers."""
     own, exact = (Case(recipe) for recipe in _in_both_precisions(number))
@@ -185,7 +188,11 @@ def packed(configuration: dict[str, Any], numbers: list[int]) -> dict[str, Tenso
         (ADDITION, {"scorer": {"name": "square"}}, "the fused step of transformers knows the scorers softmax, average"),
         (ADDITION, {"depth": 9}, "the fused step knows one to 8 layers, each with an MLP"),
         (ADDITION, {"mlp_multiple": 0}, "the fused step knows one to 8 layers, each with an MLP"),
-        (ADDITION, {"activation": {"name": "spline"}}, "the fused step knows no activation spline"),
+        (
+            ADDITION,
+            {"activation": {"name": "gated", "gate": {"name": "gelu"}}},
+            "the fused step knows no activation gated",
+        ),
         (ADDITION, {"canon": "A"}, "the fused step of transformers knows no model.canon"),
         (ADDITION, {"query_key_norm": True}, "the fused step of transformers knows no model.query_key_norm"),
         (ADDITION, {"logit_cap": 3.0}, "the fused step of transformers knows no model.logit_cap"),
@@ -210,7 +217,7 @@ def test_what_all_models_ask_for_is_asked_of_it_too() -> None:
 @pytest.mark.fast
 @pytest.mark.parametrize("block", [227 << 10, 99 << 10, 20 << 10])
 def test_arrays_lie_apart_and_two_blocks_fit_into_a_multiprocessor(block: int) -> None:
-    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7, 1)
+    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7, 1, 9, 2)
     found = lay_out(sizes, Limits(block + 1024, block))
     assert found
     assert 2 * (found.shared_bytes + 1024) <= block + 1024
@@ -226,7 +233,7 @@ def test_arrays_lie_apart_and_two_blocks_fit_into_a_multiprocessor(block: int) -
 
 @pytest.mark.fast
 def test_a_gpu_that_shares_next_to_nothing_has_none() -> None:
-    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7, 1)
+    sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7, 1, 9, 2)
     assert lay_out(sizes, Limits(8 << 10, 4 << 10)) is None
     assert lay_out(sizes, HOPPER)
 

@@ -54,7 +54,7 @@ def find_obstacle(recipe: Recipe) -> str | None:
         return "the fused step of transformers knows the scorers softmax, average, ssa and ssa_fixed alone"
     if not model.mlp_multiple or model.depth > MOST_LAYERS:
         return f"the fused step knows one to {MOST_LAYERS} layers, each with an MLP"
-    if type(model.activation) not in layered.ACTIVATION_NAMES or isinstance(model.activation, Spline):
+    if type(model.activation) not in layered.ACTIVATION_NAMES:
         return f"the fused step knows no activation {name_of(model.activation)}"
     if type(model.position) not in layered.POSITIONS:
         return f"the fused step knows no positions of {name_of(model.position)}"
@@ -84,12 +84,14 @@ def sizes_of(recipe: Recipe) -> Sizes:
     """Of a recipe without an obstacle."""
     model, task = recipe.model, recipe.task
     assert isinstance(model, Transformer)
+    spline = isinstance(model.activation, Spline) and not model.activation.frozen
     structure, (_, parameters) = layered.structure_of(model, task), starts_of(model.parameters(task))
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout
     return Sizes(
         batch=recipe.training.batch,
         length=task.context,
-        **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs")},
+        **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs", "knots")},
+        splines=(model.depth if model.activation_per_layer else 1) if spline else 0,
         depth=model.depth,
         parameters=parameters,
         dropped=sum(1 << bit for bit, rate in enumerate(rates) if rate),
@@ -106,7 +108,7 @@ class LayeredStep(FusedStep):
         assert isinstance(model, Transformer), "there is no obstacle"
         sizes, structure = sizes_of(recipe), layered.structure_of(model, task)
         self._numbers = {
-            **{name: getattr(sizes, name) for name in ("length", "depth", "dropped", "bent")},
+            **{name: getattr(sizes, name) for name in ("length", "depth", "dropped", "knots", "splines", "bent")},
             **{name: structure[name] for name in ("width", "heads", "hidden", "gates", "outputs")},
             **{name: structure[name] for name in ("pre_norm", "centred", "activation", "tied")},
             "sequences": workspace.sequences,

@@ -34,6 +34,10 @@ class Sizes(NamedTuple):
     """Bits: embedding, attention, mlp."""
     bent: int
     """1 if logits are bent, else 0."""
+    knots: int
+    """Of a spline; 0: the activation is none."""
+    splines: int
+    """That are learned."""
 
     @property
     def sequences(self) -> int:
@@ -61,6 +65,8 @@ def block_arrays(sizes: Sizes) -> dict[str, int]:
         "ACTIVE_G": rows * odd(sizes.hidden),
         "OUTPUTS": rows * odd(sizes.outputs),
         "GRADIENT": sizes.parameters,
+        "CELLS": sizes.splines * 2 * (sizes.knots + 1) * THREADS,
+        "CELL_SUMS": 2 * 2 * (sizes.knots + 1) if sizes.splines else 0,
     }
     return lists | sums | dict.fromkeys((*streams, "FINAL", "FINAL_UNIT"), of_width) | masks | wide
 
@@ -85,6 +91,7 @@ def layer_arrays(sizes: Sizes, *, last: bool) -> dict[str, int]:
         "WEIGHTS": rows * sizes.heads * odd(sizes.length),
         "LOGITS": rows * sizes.heads * odd(sizes.length) * sizes.bent,
         "SLOPES": rows * odd(sizes.gates * sizes.hidden),
+        "POINTS": rows * odd(sizes.hidden) if sizes.knots else 0,
         "ACTIVE": rows * odd(sizes.hidden + 1),
     }
 
@@ -122,7 +129,7 @@ def lay_out(sizes: Sizes, limits: Limits) -> Workspace | None:
     )
 
 
-_SMALLEST = Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0)
+_SMALLEST = Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
 ARRAYS = tuple(block_arrays(_SMALLEST))
 LAYER_ARRAYS = tuple(layer_arrays(_SMALLEST, last=True))
 """The names of all arrays, in the order of layered_plan.hpp."""
@@ -138,7 +145,18 @@ class LayeredPlan(TrainingPlan):
             (name, ctypes.c_int64)
             for name in (
                 *("length", "width", "heads", "depth", "hidden", "gates", "outputs"),
-                *("pre_norm", "centred", "activation", "tied", "dropped", "bent", "sequences", "shared_floats"),
+                *(
+                    "pre_norm",
+                    "centred",
+                    "activation",
+                    "tied",
+                    "dropped",
+                    "knots",
+                    "splines",
+                    "bent",
+                    "sequences",
+                    "shared_floats",
+                ),
             )
         ),
         ("layers", ctypes.c_int64 * LAYER_PLACES * MOST_LAYERS),

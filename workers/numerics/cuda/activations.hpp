@@ -2,7 +2,7 @@
 #pragma once
 #include "functions.hpp"
 
-// In the order of workers/networks/gradients/layered.py; from GLU on gated: gate(first) * second. No spline here.
+// In the order of workers/networks/gradients/layered.py; from GLU on gated: gate(first) * second.
 enum Activation { IDENTITY, RELU, RELU_SQUARED, TANH, GELU, GELU_TANH, SPLINE, GLU, GEGLU, SWIGLU, REGLU };
 
 struct Activated {
@@ -50,6 +50,30 @@ __device__ inline Activated of_gelu_tanh(float x) {
             0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * root * (1.0f + 3.0f * cubic * square)};
 }
 __device__ inline Activated of_relu(float x) { return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f}; }
+
+// A linear spline on evenly spaced knots, constant beyond their ends (workers/networks/activations/_spline.py): knots + 1
+// cells, of which the first and the last rise by 0.
+struct Spline {
+    const float *values; // [knots]
+    int knots;
+    float low, scale;    // the first knot's place, knots per unit
+
+    // In which cell a point is, and how far from its left end, in widths; what is no number is in the first.
+    __device__ int cell(float point, float &share) const {
+        const float at = (point - low) * scale;
+        float below = floorf(at);
+        below = below >= -1.0f ? below : -1.0f;
+        below = below <= float(knots - 1) ? below : float(knots - 1);
+        share = at - below;
+        return int(below) + 1;
+    }
+    __device__ Activated operator()(float point) const {
+        float share;
+        const int n = cell(point, share);
+        const float left = values[n > 0 ? n - 1 : 0], rise = n > 0 && n < knots ? values[n] - left : 0.0f;
+        return {left + share * rise, rise * scale};
+    }
+};
 
 // The function of one number, which a gated activation applies to its first half.
 __device__ inline Activated activate(int kind, float x) {

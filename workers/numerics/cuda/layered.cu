@@ -35,6 +35,8 @@ class Lane : public Backward {
         double *const losses = reinterpret_cast<double *>(at(LOSSES));
         each(P, [&](int i) { g[i] = 0; });
         each(N, [&](int i) { losses[i] = 0; });
+        float *const cells = at(CELLS);
+        each(int(plan.splines) * 2 * int(plan.knots + 1) * THREADS, [&](int i) { cells[i] = 0; });
         for (first = 0; first < N; first += most) {
             rows = (N - first < most ? N - first : most) * s;
             read_rows();
@@ -50,6 +52,7 @@ class Lane : public Backward {
             }
             learn_embedding(matrix(last % 2 == 0 ? NEXT_G : STREAM_G, d));
         }
+        learn_knots();
         return float(sum_in(reinterpret_cast<double *>(at(PARTIAL_SUMS)), losses, N));
     }
 

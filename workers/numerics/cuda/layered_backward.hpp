@@ -87,11 +87,49 @@ class Backward : public Forward {
                        place(l, MLP_NORM_BIAS));
     }
     __device__ void return_through_activation(int l) const {
+        if (plan.splines) learn_spline(l);
         const Matrix slopes = matrix(l, SLOPES, int(plan.gates) * f), active_g = matrix(ACTIVE_G, f);
         each_of(ends(l), f, [&](int i, int e) {
             slopes(i, e) *= active_g(i, e);
             if (plan.gates == 2) slopes(i, f + e) *= active_g(i, e);
         });
+    }
+
+    // Each thread adds up what its own entries say of the cells that they are in.
+    __device__ void learn_spline(int l) const {
+        const Spline spline = this->spline(l);
+        const Matrix points = matrix(l, POINTS, f), active_g = matrix(ACTIVE_G, f);
+        const int cells = spline.knots + 1, entries = ends(l) * f;
+        float *const sums = at(CELLS) + (plan.splines > 1 ? l : 0) * 2 * cells * THREADS;
+        const Divisor by_f(f);
+        each(THREADS, [&](int thread) {
+            ROLLED for (int n = thread; n < entries; n += THREADS) {
+                const int i = by_f.quotient(n), e = n - i * f;
+                float share;
+                const int cell = spline.cell(points(i, e), share);
+                sums[cell * THREADS + thread] += active_g(i, e);
+                sums[(cells + cell) * THREADS + thread] += active_g(i, e) * share;
+            }
+        });
+    }
+    // The knots' gradient, of all layers and blocks. A cell's value is left + share * (right - left); beyond the ends
+    // nothing rises.
+    __device__ void learn_knots() const {
+        const int knots = int(plan.knots), cells = knots + 1;
+        double *const totals = reinterpret_cast<double *>(at(CELL_SUMS));
+        ROLLED for (int l = 0; l < plan.splines; l++) {
+            const float *const sums = at(CELLS) + l * 2 * cells * THREADS;
+            each(2 * cells, [&](int n) {
+                double total = 0;
+                ROLLED for (int thread = 0; thread < THREADS; thread++) total += double(sums[n * THREADS + thread]);
+                totals[n] = n == cells || n == 2 * cells - 1 ? 0 : total;
+            });
+            float *const to = gradient() + place(l, KNOTS);
+            each(knots, [&](int k) {
+                const double ends = k == 0 ? totals[0] : 0; // the first cell's value is the first knot's
+                to[k] = float(ends + totals[k + 1] - totals[cells + k + 1] + totals[cells + k]);
+            });
+        }
     }
 
     // From the gradient by the stream after attention to that by the stream before it, at `to`.

@@ -165,6 +165,16 @@ class Forward : public Workspace {
     // Hidden numbers become slopes, and ACTIVE what the activation makes of them.
     __device__ void activate_all(int l) const {
         const Matrix slopes = matrix(l, SLOPES, int(plan.gates) * f), active = matrix(l, ACTIVE, f + 1);
+        if (plan.activation == SPLINE) {
+            const Spline spline = this->spline(l);
+            const Matrix points = matrix(l, POINTS, f);
+            each_of(ends(l), f, [&](int i, int e) {
+                points(i, e) = slopes(i, e);
+                const Activated one = spline(slopes(i, e));
+                active(i, e) = one.value, slopes(i, e) = one.slope;
+            });
+            return;
+        }
         each_of(ends(l), f, [&](int i, int e) {
             const Activated one = activate(int(plan.activation), slopes(i, e));
             if (plan.gates == 1) {

@@ -20,6 +20,9 @@ enum Array {
     KEPT_EMBEDDING,
     // [R h][s], [R][f], [R][v], [P]
     WEIGHTS_G, ACTIVE_G, OUTPUTS, GRADIENT,
+    // Of learned splines: [splines][2][knots + 1][THREADS] each thread's sums by cell, of gradients and of these times the
+    // share of the cell; [2][knots + 1] doubles
+    CELLS, CELL_SUMS,
     ARRAYS
 };
 enum LayerArray {
@@ -29,8 +32,8 @@ enum LayerArray {
     QUERIES, KEYS, VALUES, UNIT, MLP_UNIT,
     // [R][d + 1] what maps read: the last column is 1, and meets the bias
     GIVEN, ASKED, MIXED, MLP_GIVEN,
-    // [R h][s] twice, [R][f], twice if gated, [R][f + 1]
-    WEIGHTS, LOGITS, SLOPES, ACTIVE,
+    // [R h][s] twice, [R][f], twice if gated, [R][f] of a spline, [R][f + 1]
+    WEIGHTS, LOGITS, SLOPES, POINTS, ACTIVE,
     LAYER_ARRAYS
 };
 // In the order of workers/networks/gradients/layered.py, as in the native step's plan.
@@ -48,6 +51,7 @@ constexpr int MOST_LAYERS = 8;
 struct Plan : Training {
     Int length, width, heads, depth, hidden, gates, outputs;
     Int pre_norm, centred, activation, tied, dropped;
+    Int knots, splines;    // of a spline; how many of them are learned
     Int bent;              // whether the scorer is signed averaging
     Int sequences;         // worked on at once
     Int shared_floats;     // arrays that start beyond them are in scratch memory

@@ -66,6 +66,10 @@ class Workspace {
     // What a head's logits are multiplied by, after positions' biases are added.
     __device__ float factor_of(int head) const { return knob(KNOBS + 3 * head); }
 
+    __device__ Spline spline(int l) const {
+        return {parameters() + place(l, KNOTS), int(plan.knots), knob(SPLINE_LOW), knob(SPLINE_SCALE)};
+    }
+
     // -- signed averaging, (1 + b |z|)^(sign(z) n): softmax of bent logits. What an optimizer takes out of the range is
     // reflected back into it, with a slope of -1.
     __device__ float learned(int l, int which, int head) const {
