@@ -15,19 +15,21 @@ from torch import Tensor
 import spaces
 from graft.families import families
 from tests.emulated_gpu import BACKWARDS, CPU, HOPPER, SHUFFLED, emulated_step
+from tests.pretended_gpu import DEVICE, PretendedTensor, pretended_gpu
 from tests.test_fused import assert_close, assert_same, fused_steps, native_steps, start_of_first
 from tests.test_native_layered import ADDITION, COMPLEMENT, COPYING, Case
 from tests.trials import config, trial
 from workers.engine import fused
-from workers.engine.fused import check
+from workers.engine.fused import check, layered
 from workers.engine.fused.kernels import kernel_for
 from workers.engine.fused.layered_plan import ARRAYS, LAYER_ARRAYS, Sizes, block_arrays, lay_out, layer_arrays
 from workers.engine.fused.memory import Limits
 from workers.engine.pack import Pack
+from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.process import flush_subnormals
 from workers.numerics import native
 from workers.numerics.tracing import tree_map
-from workers.training.recipe import Recipe, initial_state
+from workers.training.recipe import Recipe, initial_state, layout_of
 
 compiled = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
 DROPOUT = {"embedding_dropout": 0.2, "attention_dropout": 0.3, "mlp_dropout": 0.1}
@@ -236,6 +238,27 @@ def test_a_gpu_that_shares_next_to_nothing_has_none() -> None:
     sizes = Sizes(32, 64, 64, 2, 2, 256, 1, 60, 110_000, 7, 1, 9, 2)
     assert lay_out(sizes, Limits(8 << 10, 4 << 10)) is None
     assert lay_out(sizes, HOPPER)
+
+
+@pytest.mark.parametrize("number", [3, 7, 12])
+def test_all_that_it_gives_the_kernel_is_on_the_gpu_and_nothing_waits(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, given = recipe_of(*CASES[number]), list[Tensor]()
+    monkeypatch.setattr(fused.step, "address", given.append)
+    with pretended_gpu() as gpu:
+        device = torch.device(DEVICE)
+        workspace = layered.arrange(recipe, HOPPER)
+        assert workspace
+        step = layered.LayeredStep(recipe, device, "fused", workspace, lambda *_: None)
+        own = trial(3, configuration_of(*CASES[number]))
+        tensors = LaneTensors.of_copies(own, recipe, layout_of(recipe, device), 3, device)
+        for _ in range(2):  # what is made of knobs is made once
+            gpu.faults.clear()
+            step.advance(tensors.knobs, tensors.seeds, tensors.state, 4)
+    assert not gpu.faults
+    assert len(given) > 20
+    assert all(isinstance(tensor, PretendedTensor) and tensor.is_contiguous() for tensor in given)
 
 
 # -- the check that a GPU has to pass --------------------------------------------------------------------------------
