@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workers.engine.fused.plan import KernelPlan, Limits, Workspace
-from workers.engine.fused.step import FusedStep, arrange
+from workers.engine.fused.kernels import kernel_for
+from workers.engine.fused.memory import Limits, Workspace
+from workers.engine.fused.step import FusedStep, TrainingPlan
 from workers.numerics import cuda
+from workers.numerics.cuda.programs import Program
 from workers.numerics.native import address, cache_folder
 from workers.numerics.processors import describe_processor
 from workers.training.recipe import Recipe
@@ -29,11 +31,12 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fno-math-e
 
 
 @functools.cache
-def library(*, weights_in_shared: bool) -> ctypes.CDLL:
+def library(program: Program, *, weights_in_shared: bool) -> ctypes.CDLL:
     """The emulated kernel, compiled once on a machine, as the native steps are."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     folder = Path(cuda.__file__).parent
-    flags = [*FLAGS, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"]
+    names = f'-DSOURCE="{program.source.name}"', f"-DKERNEL={program.name}"
+    flags = [*FLAGS, *names, f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"]
     sources = [path.read_text() for path in sorted(folder.iterdir()) if path.suffix in (".cpp", ".hpp", ".cu")]
     key = hashlib.sha256("\0".join([*sources, *flags, *compiler, describe_processor("cpu")]).encode()).hexdigest()
     made = cache_folder() / f"emulated-{key[:16]}.so"
@@ -52,15 +55,16 @@ def emulated_step(
 ) -> FusedStep:
     """The fused step of a recipe on the CPU; `left` gets what is in shared memory after each launch."""
     recipe = recipe.pad()
-    workspace = arrange(recipe, limits)
+    kernel = kernel_for(recipe)
+    workspace = kernel.arrange(recipe, limits)
     assert workspace, "it does not fit into shared memory"
 
-    def launch(workspace: Workspace, plan: KernelPlan) -> None:
-        kernel = library(weights_in_shared=workspace.weights_in_shared)
-        assert kernel.plan_bytes() == ctypes.sizeof(KernelPlan)
+    def launch(workspace: Workspace, plan: TrainingPlan) -> None:
+        made = library(kernel.program, weights_in_shared=workspace.weights_in_shared)
+        assert made.plan_bytes() == ctypes.sizeof(plan)
         shared = torch.empty(workspace.shared_bytes // 8, dtype=torch.float64).view(torch.float32)
-        kernel.emulate(ctypes.byref(plan), ctypes.c_int64(len(shared)), order, address(shared))
+        made.emulate(ctypes.byref(plan), ctypes.c_int64(len(shared)), order, address(shared))
         if left is not None:
             left.append(shared)
 
-    return FusedStep(recipe, CPU, "emulated", workspace, launch)
+    return kernel.step(recipe, CPU, "emulated", workspace, launch)

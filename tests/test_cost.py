@@ -17,7 +17,7 @@ from tests.launches import SPACE
 from tests.pretended_gpu import count_step as count_on_pretended
 from tests.pretended_gpu import pack_of, pretended_gpu, step_cases
 from tests.trials import config, trial
-from workers.engine.speed.cost import GPUS, LAUNCH_SECONDS, Gpu, StepCost, count_step, estimate_rates
+from workers.engine.speed.cost import GPUS, LAUNCH_SECONDS, StepCost, count_step, estimate_rates
 from workers.engine.speed.operations import Kernel, KernelList, stored_bytes
 
 CASES = dict(step_cases())
@@ -85,7 +85,7 @@ def test_kernels_do_not_depend_on_lanes_and_what_they_do_is_in_proportion():
 
 
 def test_a_kernel_takes_the_longest_of_launch_bytes_and_flops():
-    gpu = Gpu("some", multiprocessors=10, threads=100, flops=2e12, bandwidth=1.25e12, memory=1e9)
+    gpu = GPUS["h100"]._replace(multiprocessors=10, threads=100, flops=2e12, bandwidth=1.25e12, memory=1e9)
     small, wide, busy = (Kernel("x", *numbers) for numbers in ((8, 1, 500), (10**9, 1, 2000), (8, 10**10, 1000)))
     cost = StepCost(lanes=1, kernels=[small, wide, busy])
     assert cost.seconds(gpu) == pytest.approx(LAUNCH_SECONDS + 1e-3 + 1e-2)
@@ -94,7 +94,7 @@ def test_a_kernel_takes_the_longest_of_launch_bytes_and_flops():
 
 
 def test_the_width_is_searched_by_powers_of_two_to_the_end_of_memory_or_of_the_gain():
-    gpu = Gpu("some", multiprocessors=10, threads=100, flops=2e12, bandwidth=1.25e12, memory=1e9)
+    gpu = GPUS["h100"]._replace(multiprocessors=10, threads=100, flops=2e12, bandwidth=1.25e12, memory=1e9)
     of_128 = StepCost(lanes=128, kernels=[Kernel("x", 128 * 10**5, 1, 128 * 40)] * 3)
     assert of_128.of_lanes(256).bytes == 2 * of_128.bytes
     free = estimate_rates(of_128, gpu, lane_bytes=10**5)
@@ -113,8 +113,9 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
     monkeypatch.chdir(tmp_path)
     status, out, _ = called(monkeypatch, capfd, "launch", SPACE, "--dry-run", "--device", "h100")
     assert status == 0
-    rates = [line for line in out.splitlines() if line.startswith("h100 ")]
+    *rates, fused = [line for line in out.splitlines() if line.startswith("h100 ")]
     assert len(rates) == 2
+    assert fused.split(maxsplit=1)[1] == "no fused step: the fused step knows float32, not torch.float64"
     assert all("model-steps/s (an estimate, not measured)" in line for line in rates)
     assert "; device h100" in out
     status, _, error = called(monkeypatch, capfd, "launch", SPACE, "--device", "h100")

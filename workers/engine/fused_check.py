@@ -1,4 +1,4 @@
-"""The fused step against the traced one, on a GPU: `python -m workers.engine.fused_check cuda:0`.
+"""The fused step against the traced one, on a GPU: `python -m workers.engine.fused_check cuda:0 minimal`.
 
 In a process of its own: what a faulty kernel does to memory, or to the GPU's context, ends with it. It prints one line
 of JSON: null, or what differs.
@@ -30,25 +30,47 @@ TOLERANCE = 1e-4
 """Of the largest number of a tensor: float32 sums come in another order."""
 
 
-def configurations() -> Iterator[dict[str, Any]]:
-    """Small trials with each kind of dropout, in shared memory and beyond it, padded too."""
+def configurations(kernel: str) -> Iterator[dict[str, Any]]:
+    """Small trials of a kernel, as KERNELS names it."""
+    return iter(_layered() if kernel == "layered" else _minimal())
+
+
+def _minimal() -> Iterator[dict[str, Any]]:
+    """With each kind of dropout, in shared memory and beyond it, padded too."""
     rates = list(itertools.product((0.0, 0.3), (0.0, 0.2)))
     for (embedding, rows), unit in itertools.product(rates, ("occurrence", "token")):
         dropout = {"embedding_dropout": embedding, "residual_dropout": rows, "dropout_unit": unit}
-        yield _configuration(dropout, length=5, vocabulary=9, widths=(13, 6, 10), batch=21)
-    yield _configuration({"embedding_dropout": 0.3, "residual_dropout": 0.2}, 8, 17, (32, 16, 24), 128)
-    yield _configuration({"residual_dropout": 0.2}, 16, 31, (60, 30, 40), 16)
-    yield _configuration({"embedding_dropout": 0.1}, 5, 9, (13, 6, 10), 16, pad=True)
+        yield _of_minimal(dropout, length=5, vocabulary=9, widths=(13, 6, 10), batch=21)
+    yield _of_minimal({"embedding_dropout": 0.3, "residual_dropout": 0.2}, 8, 17, (32, 16, 24), 128)
+    yield _of_minimal({"residual_dropout": 0.2}, 16, 31, (60, 30, 40), 16)
+    yield _of_minimal({"embedding_dropout": 0.1}, 5, 9, (13, 6, 10), 16, pad=True)
 
 
-def _configuration(
+def _layered() -> Iterator[dict[str, Any]]:
+    """With the norm before and after, several positions, norms and gates; with loss at some positions, and at all."""
+    dropout = {"embedding_dropout": 0.1, "attention_dropout": 0.2, "mlp_dropout": 0.3}
+    complement, addition = {"name": "set_complement", "length": 6, "vocabulary": 11}, {"name": "add_mod", "modulus": 7}
+    yield _configuration(addition, {"width": 12, "pre_norm": False, **dropout}, batch=50)
+    yield _configuration(complement, {"width": 12, "tied": True, "depth": 3, "position": {"name": "rotary"}}, batch=21)
+    parts = {"position": {"name": "alibi"}, "activation": {"name": "swiglu"}, "norm": "rms_norm", "bias": False}
+    yield _configuration({"name": "copying", "length": 6}, {"width": 12, **parts, **dropout}, batch=21)
+    parts = {"position": {"name": "sinusoidal"}, "activation": {"name": "relu"}, "scorer": {"name": "average"}}
+    yield _configuration({"name": "copying", "length": 12}, {"width": 48, "depth": 1, **parts}, batch=4)
+
+
+def _of_minimal(
     dropout: dict[str, Any], length: int, vocabulary: int, widths: tuple[int, int, int], batch: int, pad: bool = False
 ) -> dict[str, Any]:
     width, key_width, value_width = widths
     sizes = {"width": width, "key_width": key_width, "value_width": value_width}
+    task = {"name": "set_complement", "length": length, "vocabulary": vocabulary}
+    return _configuration(task, {"name": "minimal", **sizes, **dropout}, batch, pad)
+
+
+def _configuration(task: dict[str, Any], model: dict[str, Any], batch: int, pad: bool = False) -> dict[str, Any]:
     return {
-        "task": {"name": "set_complement", "length": length, "vocabulary": vocabulary},
-        "model": {"name": "minimal", **sizes, **dropout},
+        "task": task,
+        "model": {"name": "transformer", **model},
         "optimizer": {"name": "adamw", "epsilon": 1e-4},  # so that a gradient of nothing but rounding moves nothing
         "averaging": {"name": "bema"},
         "training": {"steps": 100, "batch": batch, "validate_every": 100, "validation_batch": 8, "pad_shapes": pad},
@@ -105,11 +127,13 @@ def _tensors(one: State, other: State) -> Iterator[tuple[str, Tensor, Tensor]]:
     yield "averages", one.shadow["ema"], other.shadow["ema"]
 
 
-def main(device: torch.device, make: Callable[[Recipe, torch.device], FusedStep] = make_step) -> str | None:
-    """The first difference of all configurations."""
+def main(
+    device: torch.device, kernel: str, make: Callable[[Recipe, torch.device], FusedStep] = make_step
+) -> str | None:
+    """The first difference of all configurations of a kernel."""
     prepare()
     use_device(device)
-    for configuration in configurations():
+    for configuration in configurations(kernel):
         recipe = Recipe.of(configuration)
         if difference := find_difference(recipe, device, make(recipe.pad(), device)):
             return difference
@@ -117,4 +141,4 @@ def main(device: torch.device, make: Callable[[Recipe, torch.device], FusedStep]
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(torch.device(sys.argv[1]))))
+    print(json.dumps(main(torch.device(sys.argv[1]), sys.argv[2])))

@@ -6,13 +6,14 @@ import functools
 
 import torch
 
-from workers.engine.fused.plan import THREADS, KernelPlan, Limits, Workspace
-from workers.engine.fused.step import FusedStep, arrange, find_obstacle
+from workers.engine.fused.kernels import KERNELS, kernel_for, name_of_kernel
+from workers.engine.fused.memory import THREADS, Limits, Workspace
+from workers.engine.fused.step import FusedStep, TrainingPlan
 from workers.engine.fused.trust import find_fault
 from workers.engine.machine.devices import gpus, is_usable
-from workers.numerics.cuda import minimal
 from workers.numerics.cuda.compiler import CompilerError, compiler_version, load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
+from workers.numerics.cuda.programs import Program
 from workers.numerics.processors import instruction_set
 from workers.training.recipe import Recipe
 
@@ -24,23 +25,25 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
     """
     if device.type != "cuda":
         return f"the fused step runs on a GPU, not on {device.type}"
-    if reason := find_obstacle(recipe):
+    kernel = kernel_for(recipe)
+    if reason := kernel.find_obstacle(recipe):
         return reason
-    if arrange(recipe, limits_of(device)) is None:
+    if kernel.arrange(recipe, limits_of(device)) is None:
         return "its arrays do not fit into the GPU's shared memory"
-    return find_fault(torch.cuda.get_device_name(device), architecture_of(device), str(device))
+    return _fault_of(name_of_kernel(recipe), device)
 
 
 def make_step(recipe: Recipe, device: torch.device) -> FusedStep:
     """The fused step; there is no obstacle."""
-    workspace = arrange(recipe, limits_of(device))
+    kernel = kernel_for(recipe)
+    workspace = kernel.arrange(recipe, limits_of(device))
     assert workspace, "there is no obstacle"
 
-    def launch(workspace: Workspace, plan: KernelPlan) -> None:
-        kernel = kernel_of(device, weights_in_shared=workspace.weights_in_shared)
-        kernel(plan.lanes, THREADS, [plan], workspace.shared_bytes)
+    def launch(workspace: Workspace, plan: TrainingPlan) -> None:
+        compiled = kernel_of(kernel.program, device, weights_in_shared=workspace.weights_in_shared)
+        compiled(plan.lanes, THREADS, [plan], workspace.shared_bytes)
 
-    return FusedStep(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
+    return kernel.step(recipe, device, f"fused {instruction_set(device)}", workspace, launch)
 
 
 def limits_of(device: torch.device) -> Limits:
@@ -50,10 +53,11 @@ def limits_of(device: torch.device) -> Limits:
 
 
 @functools.cache
-def kernel_of(device: torch.device, *, weights_in_shared: bool) -> Kernel:
+def kernel_of(program: Program, device: torch.device, *, weights_in_shared: bool) -> Kernel:
     """The fused step's; raises RuntimeError if it does not compile or load."""
-    cubin = load_cubin(minimal.SOURCE, architecture_of(device), minimal.options(weights_in_shared=weights_in_shared))
-    return Kernel(cubin, minimal.NAME, device, limits_of(device).block)
+    options = program.options(weights_in_shared=weights_in_shared)
+    cubin = load_cubin(program.source, architecture_of(device), options)
+    return Kernel(cubin, program.name, device, limits_of(device).block)
 
 
 def describe() -> str:
@@ -65,5 +69,11 @@ def describe() -> str:
     if not gpus() or not is_usable("cuda"):
         return f"not used: no GPU that torch can use; {compiler} compiles it"
     device = torch.device("cuda", 0)
-    fault = find_fault(torch.cuda.get_device_name(device), architecture_of(device), str(device))
-    return f"not used: {fault}" if fault else f"used on cuda:0, where it has passed its check; compiled by {compiler}"
+    faults = {name: _fault_of(name, device) for name in KERNELS}
+    if found := "; ".join(f"of {name} transformers {fault}" for name, fault in faults.items() if fault):
+        return f"not used: {found}"
+    return f"used on cuda:0, where it has passed its checks; compiled by {compiler}"
+
+
+def _fault_of(kernel: str, device: torch.device) -> str | None:
+    return find_fault(kernel, torch.cuda.get_device_name(device), architecture_of(device), str(device))

@@ -1,79 +1,82 @@
-"""The fused step of a pack: what its kernel is given, and the state that it leaves.
+"""The fused step of a pack: what all its kernels are given, and the state that they leave.
 
 Legend: L lanes, P parameters.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from workers.data.tasks.set_complement import SetComplement
-from workers.engine.fused.plan import KernelPlan, Limits, Sizes, Workspace, lay_out
-from workers.networks.gradients.minimal import own_sizes, stack_knobs
-from workers.networks.gradients.plans import per_lane
-from workers.networks.models import Model
-from workers.networks.models.minimal import Minimal
-from workers.networks.scorers.average import Average
-from workers.networks.scorers.softmax import Softmax
+from workers.engine.fused.memory import Workspace
 from workers.numerics.native import address
 from workers.numerics.tracing import tree_map
 from workers.training.native_update import AHEAD, SCALARS, Scalars, knows
 from workers.training.optimizers.adam import Adam
 from workers.training.optimizers.adamw import AdamW
-from workers.training.recipe import Recipe, State, layout_of
+from workers.training.recipe import Recipe, State
 
 Knobs = dict[str, Tensor]
 """Dotted path -> one value [L] per lane, float64."""
-Launch = Callable[[Workspace, KernelPlan], None]
+
+
+class TrainingPlan(ctypes.Structure):
+    """`Training` of training.hpp."""
+
+    _fields_ = [
+        *(
+            (name, ctypes.c_int64)
+            for name in ("lanes", "steps", "batch", "averages", "decoupled", "parameters", "scratch_floats")
+        ),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                *("seeds", "scalars", "parameters_of", "first", "second", "shadow", "step", "loss_sum"),
+                *("diverged_at", "scratch"),
+            )
+        ),
+    ]
+
+
+Launch = Callable[[Workspace, TrainingPlan], None]
 """Runs the kernel on a plan, whose tensors it does not outlive; raises RuntimeError where the GPU does."""
 
-_OF_EMBEDDING, _OF_ROWS, _WHOLE_TOKENS = 1, 2, 4
 
-
-def find_obstacle(recipe: Recipe) -> str | None:
-    """Why trials of this structure have no fused step; None: they have, where it fits into a GPU's shared memory."""
-    model, task, optimizer = recipe.model, recipe.task, recipe.optimizer
-    if not isinstance(model, Minimal) or type(task) is not SetComplement:
-        return "the fused step knows the minimal transformer on set complement alone"
-    if type(model.scorer) not in (Softmax, Average):
-        return "the fused step knows the scorers softmax and average alone"
-    if type(optimizer) not in (AdamW, Adam) or not knows(recipe) or not recipe.learning.is_plain:
+def find_training_obstacle(recipe: Recipe) -> str | None:
+    """Why no fused step trains as this recipe does, whatever its model; None: there is no such reason."""
+    if type(recipe.optimizer) not in (AdamW, Adam) or not knows(recipe) or not recipe.learning.is_plain:
         return "the fused step knows AdamW and Adam, and averages of weights that are learned alone"
     if not recipe.steps_whole:
         return "the fused step knows no training.accumulate and no training.autocast"
     return None if recipe.dtype is torch.float32 else f"the fused step knows float32, not {recipe.dtype}"
 
 
-def arrange(recipe: Recipe, limits: Limits) -> Workspace | None:
-    """Where the kernel's arrays lie; None where they do not fit. `recipe`, with padded sizes, has no obstacle."""
-    model, task = recipe.model, recipe.task
-    assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
-    widths = model.width, model.key_width, model.value_width
-    occurrences = bool(model.embedding_dropout) and model.dropout_unit == "occurrence"
-    sizes = Sizes(recipe.training.batch, task.length, task.vocabulary, *widths)
-    return lay_out(sizes, limits, occurrences=occurrences)
-
-
-class FusedStep:
+class FusedStep(ABC):
     """Many steps of L lanes at a launch; `recipe`, with padded sizes, has no obstacle."""
 
     def __init__(self, recipe: Recipe, device: torch.device, kind: str, workspace: Workspace, launch: Launch) -> None:
-        """`kind`: as `Step.kind`; `workspace`: what `arrange` gives for the device."""
+        """`kind`: as `Step.kind`; `workspace`: where the kernel's arrays lie on the device."""
         self.kind = kind
-        self._recipe, self._device, self.workspace, self.launch = recipe, device, workspace, launch
+        self.recipe, self.device, self.workspace, self.launch = recipe, device, workspace, launch
         self._scalars = Scalars(recipe, device)
-        shapes = [parameter.shape for parameter in layout_of(recipe).parameters.values()]
-        ends = itertools.accumulate(map(math.prod, shapes))
-        self._arrays = {
-            "starts": [0, *ends][:-1],
-            "columns": [shape[-1] for shape in shapes],
-            "places": workspace.places,
-        }
+
+    @abstractmethod
+    def plan(
+        self, knobs: Knobs, bound: Recipe, seeds: Tensor, state: State, steps: int
+    ) -> tuple[TrainingPlan, Mapping[str, Any]]:
+        """The kernel's own plan, with numbers alone, and the tensors that it points to; None for those there are not.
+
+        `bound`: the recipe with these knobs; `state`: before the launch, which makes so many steps.
+        """
+
+    def most_steps(self, lanes: int) -> int:
+        """Of a launch, at most `AHEAD`."""
+        return AHEAD
 
     @property
     def width_seconds(self) -> float:
@@ -82,24 +85,16 @@ class FusedStep:
 
     def advance(self, knobs: Knobs, seeds: Tensor, state: State, most: int) -> tuple[State, int]:
         """The state after a launch, and how many steps it made, at most `most`; the argument is left as it was."""
-        bound, lanes, steps = self._recipe.bind(knobs), len(seeds), min(most, AHEAD)
+        lanes, bound = len(seeds), self.recipe.bind(knobs)
+        steps = min(most, self.most_steps(lanes))
         scalars = self._scalars.of_next(knobs, state.step)
         after: State = tree_map(lambda tensor: tensor.contiguous().clone(), state)
-        plan = KernelPlan(
-            batch=self._recipe.training.batch,
-            steps=steps,
-            averages=scalars.shape[-1] - SCALARS,
-            decoupled=isinstance(bound.optimizer, AdamW),
-            dropped=_dropped(self._recipe.model),
-            sequences=self.workspace.sequences,
-            parameters=after.parameters.shape[1],
-            scratch_floats=self.workspace.scratch_floats,
-            lanes=lanes,
-        )
-        for name, numbers in self._arrays.items():
-            getattr(plan, name)[:] = numbers
+        plan, own = self.plan(knobs, bound, seeds, state, steps)
+        plan.lanes, plan.steps, plan.batch = lanes, steps, self.recipe.training.batch
+        plan.averages, plan.decoupled = scalars.shape[-1] - SCALARS, isinstance(bound.optimizer, AdamW)
+        plan.parameters, plan.scratch_floats = after.parameters.shape[1], self.workspace.scratch_floats
         tensors = {
-            **self._lane_tensors(bound, lanes),
+            **own,
             "seeds": seeds.contiguous(),
             "scalars": scalars,
             "parameters_of": after.parameters,
@@ -115,22 +110,3 @@ class FusedStep:
             setattr(plan, name, address(tensor) if tensor is not None else None)
         self.launch(self.workspace, plan)
         return after, steps
-
-    def _lane_tensors(self, bound: Recipe, lanes: int) -> dict[str, Tensor]:
-        """What knobs and actual sizes come to, for the kernel."""
-        model, task, device = bound.model, bound.task, self._device
-        assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
-        sizes = own_sizes(model, task, task.actual_context)
-        rates = model.embedding_dropout, model.residual_dropout
-        return {
-            "sizes": torch.stack([per_lane(size, lanes, device) for size in sizes], -1).long(),
-            "rates": torch.stack([per_lane(rate, lanes, device) for rate in rates], -1),
-            "knobs": stack_knobs(model, lanes, device).float(),
-        }
-
-
-def _dropped(model: Model) -> int:
-    """Bits that say where dropout is on, and whether it drops entries of tokens' matrices."""
-    assert isinstance(model, Minimal), "there is no obstacle"
-    on = _OF_EMBEDDING * bool(model.embedding_dropout) + _OF_ROWS * bool(model.residual_dropout)
-    return on + _WHOLE_TOKENS * (model.dropout_unit == "token")

@@ -15,28 +15,34 @@ from contextlib import suppress
 from pathlib import Path
 
 from spaces.messages import shorten
+from workers.engine.fused.kernels import KERNELS
 from workers.engine.machine.nvidia import find_driver
 from workers.numerics.cuda.compiler import CompilerError
-from workers.numerics.cuda.minimal import kernel_key
 from workers.numerics.native import cache_folder
 
 SECONDS = 300.0
-"""That a check may take: it compiles two kernels, and records traced steps of eleven structures."""
+"""That a check may take: it compiles a kernel or two, and records traced steps of eleven structures."""
 _LOG = logging.getLogger(__name__)
 
 
 @functools.cache
-def find_fault(name: str, architecture: str, device: str) -> str | None:
-    """Why this GPU's fused step is not used; None: it has passed its check, now or before. Logged once in a process."""
+def find_fault(kernel: str, name: str, architecture: str, device: str) -> str | None:
+    """Why a kernel, as KERNELS names it, is not used on this GPU; None: it has passed its check, now or before.
+
+    Logged once in a process.
+    """
     try:
         driver = find_driver()
-        key = f"{name}; driver {driver.version if driver else ''}; kernel {kernel_key(architecture)}"
-        command = [sys.executable, "-m", "workers.engine.fused_check", device]
+        key = f"{name}; driver {driver.version if driver else ''}; kernel {KERNELS[kernel].program.key(architecture)}"
+        command = [sys.executable, "-m", "workers.engine.fused_check", device, kernel]
         fault = kept_or_found(cache_folder(), key, lambda: run_check(command, SECONDS))
     except CompilerError as error:
         fault = str(error)
     if fault:
-        _LOG.warning("the fused step is not used on %s, training goes on with the traced one: %s", name, fault)
+        _LOG.warning(
+            "the fused step of %s transformers is not used on %s, training goes on with the traced one: %s",
+            *(kernel, name, fault),
+        )
     return fault
 
 

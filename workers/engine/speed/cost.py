@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from spaces.records import Trial
+from workers.engine.fused.memory import Limits
 from workers.engine.pack.lane_data import draw_training_batch
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.speed.operations import Kernel, KernelList
@@ -35,14 +36,21 @@ class Gpu(NamedTuple):
     """Bytes per second."""
     memory: float
     """Bytes."""
+    instructions: float
+    """Of threads, per second: 128 a multiprocessor and cycle, at the boost clock."""
+    cache: float
+    """Bytes, of the second level."""
+    limits: Limits
+    """Of shared memory."""
 
 
 GPUS: Mapping[str, Gpu] = {
-    "a100": Gpu("A100 (SXM, 80 GB)", 108, 2048, 19.5e12, 2.039e12, 80e9),
-    "h100": Gpu("H100 (SXM)", 132, 2048, 67e12, 3.35e12, 80e9),
-    "rtx4090": Gpu("RTX 4090", 128, 1536, 82.6e12, 1.008e12, 24e9),
+    "a100": Gpu("A100 (SXM, 80 GB)", 108, 2048, 19.5e12, 2.039e12, 80e9, 1.95e13, 40e6, Limits(164 << 10, 163 << 10)),
+    "h100": Gpu("H100 (SXM)", 132, 2048, 67e12, 3.35e12, 80e9, 3.35e13, 50e6, Limits(228 << 10, 227 << 10)),
+    "rtx4090": Gpu("RTX 4090", 128, 1536, 82.6e12, 1.008e12, 24e9, 4.13e13, 72e6, Limits(100 << 10, 99 << 10)),
 }
-"""Source: NVIDIA's data sheets of the A100, the H100 and the Ada architecture."""
+"""Source: NVIDIA's data sheets of the A100, the H100 and the Ada architecture, and of shared
+memory the CUDA C++ Programming Guide, "Compute Capabilities"."""
 LAUNCH_SECONDS = 5e-6
 """From one kernel to the next where the processor starts each."""
 BANDWIDTH_SHARE, FLOPS_SHARE = 0.8, 0.5

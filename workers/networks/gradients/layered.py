@@ -55,7 +55,7 @@ _ACTIVATIONS = (
     *("identity", "relu", "relu_squared", "tanh", "gelu", "gelu_tanh"),
     *("spline", "glu", "geglu", "swiglu", "reglu"),
 )
-_BY_TYPE: dict[type[Activation], str] = {
+ACTIVATION_NAMES: dict[type[Activation], str] = {
     Identity: "identity",
     Relu: "relu",
     ReluSquared: "relu_squared",
@@ -99,9 +99,9 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
         return reason
     if task.position_loss is None:
         return f"the loss of {name_of(task)} is not known to the native step"
-    if type(model.position) not in _POSITIONS:
+    if type(model.position) not in POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
-    if model.mlp_multiple and type(model.activation) not in _BY_TYPE:
+    if model.mlp_multiple and type(model.activation) not in ACTIVATION_NAMES:
         return f"the activation {name_of(model.activation)} is not in the native step"
     for scorer in parts_of(model.scorer):
         if kind_of(scorer) is None:
@@ -121,14 +121,14 @@ def native_outputs(model: Layered, task: Task, dtype: torch.dtype, device: torch
     return None if obstacle(model, task, dtype, device) else _Gradient(model, task, dtype).outputs
 
 
-_POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
+POSITIONS: tuple[type[Position], ...] = (Learned, NoPosition, Rotary, Sinusoidal, Alibi)
 
 
 # -- the gradient -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Tables:
+class Tables:
     """What depends on knobs and lengths alone, for one set of lanes."""
 
     model: Layered
@@ -156,25 +156,23 @@ class _Gradient:
     def __init__(self, model: Layered, task: Task, dtype: torch.dtype) -> None:
         self._function = function_of("layered", dtype)
         self._dtype = dtype
-        self._tables: _Tables | None = None
+        self._tables: Tables | None = None
         parameters = model.parameters(task)
         places, self._total = starts_of(parameters)
-        self._layers = torch.tensor([_layer_places(places, layer) for layer in range(model.depth)])
-        self._ends = torch.tensor(
-            [next((places[name] for name in names if name in places), -1) for names in _END_PLACES]
-        )
+        self._layers = torch.tensor([layer_places(places, layer) for layer in range(model.depth)])
+        self._ends = torch.tensor(end_places(places))
         kinds = kinds_of(model.scorer, model.heads)
         self._scorers = torch.tensor([(SCORES.index(k.name), k.by_count, k.power, k.all_keys) for k in kinds])
         learned = learned_by(model.scorer, model.heads)
         self._learned = torch.tensor(
-            [[_learned_places(places, layer, names) for names in learned] for layer in range(model.depth)]
+            [[learned_places(places, layer, names) for names in learned] for layer in range(model.depth)]
         )
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
         on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
         self._sites = _sites(model, task, on)
-        self._sizes = {**_structure(model, task), "total": self._total}
+        self._sizes = {**structure_of(model, task), "total": self._total}
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
     def __call__(
@@ -219,10 +217,10 @@ class _Gradient:
         }
         call(self._function, plan, tensors)
 
-    def _tables_of(self, model: Layered, batch: Batch) -> _Tables:
+    def _tables_of(self, model: Layered, batch: Batch) -> Tables:
         lanes, _, length = batch["inputs"].shape[:3]
         if self._tables is None or not self._tables.serve(model, lanes, length):
-            self._tables = _tables(model, lanes, length, self._dtype)
+            self._tables = tables_of(model, lanes, length, self._dtype)
         return self._tables
 
     def _draw_sites(self, streams: Sequence[Streams], rates: Tensor, lanes: int) -> tuple[Tensor | None, Tensor | None]:
@@ -260,7 +258,7 @@ def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
     return [_Site(stream, *found[name]) for stream, name in enumerate(names) if on[found[name][1]]]
 
 
-def _structure(model: Layered, task: Task) -> dict[str, int]:
+def structure_of(model: Layered, task: Task) -> dict[str, int]:
     """Sizes and choices as layered.cpp has them."""
     parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
     spline = model.activation if has_mlp and isinstance(model.activation, Spline) else None
@@ -289,7 +287,7 @@ def _structure(model: Layered, task: Task) -> dict[str, int]:
 
 
 def _activation(activation: Activation) -> str:
-    name = _BY_TYPE[type(activation)]
+    name = ACTIVATION_NAMES[type(activation)]
     return "gelu_tanh" if isinstance(activation, Gelu) and activation.form == "tanh" else name
 
 
@@ -298,13 +296,19 @@ def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
     return places.get(f"layers.{layer}.{name}", places.get(name, -1))
 
 
-def _layer_places(places: Mapping[str, int], layer: int) -> list[int]:
+def end_places(places: Mapping[str, int]) -> list[int]:
+    """Where what stands before and after the layers starts in the flat vector, as layered.cpp has it; -1: nowhere."""
+    return [next((places[name] for name in names if name in places), -1) for names in _END_PLACES]
+
+
+def layer_places(places: Mapping[str, int], layer: int) -> list[int]:
+    """The same of a layer's parameters; `places`: by name, as of `starts_of`."""
     shared = {"activation.knots"}
     own = {name: places.get(f"layers.{layer}.{name}", -1) for name in _LAYER_PLACES}
     return [_of_layer(places, layer, name) if name in shared else place for name, place in own.items()]
 
 
-def _learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
+def learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
     """Where the two numbers lie that a head's scorer may learn."""
     return [*(_of_layer(places, layer, name) + head for name, head in learned), -1, -1][:2]
 
@@ -318,21 +322,26 @@ def _tensors_of(model: Layered) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor)]
 
 
-def _tables(model: Layered, lanes: int, length: int, dtype: torch.dtype) -> _Tables:
+def tables_of(
+    model: Layered, lanes: int, length: int, dtype: torch.dtype, device: torch.device | None = None
+) -> Tables:
+    """Of a model with knobs [L], which are on this device."""
     rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
     spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
     columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
     for kind in kinds_of(model.scorer, model.heads):
         columns += [kind.factor, kind.b, kind.n]
-    placed, cosines, sines = _positions(model, lanes, length, dtype)
-    return _Tables(
+    placed, cosines, sines = (
+        table if table is None else table.to(device=device) for table in _positions(model, lanes, length, dtype)
+    )
+    return Tables(
         model=model,
         seen=versions_of(_tensors_of(model)),
         lanes=lanes,
         length=length,
-        knobs=torch.stack([per_lane(number, lanes) for number in columns], -1).to(dtype),
-        rates=torch.stack([per_lane(rate, lanes) for rate in rates]),
+        knobs=torch.stack([per_lane(number, lanes, device) for number in columns], -1).to(dtype),
+        rates=torch.stack([per_lane(rate, lanes, device) for rate in rates]),
         placed=placed,
         cosines=cosines,
         sines=sines,

@@ -1,20 +1,22 @@
-// The kernel on a processor, for tests: a block after another one.
+// A kernel on a processor, for tests: a block after another one. It is told SOURCE and KERNEL, the kernel's name.
 #define GRAFT_EMULATED
 #ifndef WEIGHTS_IN_SHARED
 #define WEIGHTS_IN_SHARED 1
 #endif
-#include "minimal.cu"
+#include SOURCE
 
 #include <algorithm>
 #include <limits>
 
 // `order`: in which the work of a phase is done, as Order has them. Shared memory holds no numbers before a block
-// writes there; `left` [shared_floats]: what is in it when the last block has ended.
+// writes there, nor does scratch memory; `left` [shared_floats]: what is in it when the last block has ended.
 extern "C" void emulate(const Plan *plan, Int shared_floats, int order, float *left) {
+    constexpr float none = std::numeric_limits<float>::quiet_NaN();
+    std::fill(plan->scratch, plan->scratch + plan->lanes * plan->scratch_floats, none);
     for (Int block = 0; block < plan->lanes; block++) {
-        std::fill(left, left + shared_floats, std::numeric_limits<float>::quiet_NaN());
+        std::fill(left, left + shared_floats, none);
         emulated = {Order(order), int(block), left};
-        fused_minimal(*plan);
+        KERNEL(*plan);
     }
 }
 extern "C" Int plan_bytes() { return sizeof(Plan); }

@@ -35,6 +35,18 @@ struct Site {
     }
 };
 
+// What a site keeps of so many elements from `start` on, a byte each: eight bytes of a word at a time.
+__device__ inline void draw_mask(Byte *keep, const Site &site, int start, int count) {
+    const int first = start >> 3, last = (start + count - 1) >> 3;
+    each(last - first + 1, [&](int n) {
+        const Word word = word_of(site.state, Word(first + n));
+        for (int byte = 0; byte < 8; byte++) {
+            const int i = (first + n) * 8 + byte - start;
+            if (i >= 0 && i < count) keep[i] = int(word >> 8 * byte & 255) >= site.threshold;
+        }
+    });
+}
+
 // e^x for x <= 0; what is below the smallest normal number comes out as it.
 __device__ inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;
@@ -64,4 +76,9 @@ __device__ inline float logarithm(float x) {
     p = multiply_add(p, square, 2.0f / 3);
     p = multiply_add(p, square, 2.0f);
     return multiply_add(float(exponent), 0.693147181f, t * p) + (x - x);
+}
+// ln(1 + x) for x >= 0: to first order with what the rounded 1 + x leaves out.
+__device__ inline float logarithm_of_1_plus(float x) {
+    const float y = 1.0f + x, lost = (x - (y - 1.0f)) / y;
+    return y < 3e38f ? logarithm(y) + lost : y; // infinity, and what is no number, as they are
 }

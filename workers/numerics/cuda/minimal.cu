@@ -16,21 +16,14 @@ class Lane : public Sequences {
 
     __device__ void train() {
         move_parameters([](float &own, float &stored) { own = stored; });
-        const Int before = plan.step[lane];
-        double loss_sum = plan.loss_sum[lane];
-        Int diverged_at = plan.diverged_at[lane];
-        ROLLED for (int n = 0; n < plan.steps; n++) {
-            const float loss = compute_gradient(Word(before + n));
-            update(plan.scalars + (n * plan.lanes + lane) * (SCALARS + plan.averages));
-            loss_sum += double(loss);
-            if (diverged_at == 0 && !(loss - loss == 0.0f)) diverged_at = before + n + 1;
-        }
-        move_parameters([](float &own, float &stored) { stored = own; });
-        each(1, [&](int) {
-            plan.step[lane] = before + plan.steps;
-            plan.loss_sum[lane] = loss_sum;
-            plan.diverged_at[lane] = diverged_at;
-        });
+        train_lane(
+            plan, lane,
+            [&](int n, Word step) {
+                const float loss = compute_gradient(step);
+                update(n);
+                return loss;
+            },
+            [&] { move_parameters([](float &own, float &stored) { stored = own; }); });
     }
 
   private:
@@ -66,57 +59,18 @@ class Lane : public Sequences {
         }
         if (!occurrences) return_through_tables();
         separate_weights();
-        double *sums = reinterpret_cast<double *>(at(PARTIAL_SUMS));
-        each(THREADS, [&](int thread) {
-            double total = 0;
-            for (int n = thread; n < N; n += THREADS) total += double(at(LOSSES)[n]);
-            sums[thread] = total;
-        });
-        return float(sum_of(sums) / (double(N) * s));
+        const double total = sum_in(reinterpret_cast<double *>(at(PARTIAL_SUMS)), at(LOSSES), N);
+        return float(total / (double(N) * s));
     }
 
-    // Clipping, AdamW or Adam, and averages: the formulas of workers/numerics/native/update.cpp.
-    __device__ void update(const double *scalars) const {
+    __device__ void update(int n) const {
         double *sums = reinterpret_cast<double *>(at(PARTIAL_SUMS));
         each(THREADS, [&](int thread) { sums[thread] = 0; });
         ROLLED for (int number = 0; number < MATRICES; number++)
             add_squares(sums, gradient(number), rows_of(number), columns_of(number));
-        const float length = float(sqrt(sum_of(sums)));
-        const float ratio = float(scalars[CLIP_NORM]) / (length + 1e-6f), share = ratio > 1.0f ? 1.0f : ratio;
-        const float rate = float(scalars[RATE]), first_share = float(scalars[FIRST_SHARE]);
-        const float correction = float(scalars[CORRECTION2]), epsilon = float(scalars[ADAM_EPSILON]);
+        const Update update(plan, lane, n, float(sqrt(sum_of(sums))));
         each_parameter([&](int number, int i, int e, Int index) {
-            const float decay = number > GAIN ? float(scalars[DECAY]) : 0.0f;
-            float &own = parameter(number)(i, e);
-            float g = gradient(number)(i, e) * share, x = own;
-            if (plan.decoupled)
-                x = x * (1.0f - decay);
-            else
-                g = g + decay * x;
-            const float first = plan.first[index] + first_share * (g - plan.first[index]);
-            const double before = plan.second[index];
-            const double second = before + scalars[SECOND_SHARE] * (double(g) * double(g) - before);
-            x = x - rate * (first / (sqrtf(float(second)) / correction + epsilon));
-            own = x;
-            plan.first[index] = first;
-            plan.second[index] = second;
-            ROLLED for (int n = 0; n < plan.averages; n++) {
-                double &average = plan.shadow[index + (lane * (plan.averages - 1) + n) * plan.parameters];
-                average = average + scalars[SCALARS + n] * (double(x) - average);
-            }
-        });
-    }
-    // Each thread adds the squares of its own entries; which these are depends on the matrix alone.
-    __device__ static void add_squares(double *sums, Matrix matrix, int rows, int columns) {
-        const Divisor divisor(columns);
-        each(THREADS, [&](int thread) {
-            double sum = sums[thread];
-            for (int n = thread; n < rows * columns; n += THREADS) {
-                const int i = divisor.quotient(n);
-                const double value = matrix(i, n - i * columns);
-                sum += value * value;
-            }
-            sums[thread] = sum;
+            update.move(parameter(number)(i, e), gradient(number)(i, e), number > GAIN ? 1.0f : 0.0f, index);
         });
     }
 };

@@ -1,6 +1,6 @@
-// What the kernel is told: as `_Plan` of workers/engine/fused/plan.py, in the same order.
+// What the minimal transformer's kernel is told: as `MinimalPlan` of workers/engine/fused/minimal_plan.py, in the same order.
 #pragma once
-#include "threads.hpp"
+#include "training.hpp"
 
 // Arrays of the workspace, one after another; as ARRAYS of plan.py. Rows of matrices are padded to odd lengths.
 enum Array {
@@ -24,29 +24,16 @@ enum Array {
     ARRAYS,
     MATRICES = 7
 };
-enum Scalar { CLIP_NORM, RATE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, ADAM_EPSILON, SCALARS = 10 };
 enum Knob { LOGIT_SCALE, NORM_EPSILON, EMBEDDING_SCALE, RESIDUAL_SCALE, KNOBS };
 enum Dropped { OF_EMBEDDING = 1, OF_ROWS = 2, WHOLE_TOKENS = 4 };
 
-struct Plan {
-    Int batch, steps, averages, decoupled, dropped;
+struct Plan : Training {
+    Int dropped;
     Int sequences;        // worked on at once
-    Int parameters;       // of a lane, with padding
-    Int scratch_floats;   // of a lane
     Int starts[MATRICES]; // where each matrix lies in a lane's parameters
     Int columns[MATRICES];
     Int places[ARRAYS];   // where each array starts, in floats; up to FACTORS in scratch memory if WEIGHTS_IN_SHARED is 0
     const Int *sizes;     // [L][5] length, tokens, width, key width, value width
-    const Int *seeds;     // [L]
     const float *knobs;   // [L][KNOBS]
     const double *rates;  // [L][2] of the dropout sites
-    const double *scalars; // [steps][L][SCALARS + averages]
-    // What follows is read and written.
-    float *parameters_of, *first;  // [L][P]
-    double *second, *shadow;       // [L][P], [L][averages][P]
-    Int *step;                     // [L]
-    double *loss_sum;              // [L]
-    Int *diverged_at;              // [L]
-    float *scratch;                // [L][scratch_floats]
-    Int lanes;
 };

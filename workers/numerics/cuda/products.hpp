@@ -39,14 +39,15 @@ __device__ inline void tiles(Matrix y, Matrix a, Matrix b, int rows, int columns
             const int i = tile_row + n / TE * high, e = tile_column + n % TE * wide;
             sums[n / TE][n % TE] = add && i < rows && e < columns ? y(i, e) : 0.0f;
         }
-#pragma unroll 2
-        for (int c = 0; c < count; c++) {
+#pragma unroll 4
+        for (int c = 0; c < count; c++) { // with addresses that go on: computing them anew costs as much as the products
             float own[TI];
 #pragma unroll
-            for (int n = 0; n < TI; n++) own[n] = left[n][c * a.column];
+            for (int n = 0; n < TI; n++) own[n] = *left[n], left[n] += a.column;
 #pragma unroll
             for (int m = 0; m < TE; m++) {
-                const float factor = right[m][c * b.row];
+                const float factor = *right[m];
+                right[m] += b.row;
 #pragma unroll
                 for (int n = 0; n < TI; n++) sums[n][m] = multiply_add(own[n], factor, sums[n][m]);
             }

@@ -32,17 +32,6 @@ class Sequences : public Weights {
         if (occurrences) draw_mask(kept(KEPT_EMBEDDING), embedding_site, first * s * d, count * s * d);
         if (thin_rows) draw_mask(kept(KEPT_ROWS), rows_site, first * s * d, count * s * d);
     }
-    // Eight bytes of a word at a time.
-    __device__ static void draw_mask(Byte *keep, const Site &site, int start, int count) {
-        const int first = start >> 3, last = (start + count - 1) >> 3;
-        each(last - first + 1, [&](int n) {
-            const Word word = word_of(site.state, Word(first + n));
-            for (int byte = 0; byte < 8; byte++) {
-                const int i = (first + n) * 8 + byte - start;
-                if (i >= 0 && i < count) keep[i] = int(word >> 8 * byte & 255) >= site.threshold;
-            }
-        });
-    }
     __device__ void drop_rows(Matrix rows, int count) const {
         const Byte *keep = kept(KEPT_ROWS);
         each_of(count * s, d, [&](int row, int c) { rows(row, c) = keep[row * d + c] ? rows(row, c) : 0.0f; });

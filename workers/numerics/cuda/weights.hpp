@@ -1,5 +1,6 @@
 // A lane's weights, and what depends on tokens alone: forwards and backwards.
 #pragma once
+#include "norms.hpp"
 #include "workspace.hpp"
 
 class Weights : public Workspace {
@@ -80,21 +81,11 @@ class Weights : public Workspace {
 
     // RMSNorm without its gain, and its factor of each row.
     __device__ void normalise(Matrix from, Matrix to, float *factors, int rows) const {
-        each(rows, [&](int i) {
-            float squares = 0;
-            ROLLED for (int c = 0; c < d; c++) squares = multiply_add(from(i, c), from(i, c), squares);
-            factors[i] = 1.0f / sqrtf(squares / float(d) + knobs[NORM_EPSILON]);
-        });
-        each_of(rows, d, [&](int i, int c) { to(i, c) = from(i, c) * factors[i]; });
+        ::normalise(from, to, factors, NormShape{rows, d, false, knobs[NORM_EPSILON]}, [](int, int, float) {});
     }
     // Adds to the gradient of what was normed; `normed_g` is overwritten.
     __device__ void return_through_norm(Matrix normed, Matrix normed_g, float *factors, Matrix from_g, int rows) const {
-        each(rows, [&](int i) {
-            float inner = 0;
-            ROLLED for (int c = 0; c < d; c++) inner = multiply_add(normed(i, c), normed_g(i, c), inner);
-            inner /= float(d);
-            ROLLED for (int c = 0; c < d; c++) normed_g(i, c) = factors[i] * (normed_g(i, c) - normed(i, c) * inner);
-        });
+        ::return_through_norm(normed, normed_g, factors, NormShape{rows, d, false, knobs[NORM_EPSILON]});
         each_of(rows, d, [&](int i, int c) { from_g(i, c) += normed_g(i, c); });
     }
     // From the gradients of queries, keys and rows to those of the combined weights, and of the normed embeddings.

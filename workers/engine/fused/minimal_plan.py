@@ -1,4 +1,4 @@
-"""What a fused step tells its kernel: where arrays lie, what lanes there are, and which steps (numerics/cuda/plan.hpp).
+"""What the minimal transformer's fused step tells its kernel (numerics/cuda/plan.hpp): where arrays lie.
 
 Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u value width, P parameters.
 """
@@ -6,13 +6,12 @@ Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u val
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import NamedTuple
 
-THREADS = 256
+from workers.engine.fused.memory import THREADS, Limits, Workspace, aligned, odd
+from workers.engine.fused.step import TrainingPlan
+
 MATRICES = 7
-_ALIGNMENT = 4
-"""Floats: an array of words starts at a multiple of theirs."""
 MOST_ROWS = 128
 """Rows of sequences that are worked on at once, at most: more fill no more threads."""
 
@@ -28,38 +27,30 @@ class Sizes(NamedTuple):
     value_width: int
 
 
-class Limits(NamedTuple):
-    """Shared memory of a GPU in bytes: of a multiprocessor, of a block at most, and what each block takes beside."""
-
-    multiprocessor: int
-    block: int
-    reserved: int = 1024
-
-
 def weight_arrays(sizes: Sizes) -> dict[str, int]:
     """Floats of each array of a lane's weights and tokens, in the order of plan.hpp."""
     _, _, v, d, k, u = sizes
     parameters = {
-        "EMBEDDING": v * _odd(d),
-        "GAIN": _odd(d),
-        "QUERY": d * _odd(k),
-        "KEY": d * _odd(k),
-        "VALUE": d * _odd(u),
-        "OUTPUT": u * _odd(d),
-        "UNEMBEDDING": d * _odd(v),
+        "EMBEDDING": v * odd(d),
+        "GAIN": odd(d),
+        "QUERY": d * odd(k),
+        "KEY": d * odd(k),
+        "VALUE": d * odd(u),
+        "OUTPUT": u * odd(d),
+        "UNEMBEDDING": d * odd(v),
     }
-    combined = {"QUERY_BY_GAIN": d * _odd(k), "KEY_BY_GAIN": d * _odd(k), "VALUE_BY_GAIN": d * _odd(u)}
-    mixed = {"MIXED": d * _odd(d), "MIXED_G": d * _odd(d)}
+    combined = {"QUERY_BY_GAIN": d * odd(k), "KEY_BY_GAIN": d * odd(k), "VALUE_BY_GAIN": d * odd(u)}
+    mixed = {"MIXED": d * odd(d), "MIXED_G": d * odd(d)}
     return {**parameters, **{f"{name}_G": size for name, size in parameters.items()}, **combined, **mixed}
 
 
 def token_arrays(sizes: Sizes) -> dict[str, int]:
     """Floats of each array of tokens, for which no occurrence is like no other."""
     _, _, v, d, k, _ = sizes
-    of_width, of_key_width = v * _odd(d), v * _odd(k)
+    of_width, of_key_width = v * odd(d), v * odd(k)
     tables = {"USED": of_width, "NORMED": of_width, "TOKEN_QUERY": of_key_width, "TOKEN_KEY": of_key_width}
-    tables |= {"TOKEN_ROWS": of_width, "LOGITS": v * _odd(v), "NORMED_G": of_width, "TOKEN_QUERY_G": of_key_width}
-    return tables | {"TOKEN_KEY_G": of_key_width, "TOKEN_ROWS_G": of_width, "LOGITS_G": v * _odd(v), "FACTORS": v}
+    tables |= {"TOKEN_ROWS": of_width, "LOGITS": v * odd(v), "NORMED_G": of_width, "TOKEN_QUERY_G": of_key_width}
+    return tables | {"TOKEN_KEY_G": of_key_width, "TOKEN_ROWS_G": of_width, "LOGITS_G": v * odd(v), "FACTORS": v}
 
 
 def row_arrays(sizes: Sizes, sequences: int, *, occurrences: bool) -> dict[str, int]:
@@ -69,7 +60,7 @@ def row_arrays(sizes: Sizes, sequences: int, *, occurrences: bool) -> dict[str, 
     masks = -(-rows * d // 4)  # a byte each
     drawn = {"KEYS": 2 * sequences * v, "TOKENS": sequences * (s + 1), "PLACES": sequences * v}
     masked = {"KEPT_EMBEDDING": masks if occurrences else 0, "KEPT_ROWS": masks}
-    of_width, of_key_width = rows * _odd(d), rows * _odd(k) if occurrences else 0
+    of_width, of_key_width = rows * odd(d), rows * odd(k) if occurrences else 0
     streams = {
         "STREAM": of_width,
         "NORMED_ROWS": of_width if occurrences else 0,
@@ -77,33 +68,13 @@ def row_arrays(sizes: Sizes, sequences: int, *, occurrences: bool) -> dict[str, 
         "STREAM_G": of_width,
     }
     keys = dict.fromkeys(("QUERIES", "KEYS_OF_ROWS", "QUERIES_G", "KEYS_OF_ROWS_G"), of_key_width)
-    weights = {"WEIGHTS": rows * _odd(s), "WEIGHTS_G": rows * _odd(s), "OUTPUTS": rows * _odd(v)}
+    weights = {"WEIGHTS": rows * odd(s), "WEIGHTS_G": rows * odd(s), "OUTPUTS": rows * odd(v)}
     return {**drawn, **masked, **streams, **keys, **weights, "ROW_FACTORS": rows, "ROW_LOSSES": rows}
 
 
 def block_arrays(sizes: Sizes) -> dict[str, int]:
     """Floats of what a block has once."""
     return {"LOSSES": sizes.batch, "PARTIAL_SUMS": 2 * THREADS}
-
-
-def _odd(count: int) -> int:
-    """The length of a row: threads that read a row each then read different banks of shared memory."""
-    return count | 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workspace:
-    """Where a block's arrays lie."""
-
-    sequences: int
-    """Worked on at once."""
-    weights_in_shared: bool
-    """Whether what a lane's weights and tokens take is in shared memory too, or in the GPU's own."""
-    places: tuple[int, ...]
-    """Where each array starts, in floats, in the order of plan.hpp."""
-    shared_bytes: int
-    scratch_floats: int
-    """Of a lane, in the GPU's own memory."""
 
 
 def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | None:
@@ -132,12 +103,12 @@ def _arrange(sizes: Sizes, sequences: int, *, occurrences: bool, weights_in_shar
     end = 0
     for size in own.values():
         places.append(end)
-        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        end += aligned(size)
     scratch = 0 if weights_in_shared else end
     end -= scratch
     for size in others.values():
         places.append(end)
-        end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        end += aligned(size)
     return Workspace(
         sequences=sequences,
         weights_in_shared=weights_in_shared,
@@ -154,21 +125,14 @@ ARRAYS = (
 )
 """The names of all arrays, in the order of plan.hpp."""
 
-_NUMBERS = ("batch", "steps", "averages", "decoupled", "dropped", "sequences", "parameters", "scratch_floats")
-_TENSORS = (
-    *("sizes", "seeds", "knobs", "rates", "scalars", "parameters_of", "first", "second", "shadow", "step"),
-    *("loss_sum", "diverged_at", "scratch"),
-)
 
-
-class KernelPlan(ctypes.Structure):
+class MinimalPlan(TrainingPlan):
     """`Plan` of plan.hpp."""
 
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in _NUMBERS),
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("dropped", "sequences")),
         ("starts", ctypes.c_int64 * MATRICES),
         ("columns", ctypes.c_int64 * MATRICES),
         ("places", ctypes.c_int64 * len(ARRAYS)),
-        *((name, ctypes.c_void_p) for name in _TENSORS),
-        ("lanes", ctypes.c_int64),
-    ]
+        *((name, ctypes.c_void_p) for name in ("sizes", "knobs", "rates")),
+    )

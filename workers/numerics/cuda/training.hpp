@@ -1,0 +1,103 @@
+// What kernels that train share: what they are told of lanes, states and steps, a lane's steps, and its update.
+#pragma once
+#include "products.hpp"
+
+enum Scalar { CLIP_NORM, RATE, DECAY, FIRST_SHARE, SECOND_SHARE, CORRECTION2, ADAM_EPSILON, SCALARS = 10 };
+
+// As `TrainingPlan` of workers/engine/fused/step.py, in the same order: a kernel's own plan begins with it.
+struct Training {
+    Int lanes, steps, batch, averages, decoupled;
+    Int parameters;        // of a lane, with padding
+    Int scratch_floats;    // of a lane
+    const Int *seeds;      // [L]
+    const double *scalars; // [steps][L][SCALARS + averages]
+    // What follows is read and written.
+    float *parameters_of, *first; // [L][P]
+    double *second, *shadow;      // [L][P], [L][averages][P]
+    Int *step;                    // [L]
+    double *loss_sum;             // [L]
+    Int *diverged_at;             // [L]
+    float *scratch;               // [L][scratch_floats]
+};
+
+// The steps of a launch: `advance(n, step)` makes the n-th of it and gives the loss; `end()` comes before the lane's
+// counters are written.
+template <typename Advance, typename End>
+__device__ inline void train_lane(const Training &plan, int lane, Advance advance, End end) {
+    const Int before = plan.step[lane];
+    double loss_sum = plan.loss_sum[lane];
+    Int diverged_at = plan.diverged_at[lane];
+    ROLLED for (int n = 0; n < plan.steps; n++) {
+        const float loss = advance(n, Word(before + n));
+        loss_sum += double(loss);
+        if (diverged_at == 0 && !(loss - loss == 0.0f)) diverged_at = before + n + 1;
+    }
+    end();
+    each(1, [&](int) {
+        plan.step[lane] = before + plan.steps;
+        plan.loss_sum[lane] = loss_sum;
+        plan.diverged_at[lane] = diverged_at;
+    });
+}
+
+// Clipping, AdamW or Adam, and averages of a lane at the n-th step of a launch: the formulas of
+// workers/numerics/native/update.cpp, parameter by parameter. `length`: of the gradient.
+class Update {
+  public:
+    __device__ Update(const Training &given, int number, int n, float length)
+        : plan(given), lane(number), scalars(given.scalars + (n * given.lanes + number) * (SCALARS + given.averages)) {
+        const float ratio = float(scalars[CLIP_NORM]) / (length + 1e-6f);
+        share = ratio > 1.0f ? 1.0f : ratio;
+        rate = float(scalars[RATE]), first_share = float(scalars[FIRST_SHARE]);
+        correction = float(scalars[CORRECTION2]), epsilon = float(scalars[ADAM_EPSILON]);
+    }
+    // `index`: among the parameters of all lanes; `decays`: 1 where weight decay applies, else 0.
+    __device__ void move(float &own, float gradient, float decays, Int index) const {
+        const float decay = float(scalars[DECAY]) * decays;
+        float g = gradient * share, x = own;
+        if (plan.decoupled)
+            x = x * (1.0f - decay);
+        else
+            g = g + decay * x;
+        const float first = plan.first[index] + first_share * (g - plan.first[index]);
+        const double before = plan.second[index];
+        const double second = before + scalars[SECOND_SHARE] * (double(g) * double(g) - before);
+        x = x - rate * (first / (sqrtf(float(second)) / correction + epsilon));
+        own = x;
+        plan.first[index] = first;
+        plan.second[index] = second;
+        ROLLED for (int k = 0; k < plan.averages; k++) {
+            double &average = plan.shadow[index + (lane * (plan.averages - 1) + k) * plan.parameters];
+            average = average + scalars[SCALARS + k] * (double(x) - average);
+        }
+    }
+
+  private:
+    const Training &plan;
+    const int lane;
+    const double *const scalars;
+    float share, rate, first_share, correction, epsilon;
+};
+
+// Each thread adds the squares of its own entries to its sum; which these are depends on the matrix alone.
+__device__ inline void add_squares(double *sums, Matrix matrix, int rows, int columns) {
+    const Divisor divisor(columns);
+    each(THREADS, [&](int thread) {
+        double sum = sums[thread];
+        for (int n = thread; n < rows * columns; n += THREADS) {
+            const int i = divisor.quotient(n);
+            const double value = matrix(i, n - i * columns);
+            sum += value * value;
+        }
+        sums[thread] = sum;
+    });
+}
+// The sum of these numbers, by halves of THREADS partial sums.
+template <typename Number> __device__ inline double sum_in(double *sums, const Number *numbers, int count) {
+    each(THREADS, [&](int thread) {
+        double total = 0;
+        for (int n = thread; n < count; n += THREADS) total += double(numbers[n]);
+        sums[thread] = total;
+    });
+    return sum_of(sums);
+}
