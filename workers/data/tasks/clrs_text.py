@@ -12,37 +12,15 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import flag, option, size
 from spaces.records import Params
-from workers.data.clrs.algorithms import (
-    Algorithm,
-    BinarySearch,
-    MaximumSubarray,
-    Minimum,
-    Parts,
-    Piece,
-    Sorting,
-    Trace,
-    Traced,
-)
-from workers.data.clrs.tables import LOOPS, BreadthFirst, LongestCommonSubsequence
-from workers.data.clrs.traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
+from workers.data.clrs.algorithms import Algorithm, Parts, Piece, Trace, Traced
+from workers.data.clrs.catalogue import ALGORITHMS
+from workers.data.clrs.random_graphs import BITS
 from workers.data.clrs.writing import ALPHABET, compact, encode, write
 from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tensors import nan_if_not_finite
-
-ALGORITHMS: Mapping[str, Algorithm] = {
-    "insertion_sort": Sorting(states=insertion_sort, most_states=lambda size: size - 1),
-    "bubble_sort": Sorting(states=bubble_sort, most_states=lambda size: size * (size - 1) // 2),
-    "heapsort": Sorting(states=heapsort, most_states=most_of_heapsort),
-    "quicksort": Sorting(states=quicksort, most_states=lambda size: size * (size + 1) // 2 - 2),
-    "minimum": Minimum(),
-    "binary_search": BinarySearch(),
-    "find_maximum_subarray_kadane": MaximumSubarray(),
-    "bfs": BreadthFirst(),
-    "lcs_length": LongestCommonSubsequence(),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +48,9 @@ class ClrsText(Completion):
     """
 
     algorithm: str = option("insertion_sort", tuple(ALGORITHMS))
-    smallest: int = size(4, low=LOOPS, high=100)
-    largest: int = size(8, low=LOOPS, high=100)
-    farthest: int = size(16, low=LOOPS, high=100)
+    smallest: int = size(4, low=BITS, high=100)
+    largest: int = size(8, low=BITS, high=100)
+    farthest: int = size(16, low=BITS, high=100)
     stride: int = size(4)
     hints: bool = flag(False)
 
