@@ -590,7 +590,9 @@ def test_the_packaged_space_is_the_grid_of_all_algorithms_and_sizes() -> None:
     drawn = {draw.name: draw.choices for draw in space.trial_draws}
     assert drawn == {"task.algorithm": 30, "task.largest": 3, "optimizer.learning_rate": 3}
     assert space.search.trials == math.prod(drawn.values())
-    every = {space.sample(0, lambda draw, u=u: u).config["task"]["algorithm"] for u in [k / 30 + 0.01 for k in range(30)]}
+    every = {
+        space.sample(0, lambda draw, u=u: u).config["task"]["algorithm"] for u in [k / 30 + 0.01 for k in range(30)]
+    }
     assert every == set(ALGORITHMS)
 
 

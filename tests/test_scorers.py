@@ -17,7 +17,7 @@ from torch import Tensor
 from spaces import plugins
 from spaces.errors import PluginError
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
-from workers.numerics.temperature import refit
+from workers.numerics.temperature import best_temperatures, fit_temperature
 
 VARIANTS = plugins.examples(Scorer)
 HEADS, QUERIES, CHANNELS = 4, 5, 3
@@ -263,17 +263,17 @@ def test_refitting_the_adaptive_temperature_finds_the_best_temperatures() -> Non
             entropies.append(scipy.stats.entropy(scipy.special.softmax(row)))
             betas.append(1 / best)
     expected = np.polyfit(entropies, betas, 4)
-    found = refit(z, target)
+    found = fit_temperature(best_temperatures(z, target))
     np.testing.assert_allclose([found[f"a{power}"] for power in (4, 3, 2, 1, 0)], expected, rtol=1e-6)
 
 
 def test_refitting_needs_queries_that_differ() -> None:
     z = torch.eye(6).double().repeat(20, 1)
     with pytest.raises(ValueError, match=r"entropies of .* are too alike to fit degree 4"):
-        refit(z, (z.argmax(-1) + 1) % 6)
+        fit_temperature(best_temperatures(z, (z.argmax(-1) + 1) % 6))
 
 
 def test_refitting_needs_queries_that_miss() -> None:
     z = torch.eye(6).double()
     with pytest.raises(ValueError, match="0 of 6 queries miss their target"):
-        refit(z, torch.arange(6))
+        fit_temperature(best_temperatures(z, torch.arange(6)))

@@ -36,7 +36,7 @@ class Item:
     """The packaged space at the paper's scale; empty for none."""
     cut: str = ""
     """That which is cut to a laptop; empty for none."""
-    report: Literal["study", "transfer", "nonlinearities", "attention", ""] = ""
+    report: Literal["study", "transfer", "nonlinearities", "attention", "temperature", ""] = ""
     """The report that makes it; empty where nothing does."""
     options: str = ""
     """What the command of another report than `study` needs besides."""
@@ -47,7 +47,7 @@ class Item:
         """What makes it of a study of its space; empty where nothing does."""
         if self.report == "study":
             return f"search report paper {self.name} {study} -o FILE.html"
-        trial = " TRIAL" if self.report == "attention" else ""
+        trial = " TRIAL" if self.report in ("attention", "temperature") else ""
         options = f" {self.options}" if self.options else ""
         return f"search report {self.report} {study}{trial}{options} -o FILE.html" if self.report else ""
 
