@@ -112,6 +112,9 @@ def paper_report(
         _list_items(read_items(), form)
         return
     found = find_item(item)
+    if found.report == "formulas":
+        _write_formulas(found, study, output, force)
+        return
     if study is None or output is None:
         raise OptionError(f"{item}: name a study of {found.cut or found.space}, and -o FILE")
     _check_page(output, force)
@@ -119,6 +122,17 @@ def paper_report(
 
     with open_reader(storage_url(storage)) as reader:
         write_item(reader, found, study, output)
+    typer.echo(str(output), err=True)
+
+
+def _write_formulas(item: Item, study: str | None, output: Path | None, force: bool) -> None:
+    """An item that needs no study."""
+    if study is not None or output is None:
+        raise OptionError(f"{item.name} is made of formulas: name no study, and -o FILE")
+    _check_page(output, force)
+    from graft.report.formulas import write_weights
+
+    write_weights(f"{item.name}: {item.shows}", output)
     typer.echo(str(output), err=True)
 
 

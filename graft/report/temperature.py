@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graft.files import OutputError, writing
 from graft.report.document import Document, Picture
-from graft.report.drawing import INK, PANEL, SOFT, arm_colour, figure_style, to_svg
+from graft.report.drawing import INK, PANEL, SOFT, arm_colour, figure_style, legend, to_svg
 from graft.report.study import WRITERS
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ def write_fit(title: str, fields: Mapping[str, float], best: BestTemperatures, p
     with figure_style():
         figure = Figure(figsize=(1.7 * PANEL[0], 1.4 * PANEL[1]), layout="constrained")
         axes = figure.subplots()
-        axes.plot(entropy[shown], temperature[shown], ".", color=SOFT, markersize=3, alpha=0.5, label="best")
+        keys = axes.plot(entropy[shown], temperature[shown], ".", color=SOFT, markersize=3, alpha=0.5, label="best")
         numbers = np.linspace(float(entropy.min()), float(entropy.max()), _POINTS)
         for coefficients, style, label in ((fields, "-", "fit"), (PAPER, "--", "the paper's fit")):
             curve = fitted_temperature(coefficients, numbers)
-            axes.plot(numbers, curve, style, color=arm_colour(1 + (style == "--")), label=label, linewidth=1.6)
+            keys += axes.plot(numbers, curve, style, color=arm_colour(1 + (style == "--")), label=label, linewidth=1.6)
         axes.axhline(1, color=INK, linestyle=":", linewidth=1)
         axes.set_ylim(0, _HIGHEST)
         axes.set_xlabel("entropy (nats)")
         axes.set_ylabel("temperature")
-        axes.legend()
+        legend(figure, keys)
         svg = to_svg(figure, "figure1")
     with writing(path):
         WRITERS[path.suffix](Document(title=title, blocks=[Picture(number=1, caption=caption, svg=svg)]), path)
