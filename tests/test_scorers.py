@@ -17,6 +17,7 @@ from torch import Tensor
 from spaces import plugins
 from spaces.errors import PluginError
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
+from workers.networks.scorers._estimated import EstimatedSoftmax
 from workers.numerics.temperature import best_temperatures, fit_temperature
 
 VARIANTS = plugins.examples(Scorer)
@@ -265,6 +266,25 @@ def test_refitting_the_adaptive_temperature_finds_the_best_temperatures() -> Non
     expected = np.polyfit(entropies, betas, 4)
     found = fit_temperature(best_temperatures(z, target))
     np.testing.assert_allclose([found[f"a{power}"] for power in (4, 3, 2, 1, 0)], expected, rtol=1e-6)
+
+
+def test_a_temperature_is_estimated_from_the_moments_of_each_sequence() -> None:
+    """Paper 004, Appendix J, in plain loops; where the mean logit of positions with themselves is negative it is 1."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(6, 2, 5, 5, generator=generator).double() + torch.eye(5).double()
+    visible = torch.ones(5, 5, dtype=torch.bool).tril()
+    found = EstimatedSoftmax(factor=0.5).weigh(logits, visible, {})
+    estimates: list[float] = []
+    for z, weights in zip(logits.flatten(0, 1).tolist(), found.flatten(0, 1).tolist(), strict=True):
+        rows = [[value - np.mean(row[: at + 1]) for value in row[: at + 1]] for at, row in enumerate(z)]
+        first = np.mean([row[-1] for row in rows])
+        second = np.mean([value**2 for row in rows for value in row[:-1]])
+        estimates.append(0.5 * second / first)
+        temperature = estimates[-1] if estimates[-1] > 0 else 1
+        for at, row in enumerate(z):
+            expected = scipy.special.softmax(np.array(row[: at + 1]) / temperature)
+            np.testing.assert_allclose(weights[at], [*expected, *[0] * (4 - at)], atol=1e-12)
+    assert min(estimates) < 0 < max(estimates)
 
 
 def test_refitting_needs_queries_that_differ() -> None:

@@ -54,7 +54,7 @@ class ConvexHull(Algorithm):
     """Which of the points are corners of their convex hull (section 33.3); both marches have the same answers.
 
     Points are uniform on a disk of radius 2. The first x, of its block of twenty thousandths, and the others decide the
-    split. Three points on a line, one pair in millions, are not drawn anew.
+    split. Examples with three points on a line are not drawn anew, and the middle one is no corner.
     """
 
     asked: str = "in_hull"
