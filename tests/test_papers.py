@@ -18,6 +18,7 @@ from scipy import stats
 from graft.report.formulas import FORMULAS
 from graft.report.papers import find_item, read_items
 from graft.report.sections import Section
+from graft.report.sections.condition_lines import ConditionLines
 from graft.report.sections.temperature_curves import closed_form
 from graft.report.temperature import PAPER, fitted_temperature
 from search.analysis.study.condition_lines import longest_lines, sweep_conditions, trace_lines
@@ -27,6 +28,7 @@ from spaces.errors import StudyError
 from spaces.reading import catalogue
 from spaces.reading.transfer_section import is_transfer_text
 from tests.inside import called
+from tests.synthetic_studies import metrics_frame, study_data, study_row, trial_row, trials_frame
 from workers.networks.scorers import LogitScorer
 from workers.networks.scorers.linear import Linear
 from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
@@ -171,6 +173,22 @@ def test_the_line_through_the_objectives_condition_comes_first() -> None:
     assert kept["low"].null_count() == kept.height
 
 
+def test_a_study_of_several_tasks_has_a_panel_for_each() -> None:
+    algorithms, sizes = ["dfs", "minimum"], (4, 5, 6)
+    trials = [
+        trial_row(n, 0, "finished", 0.5, params={"task.algorithm": algorithms[n % 2], "model.scorer": f"s{n // 2}"})
+        for n in range(4)
+    ]
+    metrics = [(n, 100, "accuracy", "raw", f"size={size}", n + size / 10) for n in range(4) for size in sizes]
+    row = study_row(objective="accuracy/raw", direction="maximize")
+    data = study_data(row, trials_frame(trials), metrics_frame(metrics))
+    found = dict(ConditionLines(data=data).panels)
+    assert list(found) == algorithms
+    for place, name in enumerate(algorithms):
+        shown = found[name].select("series", "x", "mean").rows()
+        assert shown == [(f"s{k}", size, pytest.approx(2 * k + place + size / 10)) for k in range(2) for size in sizes]
+
+
 def test_averages_by_gap_take_the_best_of_the_grid_of_each_trial() -> None:
     random = np.random.default_rng(2)
     powers = [(kappa / 10, eta / 10) for kappa in range(1, 5) for eta in range(1, 5)]
@@ -225,6 +243,8 @@ def test_a_study_of_a_cut_space_makes_its_items(
     steps = ("--steps=6", "--set=training.validate_every=3", "--set=training.validation_batch=32")
     if is_transfer_text(catalogue.read_text(space)):
         steps = ("--steps=6",)  # its tasks have sections of their own
+    if space == "quick/max_retrieval":  # a temperature is fitted to a head that has learnt something
+        steps = ("--steps=400", "--set=training.validate_every=400", "--set=training.validation_batch=256")
     status, _, error = called(monkeypatch, capsys, "launch", space, "--study=cut", *steps, *HERE)
     assert status == 0, error
     for item in MADE:
