@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from graft.report.formulas import FORMULAS
 from graft.report.papers import find_item, read_items
 from graft.report.sections import Section
+from graft.report.sections.condition_lines import ConditionLines
 from graft.report.sections.temperature_curves import closed_form
+from graft.report.temperature import PAPER, fitted_temperature
 from search.analysis.study.condition_lines import longest_lines, sweep_conditions, trace_lines
 from search.analysis.study.gaps import averages_by_gap
 from spaces import plugins
@@ -24,6 +28,11 @@ from spaces.errors import StudyError
 from spaces.reading import catalogue
 from spaces.reading.transfer_section import is_transfer_text
 from tests.inside import called
+from tests.synthetic_studies import metrics_frame, study_data, study_row, trial_row, trials_frame
+from workers.networks.scorers import LogitScorer
+from workers.networks.scorers.linear import Linear
+from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
+from workers.networks.scorers.softmax import Softmax
 
 ITEMS = {item.name: item for item in read_items()}
 MADE = [item for item in read_items() if item.report]
@@ -38,10 +47,8 @@ def test_an_item_names_what_there_is_and_says_what_is_missing(name: str) -> None
     assert set(item.sections) <= set(plugins.names(Section))
     assert bool(item.sections) == (item.report == "study")
     assert bool(item.missing) == (item.state != "whole")
-    if item.report:
-        assert item.space
-        assert item.state != "none"
-        assert item.cut
+    assert bool(item.space and item.cut) == (item.report not in ("", "formulas"))
+    assert not item.report or item.state != "none"
     assert not item.options or item.report not in ("study", "")
 
 
@@ -63,6 +70,39 @@ def test_the_page_of_the_papers_counts_as_the_list_does() -> None:
 def test_what_a_study_does_not_make_is_refused_with_what_is_to_be_done(name: str, words: str) -> None:
     with pytest.raises(StudyError, match=re.escape(words)):
         find_item(name)
+
+
+def test_a_figure_of_formulas_needs_no_study(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any], tmp_path: Path
+) -> None:
+    page = tmp_path / "weights.html"
+    status, _, error = called(monkeypatch, capsys, "report", "paper", "004/figure-5", "-o", str(page))
+    assert (status, error.count("\n")) == (0, 1)
+    assert page.read_text().count("<svg") == 1
+    status, out, error = called(monkeypatch, capsys, "report", "paper", "004/figure-5", "a-study", "-o", str(page))
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert "name no study" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "scorer"), [("softmax", Softmax), ("linearised softmax", LinearisedSoftmax), ("linear", Linear)]
+)
+def test_formulas_are_those_of_the_scorers(name: str, scorer: type[LogitScorer]) -> None:
+    logits = np.random.default_rng(3).normal(size=(5, 7))
+    for temperature in (0.3, 2.0):
+        expected = scorer(temperature=temperature).weigh(torch.tensor(logits), torch.ones(5, 7, dtype=torch.bool), {})
+        np.testing.assert_allclose(FORMULAS[name](logits, temperature), expected.numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_a_fitted_temperature_is_the_inverse_of_its_polynomial() -> None:
+    entropy = np.array([0.3, 0.9, 2.0, 4.0])
+    inverse = (
+        -1.791 + 4.917 * entropy - 2.3 * entropy**2 + 0.481 * entropy**3 - 0.037 * entropy**4
+    )  # paper 001, Figure 6
+    found = fitted_temperature(PAPER, entropy)
+    assert np.isnan(found[0])
+    assert inverse[0] < 0
+    np.testing.assert_allclose(found[1:], 1 / inverse[1:])
 
 
 def test_the_command_lists_all_items_and_refuses_in_one_line(
@@ -133,6 +173,22 @@ def test_the_line_through_the_objectives_condition_comes_first() -> None:
     assert kept["low"].null_count() == kept.height
 
 
+def test_a_study_of_several_tasks_has_a_panel_for_each() -> None:
+    algorithms, sizes = ["dfs", "minimum"], (4, 5, 6)
+    trials = [
+        trial_row(n, 0, "finished", 0.5, params={"task.algorithm": algorithms[n % 2], "model.scorer": f"s{n // 2}"})
+        for n in range(4)
+    ]
+    metrics = [(n, 100, "accuracy", "raw", f"size={size}", n + size / 10) for n in range(4) for size in sizes]
+    row = study_row(objective="accuracy/raw", direction="maximize")
+    data = study_data(row, trials_frame(trials), metrics_frame(metrics))
+    found = dict(ConditionLines(data=data).panels)
+    assert list(found) == algorithms
+    for place, name in enumerate(algorithms):
+        shown = found[name].select("series", "x", "mean").rows()
+        assert shown == [(f"s{k}", size, pytest.approx(2 * k + place + size / 10)) for k in range(2) for size in sizes]
+
+
 def test_averages_by_gap_take_the_best_of_the_grid_of_each_trial() -> None:
     random = np.random.default_rng(2)
     powers = [(kappa / 10, eta / 10) for kappa in range(1, 5) for eta in range(1, 5)]
@@ -187,6 +243,8 @@ def test_a_study_of_a_cut_space_makes_its_items(
     steps = ("--steps=6", "--set=training.validate_every=3", "--set=training.validation_batch=32")
     if is_transfer_text(catalogue.read_text(space)):
         steps = ("--steps=6",)  # its tasks have sections of their own
+    if space == "quick/max_retrieval":  # a temperature is fitted to a head that has learnt something
+        steps = ("--steps=400", "--set=training.validate_every=400", "--set=training.validation_batch=256")
     status, _, error = called(monkeypatch, capsys, "launch", space, "--study=cut", *steps, *HERE)
     assert status == 0, error
     for item in MADE:

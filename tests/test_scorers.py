@@ -17,7 +17,8 @@ from torch import Tensor
 from spaces import plugins
 from spaces.errors import PluginError
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
-from workers.numerics.temperature import refit
+from workers.networks.scorers._estimated import EstimatedSoftmax
+from workers.numerics.temperature import best_temperatures, fit_temperature
 
 VARIANTS = plugins.examples(Scorer)
 HEADS, QUERIES, CHANNELS = 4, 5, 3
@@ -263,17 +264,36 @@ def test_refitting_the_adaptive_temperature_finds_the_best_temperatures() -> Non
             entropies.append(scipy.stats.entropy(scipy.special.softmax(row)))
             betas.append(1 / best)
     expected = np.polyfit(entropies, betas, 4)
-    found = refit(z, target)
+    found = fit_temperature(best_temperatures(z, target))
     np.testing.assert_allclose([found[f"a{power}"] for power in (4, 3, 2, 1, 0)], expected, rtol=1e-6)
+
+
+def test_a_temperature_is_estimated_from_the_moments_of_each_sequence() -> None:
+    """Paper 004, Appendix J, in plain loops; where the mean logit of positions with themselves is negative it is 1."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(6, 2, 5, 5, generator=generator).double() + torch.eye(5).double()
+    visible = torch.ones(5, 5, dtype=torch.bool).tril()
+    found = EstimatedSoftmax(factor=0.5).weigh(logits, visible, {})
+    estimates: list[float] = []
+    for z, weights in zip(logits.flatten(0, 1).tolist(), found.flatten(0, 1).tolist(), strict=True):
+        rows = [[value - np.mean(row[: at + 1]) for value in row[: at + 1]] for at, row in enumerate(z)]
+        first = np.mean([row[-1] for row in rows])
+        second = np.mean([value**2 for row in rows for value in row[:-1]])
+        estimates.append(0.5 * second / first)
+        temperature = estimates[-1] if estimates[-1] > 0 else 1
+        for at, row in enumerate(z):
+            expected = scipy.special.softmax(np.array(row[: at + 1]) / temperature)
+            np.testing.assert_allclose(weights[at], [*expected, *[0] * (4 - at)], atol=1e-12)
+    assert min(estimates) < 0 < max(estimates)
 
 
 def test_refitting_needs_queries_that_differ() -> None:
     z = torch.eye(6).double().repeat(20, 1)
     with pytest.raises(ValueError, match=r"entropies of .* are too alike to fit degree 4"):
-        refit(z, (z.argmax(-1) + 1) % 6)
+        fit_temperature(best_temperatures(z, (z.argmax(-1) + 1) % 6))
 
 
 def test_refitting_needs_queries_that_miss() -> None:
     z = torch.eye(6).double()
     with pytest.raises(ValueError, match="0 of 6 queries miss their target"):
-        refit(z, torch.arange(6))
+        fit_temperature(best_temperatures(z, torch.arange(6)))

@@ -52,6 +52,17 @@ def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_p
     assert difference <= (LOOSE if exact else 1e-5)
 
 
+def test_a_script_estimates_the_temperature_of_softmax(bare: Bare, tmp_path: Path) -> None:
+    scorer = {"name": "softmax_evaluation", "temperatures": "2", "estimated": True, "factor": 0.5}
+    model = {"name": "transformer", "width": 8, "depth": 2, "heads": 2, "mlp_multiple": 1, "scorer": scorer}
+    restored = train(trial(0, configuration(model=model)))
+    write_script(restored, "oracle", tmp_path / "trial.py")
+    outcome = bare.run(tmp_path / "trial.py")
+    assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
+    assert any("temperature=estimated" in condition for _, _, _, condition, _ in restored.metrics)
+    assert float(outcome.agreed.rpartition(" ")[2]) <= LOOSE
+
+
 @pytest.mark.parametrize("family", ["task", "model", "scorer", "activation", "position", "optimizer", "schedule",
                                     "averaging", "learning"])  # fmt: skip
 def test_every_plug_in_has_its_piece(family: str) -> None:

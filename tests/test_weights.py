@@ -207,6 +207,11 @@ def test_adaptive_temperature_is_refitted_to_a_stored_trial(search: Search, tmp_
     found = plugins.build(Scorer, {"name": name, **fields})
     assert isinstance(found, AdaptiveTemperature)
     assert all(abs(value) > 1e-9 for value in (found.a4, found.a3, found.a2, found.a1, found.a0))
+    search("report", "temperature", "find", "0", "--condition", "items=32", "-o", "fit.html")
+    page = (tmp_path / "fit.html").read_text()
+    assert "Temperature of trial 0 of find, items=32" in page
+    assert f"{found.a0:.3g})" in page.replace("+ -", "- ").replace("- -", "-") or f"{abs(found.a0):.3g})" in page
+    assert page.count("<svg") == 1
     refused = search("refit", "find", "0", "--condition", "items=7", status=2)
     assert "'items=7' is no condition of this task, did you mean 'items=32'?" in refused
     assert "trial 9" in search("refit", "find", "9", status=2)

@@ -12,6 +12,7 @@ import typer
 from cli.commands.attention import attention_report
 from cli.commands.compatibility import transfer_report
 from cli.commands.nonlinearities import nonlinearities_report
+from cli.commands.temperature import temperature_report
 from cli.option_groups import with_groups
 from cli.options import Force, Format, OptionError, Plugins, Storage, Study, check_output, storage_url
 from cli.tables import show
@@ -31,10 +32,11 @@ def register(app: typer.Typer) -> None:
     group.command("transfer")(with_groups(transfer_report))
     group.command("nonlinearities")(with_groups(nonlinearities_report))
     group.command("attention")(with_groups(attention_report))
+    group.command("temperature")(with_groups(temperature_report))
     app.add_typer(
         group,
         name="report",
-        help="Write what studies found: report study, compare, transfer, nonlinearities, attention, paper.",
+        help="Write what studies found: study, compare, transfer, nonlinearities, attention, temperature, paper.",
     )
 
 
@@ -110,6 +112,9 @@ def paper_report(
         _list_items(read_items(), form)
         return
     found = find_item(item)
+    if found.report == "formulas":
+        _write_formulas(found, study, output, force)
+        return
     if study is None or output is None:
         raise OptionError(f"{item}: name a study of {found.cut or found.space}, and -o FILE")
     _check_page(output, force)
@@ -117,6 +122,17 @@ def paper_report(
 
     with open_reader(storage_url(storage)) as reader:
         write_item(reader, found, study, output)
+    typer.echo(str(output), err=True)
+
+
+def _write_formulas(item: Item, study: str | None, output: Path | None, force: bool) -> None:
+    """An item that needs no study."""
+    if study is not None or output is None:
+        raise OptionError(f"{item.name} is made of formulas: name no study, and -o FILE")
+    _check_page(output, force)
+    from graft.report.formulas import write_weights
+
+    write_weights(f"{item.name}: {item.shows}", output)
     typer.echo(str(output), err=True)
 
 

@@ -15,6 +15,9 @@ from cli.tables import show_text
 if TYPE_CHECKING:
     from graft.retraining.weights import WeightsFormat
 
+FittedCondition = Annotated[
+    str, typer.Option("--condition", help="A condition's set in place of the validation set: 'items=64'.")
+]
 FORMATS = ("safetensors", "gpt2")
 
 
@@ -74,7 +77,7 @@ def weights(
 def refit(
     study: Study,
     number: Annotated[int, typer.Argument(help="Number of the trial.")],
-    condition: Annotated[str, typer.Option(help="A condition's set in place of the validation set: 'items=64'.")] = "",
+    condition: FittedCondition = "",
     *,
     retraining: RetrainingOptions,
 ) -> None:
@@ -88,7 +91,7 @@ def refit(
     restored = restore_trained(storage_url(retraining.storage), study, number, retraining.device)
     say_changes(study, restored.outside)
     with training_bar(number, restored.steps) as watch:
-        fields = refit_scorer(restored, condition, retraining.device, watch)
+        fields, _ = refit_scorer(restored, condition, retraining.device, watch)
     show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in fields.items()) + "}")
 
 

@@ -36,8 +36,8 @@ class Item:
     """The packaged space at the paper's scale; empty for none."""
     cut: str = ""
     """That which is cut to a laptop; empty for none."""
-    report: Literal["study", "transfer", "nonlinearities", "attention", ""] = ""
-    """The report that makes it; empty where nothing does."""
+    report: Literal["study", "transfer", "nonlinearities", "attention", "temperature", "formulas", ""] = ""
+    """The report that makes it, `formulas` without a study; empty where nothing does."""
     options: str = ""
     """What the command of another report than `study` needs besides."""
     sections: Sequence[str] = ()
@@ -45,9 +45,11 @@ class Item:
 
     def command(self, study: str = "STUDY") -> str:
         """What makes it of a study of its space; empty where nothing does."""
+        if self.report == "formulas":
+            return f"search report paper {self.name} -o FILE.html"
         if self.report == "study":
             return f"search report paper {self.name} {study} -o FILE.html"
-        trial = " TRIAL" if self.report == "attention" else ""
+        trial = " TRIAL" if self.report in ("attention", "temperature") else ""
         options = f" {self.options}" if self.options else ""
         return f"search report {self.report} {study}{trial}{options} -o FILE.html" if self.report else ""
 
@@ -60,14 +62,14 @@ def read_items() -> Sequence[Item]:
 
 
 def find_item(name: str) -> Item:
-    """The item of a name that a report of one study makes; raises StudyError for another, with what is to be done."""
+    """The item of a name that one study or formulas make; raises StudyError for another, with what is to be done."""
     items = {item.name: item for item in read_items()}
     if name not in items:
         raise StudyError(no_such("table or figure of a paper", name, list(items)))
     item = items[name]
     if not item.report:
         raise StudyError(f"{name} ({item.shows}) is not made here; missing: {item.missing}")
-    if item.report != "study":
+    if item.report not in ("study", "formulas"):
         raise StudyError(f"{name} ({item.shows}) is made by: {item.command()}")
     return item
 

@@ -14,6 +14,7 @@ from storage.frames import open_reader
 
 if TYPE_CHECKING:
     from workers.engine.trained_model import TrainedModel
+    from workers.numerics.temperature import BestTemperatures
 
 WeightsFormat = Literal["safetensors", "gpt2"]
 
@@ -94,8 +95,11 @@ def train_model(
 
 def refit_scorer(
     restored: RestoredTrial, condition: str, device: str | None, watch: Callable[[int], None]
-) -> Mapping[str, float]:
-    """Train a trial again and fit adaptive temperature's polynomial to its attention; its fields for a space."""
+) -> tuple[Mapping[str, float], BestTemperatures]:
+    """Train a trial again and fit adaptive temperature's polynomial to its attention; its fields for a space.
+
+    And the entropies and temperatures that it is fitted to.
+    """
     from workers.engine.replay import refit_temperature
 
     with using(restored.outside):

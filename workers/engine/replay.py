@@ -16,7 +16,7 @@ from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.engine.pack.lanes import NARROWEST
 from workers.networks.scorers import scaled_logits
-from workers.numerics.temperature import refit
+from workers.numerics.temperature import BestTemperatures, best_temperatures, fit_temperature
 from workers.training.recipe import Recipe, evaluation_sets
 
 Watch = Callable[[int], None]
@@ -40,8 +40,12 @@ def weights(trial: Trial, *, variant: str, steps: int, device: str, watch: Watch
     return {name: tensor.cpu().numpy() for name, tensor in pack.weights(0, trial)[variant].items()}
 
 
-def refit_temperature(trial: Trial, *, condition: str, steps: int, device: str, watch: Watch) -> dict[str, float]:
+def refit_temperature(
+    trial: Trial, *, condition: str, steps: int, device: str, watch: Watch
+) -> tuple[dict[str, float], BestTemperatures]:
     """Coefficients a4 .. a0 of adaptive temperature for the trial's last layer, all heads together (paper 001, App. F).
+
+    And what they are fitted to.
 
     From the validation set, or the set of a condition, of a task that says which item is to be found. Raises StudyError
     if it does not, if the model shows no attention, or if too few queries miss.
@@ -65,7 +69,8 @@ def refit_temperature(trial: Trial, *, condition: str, steps: int, device: str, 
     logits = logits.masked_fill(~layers[-1].visible[..., -1, :].expand_as(logits), -torch.inf)
     target = batch["relevant"].int().argmax(-1)[:, None].expand(logits.shape[:-1])
     try:
-        return refit(logits.flatten(0, 1), target.flatten())
+        best = best_temperatures(logits.flatten(0, 1), target.flatten())
+        return fit_temperature(best), best
     except ValueError as error:
         raise StudyError(str(error)) from error
 

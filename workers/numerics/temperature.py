@@ -26,28 +26,43 @@ TEMPERATURES = torch.arange(1, 101, dtype=torch.float64) / 10
 """0.1 .. 10.0 in steps of 0.1, as the source searches them (0 itself is an argmax)."""
 
 
-def refit(logits: Tensor, target: Tensor, degree: int = 4) -> dict[str, float]:
-    """Coefficients a4 .. a0 of beta as a polynomial in the entropy of softmax(z), fitted to a trained head.
+class BestTemperatures(NamedTuple):
+    """Of queries that miss their target: entropies of softmax(z) in nats and the best temperatures, float64 [n]."""
 
-    `logits` [n, k] of n queries, `target` [n] the key that each should find. Queries whose largest logit is the
-    target's already are left out: their best temperature is zero. For the others the temperature of the grid under
-    which the target's weight is largest is the optimal one, and its inverse is fitted by least squares. Raises
-    ValueError if fewer queries than coefficients are left, or if their entropies are too alike. Source: paper 001,
-    Appendix F.
+    entropy: Tensor
+    temperature: Tensor
+    asked: int
+    """How many queries there were."""
+
+
+def best_temperatures(logits: Tensor, target: Tensor) -> BestTemperatures:
+    """Of `logits` [m, k] of m queries, `target` [m] the key that each should find. Source: paper 001, Appendix F.
+
+    Queries whose largest logit is the target's already are left out: their best temperature is zero. For the others it
+    is the temperature of the grid under which the target's weight is largest.
     """
     wrong = logits.argmax(-1) != target
     z, right = logits[wrong].double(), target[wrong]
-    if len(z) <= degree:
-        raise ValueError(f"{len(z)} of {len(logits)} queries miss their target; fitting degree {degree} needs more")
-    probabilities = z.softmax(-1)
-    entropy = torch.special.entr(probabilities).sum(-1)
+    entropy = torch.special.entr(z.softmax(-1)).sum(-1)
     weights = (z[:, None, :] / TEMPERATURES[:, None]).softmax(-1)  # [n, t, k]
     of_target = weights.gather(-1, right[:, None, None].expand(-1, len(TEMPERATURES), 1))[..., 0]
-    beta = 1 / TEMPERATURES[of_target.argmax(-1)]
+    return BestTemperatures(entropy, TEMPERATURES[of_target.argmax(-1)], len(logits))
+
+
+def fit_temperature(best: BestTemperatures, degree: int = 4) -> dict[str, float]:
+    """Coefficients a4 .. a0 of 1 / temperature as a polynomial in the entropy, by least squares.
+
+    Raises ValueError if no more queries than `degree` miss, or if their entropies are too alike.
+    """
+    entropy = best.entropy
+    if len(entropy) <= degree:
+        raise ValueError(
+            f"{len(entropy)} of {best.asked} queries miss their target; fitting degree {degree} needs more"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error", np.exceptions.RankWarning)
         try:
-            fitted: Any = np.polyfit(entropy.numpy(), beta.numpy(), degree)
+            fitted: Any = np.polyfit(entropy.numpy(), (1 / best.temperature).numpy(), degree)
         except np.exceptions.RankWarning as error:
             least, most = float(entropy.min()), float(entropy.max())
             raise ValueError(f"entropies of {least:.3g} to {most:.3g} are too alike to fit degree {degree}") from error

@@ -14,36 +14,56 @@ from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 
 _MOST_PANELS = 6
+_MOST_TASKS = 30
+_TASK = r"task\.(algorithm|name)"
+"""What names the task of a trial, where a study has several."""
 _SWEPT = ("temperature", "kappa", "eta")
 """Numbers that are no shift of the data; other sections have them."""
 
 
 @final
 class ConditionLines(Section):
-    """A panel for each number with the others held, a line for each arm, or for each scorer."""
+    """A panel for each number with the others held, or for each task; a line for each arm, or for each scorer."""
 
     part = Part.FIGURES
     order = 60
     figures = 1
 
     @cached_property
-    def lines(self) -> pl.DataFrame:
-        """Of _MOST_PANELS panels (search.analysis.study.condition_lines)."""
+    def panels(self) -> list[tuple[str, pl.DataFrame]]:
+        """Title and lines (search.analysis.study.condition_lines): of one task _MOST_PANELS, of several one each."""
         scores = self.data.scores.of(self.data.metric, "=")
-        found = trace_lines(scores, read_series(self.data), _SWEPT)
-        return longest_lines(found, self.data.condition, _MOST_PANELS)
+        series = read_series(self.data)
+        tasks = self._tasks
+        if not tasks:
+            return panels_of(longest_lines(trace_lines(scores, series, _SWEPT), self.data.condition, _MOST_PANELS))
+        found: list[tuple[str, pl.DataFrame]] = []
+        for task, trials in list(tasks.items())[:_MOST_TASKS]:
+            traced = trace_lines(scores, series.join(trials, on="number", how="semi"), _SWEPT)
+            of_task = panels_of(longest_lines(traced, self.data.condition, 1))
+            found += [(" ".join(filter(None, [task, rest])), lines) for rest, lines in of_task]
+        return found
+
+    @property
+    def _tasks(self) -> dict[str, pl.DataFrame]:
+        """Name of each task -> number of its trials, in the order of their numbers; none if all have the same task."""
+        named = self.data.parameters(_TASK).sort("number")
+        differ = [name for name in named.columns[1:] if named[name].n_unique() > 1]
+        if not differ:
+            return {}
+        parts = named.partition_by(differ, as_dict=True, maintain_order=True)
+        return {" ".join(map(str, task)): trials.select("number") for task, trials in parts.items()}
 
     @property
     def applies(self) -> bool:
-        return not self.lines.is_empty()
+        return bool(self.panels)
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         caption = (
             f"{self.data.metric} over a number of its conditions, the others as the title has them: means over trials, "
             "raw parameters, each with its last validation; bands are Student's 95 % intervals of the mean."
         )
-        order: list[str] = self.lines["series"].unique(maintain_order=True).to_list()
-        panels = panels_of(self.lines)
+        order: list[str] = list(dict.fromkeys(name for _, lines in self.panels for name in lines["series"]))
         name = f"figure{figures.own}"
-        svg = draw_panels(panels, lambda axes, frame: draw_series(axes, frame, order), series_keys(order), name)
+        svg = draw_panels(self.panels, lambda axes, frame: draw_series(axes, frame, order), series_keys(order), name)
         yield Picture(number=figures.own, caption=caption, svg=svg)

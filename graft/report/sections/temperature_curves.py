@@ -17,6 +17,7 @@ from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import INK, SOFT, arm_colour, fit_scale
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import trace_lines
+from spaces.records import TRAINED
 
 Numbers = NDArray[np.float64]
 
@@ -63,9 +64,10 @@ class TemperatureCurves(Section):
     def closed(self) -> Mapping[str, Sequence[float]]:
         """Shift -> the numbers of _CLOSED, means over trials; empty for models that are not of that form.
 
-        Those that are estimate a temperature of their own.
+        Those that are estimate a temperature of their own, and have no scorer to be trained with.
         """
-        if self.estimated.is_empty():
+        scored = any(TRAINED in condition for _, condition, _ in self.data.scores.unclaimed)
+        if scored or self.estimated.is_empty():
             return {}
         means = [dict(self._at_one(name).iter_rows()) for name in _CLOSED]
         known = [rest for rest in means[0] if all(rest in found for found in means)]
@@ -99,8 +101,10 @@ class TemperatureCurves(Section):
         if self.closed:
             caption += (
                 " Dashed is the closed form for linearised attention (paper 004, theorems 4.6 and 4.7), with a dot at "
-                "its optimum; dash-dotted the error at the temperature that is estimated from inputs alone."
+                "its optimum."
             )
+        if not self.estimated.is_empty():
+            caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
         panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
         svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}")
         yield Picture(number=figures.own, caption=caption, svg=svg)

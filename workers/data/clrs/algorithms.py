@@ -1,7 +1,8 @@
-"""The algorithms of CLRS-Text that Graft has: what their examples are made of, their answers, and how both are written.
+"""Algorithms of CLRS-Text, and those of them over keys: what examples are made of, their answers, how both are written.
 
-Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers [L, N, m]; what a small
-example has no use for is 0 at the end of the row, so that one example is the same row beside larger ones.
+Keys are whole numbers of thousandths, so that the text is exact. An example is a row of numbers [L, N, m]. Which split
+it belongs to follows from a hash of them in which what a small example has no use for is 0 at the end, so that one
+example belongs to one split, whatever larger ones are drawn beside it.
 
 Legend: L lanes, N sequences, n the size of the longest example, `sizes` [L, N, 1], `...` is L, N.
 """
@@ -46,11 +47,11 @@ class Algorithm(ABC):
 
     @abstractmethod
     def numbers(self, size: int) -> int:
-        """How many numbers an example is made of."""
+        """How many uniform numbers an example is drawn from."""
 
     @abstractmethod
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
-        """Examples [..., m] of a split, from uniform `fractions` [..., m] of 2^32."""
+        """Examples [..., m] of a split, from uniform `fractions` [..., `numbers`] of 2^32."""
 
     @abstractmethod
     def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
@@ -73,7 +74,7 @@ class Traced(Algorithm):
         """At least as long as the trace of any example of this size."""
 
 
-class Keyed(Traced):
+class Keyed(Algorithm):
     """An algorithm over keys, uniform on 0 .. 0.999. The first key and the others decide the split."""
 
     def numbers(self, size: int) -> int:
@@ -88,7 +89,7 @@ class Keyed(Traced):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sorting(Keyed):
+class Sorting(Keyed, Traced):
     """Sorts keys; the trace shows all of them after each step."""
 
     states: Callable[[Tensor, Tensor], States]
@@ -115,7 +116,7 @@ class Sorting(Keyed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Minimum(Keyed):
+class Minimum(Keyed, Traced):
     """Where the smallest key is, the first of equals; the trace shows where the smallest so far is."""
 
     asked: str = "min"
@@ -134,6 +135,24 @@ class Minimum(Keyed):
 
     def longest_trace(self, size: int) -> Trace[str]:
         return Trace(start="0", steps=", ".join(str(last) for last in range(1, size - 1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quickselect(Keyed):
+    """Where the median is, of an even number the larger of the middle two; of equal keys the first is the smallest.
+
+    Published answers count equal keys in the order in which partitions leave them.
+    """
+
+    asked: str = "median"
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        order = within(example, sizes, THOUSAND).sort(stable=True, dim=-1).indices
+        median = order.gather(-1, sizes // 2)
+        return Parts(given=self.write_keys(example, sizes), answer=places(median).flatten(-2))
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=f"key: {list_of('0.111', size)}", answer=str(size - 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +211,17 @@ class MaximumSubarray(Algorithm):
         return Parts(given=f"key: {list_of('-0.111', size)}", answer=f"{size - 1}, {size - 1}")
 
 
+BLOCK = 20
+"""Neighbouring values among which one that is not uniform decides the split: a divisor of `THOUSAND`, at least 16."""
+
+
+def move_into_split(value: Tensor, fraction: Tensor, rest: Tensor, split: Split) -> Tensor:
+    """A value [...] of its block of 20 that puts the example into `split`; `rest` [..., m] is all else of it."""
+    block = torch.div(value, BLOCK, rounding_mode="floor")
+    drawn = draw_in_split(fraction, torch.cat([rest, block[..., None]], -1), BLOCK, split)
+    return block * BLOCK + drawn
+
+
 def list_of(item: str, count: int, separator: str = " ") -> str:
     """A list of one item over and over, as text."""
     return f"[{separator.join([item] * count)}]"
@@ -200,6 +230,11 @@ def list_of(item: str, count: int, separator: str = " ") -> str:
 def within(values: Tensor, sizes: Tensor, filler: int) -> Tensor:
     """Values [..., n] with `filler` from each example's size on."""
     return values.masked_fill(torch.arange(values.shape[-1], device=values.device) >= sizes, filler)
+
+
+def matrix_of(item: str, size: int) -> str:
+    """A matrix of one item over and over, as text."""
+    return list_of(list_of(item, size), size, ", ")
 
 
 def _keys_apart(fractions: Tensor, sizes: Tensor, choices: int, split: Split) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from workers.numerics.tensors import constant
 
-ALPHABET = "0123456789\n ,-.:[]_|Aabcdefghijklmnopqrstuvwxyz"
+ALPHABET = "0123456789\n ,-.:[]_|AabcdefghijklmnopqrstuvwxyzP"
 """The character of each token: a digit is its own token."""
 
 BLANK = -1
@@ -41,18 +41,21 @@ def _repeat(text: str, like: Tensor) -> Tensor:
 
 
 def thousandths(values: Tensor) -> Tensor:
-    """[..., n, 6] whole numbers of thousandths in -999 .. 999, without needless zeros: `0.548`, `-0.06`, `0.0`."""
-    size = values.abs()
-    sign = torch.where(values < 0, ALPHABET.index("-"), BLANK)
-    zero, point = torch.zeros_like(values), torch.full_like(values, ALPHABET.index("."))
+    """[..., n, 6] whole numbers of thousandths in -9999 .. 9999, without needless zeros: `0.548`, `-1.06`, `0.0`."""
+    size, point = values.abs(), torch.full_like(values, ALPHABET.index("."))
     second = torch.where(size % 100 > 0, size // 10 % 10, BLANK)
     third = torch.where(size % 10 > 0, size % 10, BLANK)
-    return torch.stack([sign, zero, point, size // 100, second, third], -1)
+    return torch.stack([_sign(values), size // 1000, point, size // 100 % 10, second, third], -1)
 
 
 def places(values: Tensor) -> Tensor:
-    """[..., n, 2] whole numbers in 0 .. 99, without a leading zero."""
-    return torch.stack([torch.where(values > 9, values // 10, BLANK), values % 10], -1)
+    """[..., n, 3] whole numbers in -99 .. 99, without a leading zero."""
+    size = values.abs()
+    return torch.stack([_sign(values), torch.where(size > 9, size // 10, BLANK), size % 10], -1)
+
+
+def _sign(values: Tensor) -> Tensor:
+    return torch.where(values < 0, ALPHABET.index("-"), BLANK)
 
 
 def join_items(items: Tensor, given: Tensor, separator: str) -> Tensor:
@@ -68,6 +71,11 @@ def write_list(items: Tensor, count: Tensor, separator: str = " ") -> Tensor:
     given = (torch.arange(items.shape[-2], device=items.device) < count).expand(items.shape[:-1])
     body = join_items(items, given, separator)
     return write(["[", body, "]"], body)
+
+
+def write_matrix(items: Tensor, count: Tensor) -> Tensor:
+    """A list of lists, the first `count` [..., 1] rows and columns of items [..., n, n, w]: `[[0 1], [1 0]]`."""
+    return write_list(write_list(items, count[..., None]), count, ", ")
 
 
 def compact(text: Tensor) -> tuple[Tensor, Tensor]:

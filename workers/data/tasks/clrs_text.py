@@ -12,37 +12,15 @@ from torch import Tensor
 from spaces.errors import PluginError
 from spaces.plugins.fields import flag, option, size
 from spaces.records import Params
-from workers.data.clrs.algorithms import (
-    Algorithm,
-    BinarySearch,
-    MaximumSubarray,
-    Minimum,
-    Parts,
-    Piece,
-    Sorting,
-    Trace,
-    Traced,
-)
-from workers.data.clrs.tables import LOOPS, BreadthFirst, LongestCommonSubsequence
-from workers.data.clrs.traces import bubble_sort, heapsort, insertion_sort, most_of_heapsort, quicksort
+from workers.data.clrs.algorithms import Algorithm, Parts, Piece, Trace, Traced
+from workers.data.clrs.catalogue import ALGORITHMS
+from workers.data.clrs.random_graphs import BITS
 from workers.data.clrs.writing import ALPHABET, compact, encode, write
 from workers.data.splits import Split, below, fractions
 from workers.data.tasks import Batch
 from workers.data.tasks._completion import Completion, Examples
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tensors import nan_if_not_finite
-
-ALGORITHMS: Mapping[str, Algorithm] = {
-    "insertion_sort": Sorting(states=insertion_sort, most_states=lambda size: size - 1),
-    "bubble_sort": Sorting(states=bubble_sort, most_states=lambda size: size * (size - 1) // 2),
-    "heapsort": Sorting(states=heapsort, most_states=most_of_heapsort),
-    "quicksort": Sorting(states=quicksort, most_states=lambda size: size * (size + 1) // 2 - 2),
-    "minimum": Minimum(),
-    "binary_search": BinarySearch(),
-    "find_maximum_subarray_kadane": MaximumSubarray(),
-    "bfs": BreadthFirst(),
-    "lcs_length": LongestCommonSubsequence(),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,27 +30,31 @@ class ClrsText(Completion):
     "insertion_sort:\nkey: [0.548 0.715 0.602 0.544]\npred:\n" asks for "[0.544 0.548 0.602 0.715]\n\n". After Markeeva
     et al., "The CLRS-Text Algorithmic Reasoning Language Benchmark" (arXiv 2406.04229), character by character as
     version 2.0.3 of its generator (dm-clrs) writes inputs cut to three decimals: the last line break of the question
-    asks, and the answer ends with two. Tokens are the 47 characters of `ALPHABET`, whatever the algorithm. All sorts
-    have the same answers; they differ in their names and their `hints`.
+    asks, and the answer ends with two. Tokens are the 48 characters of `ALPHABET`, whatever the algorithm. All sorts
+    have the same answers; they differ in their names and their `hints`. So do both string matchers and both hulls.
 
     Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the sizes `farthest`,
     `farthest` - `stride`, ... down to `smallest`, `size=16`. The size is the number of keys, nodes, or letters of both
-    strings. An example belongs to a split by one of its numbers and the rest (`draw_in_split`), so that training,
-    validation and conditions are disjoint at every size; few examples of `bfs` and `lcs_length` exist at size 4, 4,096
-    and 256. A held-out input may be another one in another order.
+    strings; of `segments_intersect` every size is four ends. An example belongs to a split by one of its numbers and
+    the rest (`draw_in_split`), so that training, validation and conditions are disjoint at every size; few examples
+    exist at size 4, of `bfs` 4,096, of `lcs_length` 256, of the matchers 112. A held-out input may be another one in
+    another order.
 
     With `hints`, the sorts and `minimum` also write their steps: ", initial_trace: [...]\ntrace | pred:\n" asks for
     "[...], [...] | [0.544 ...]\n\n". The answer counts as right only with all its steps.
 
     Not followed: keys are drawn in thousandths (the generator's keys of `find_maximum_subarray_kadane` are 0 twice as
-    often, and sometimes "-0.0"), and sums are exact, where the generator adds floating-point numbers, so that ties of
-    two parts may go the other way.
+    often, and sometimes "-0.0", as points of hulls), and sums are exact, where the generator adds floating-point
+    numbers, so that ties of two parts, paths or trees may go the other way. Of equal keys, ends, penalties and weights
+    the first comes first, where the generator has none or its sort's order. Graphs with a fifth of all loops have half
+    of those of the first four nodes; points on a line are not drawn again. Of the 29 algorithms that have hints there,
+    five have them here.
     """
 
     algorithm: str = option("insertion_sort", tuple(ALGORITHMS))
-    smallest: int = size(4, low=LOOPS, high=100)
-    largest: int = size(8, low=LOOPS, high=100)
-    farthest: int = size(16, low=LOOPS, high=100)
+    smallest: int = size(4, low=BITS, high=100)
+    largest: int = size(8, low=BITS, high=100)
+    farthest: int = size(16, low=BITS, high=100)
     stride: int = size(4)
     hints: bool = flag(False)
 

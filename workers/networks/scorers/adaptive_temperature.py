@@ -23,7 +23,7 @@ class AdaptiveTemperature(LogitScorer):
     P(H) = a4 H^4 + a3 H^3 + a2 H^2 + a1 H + a0. `phase: evaluation` trains with plain softmax and sharpens in
     validation; `always` does so in training too, with gradients through beta. Source: Velickovic et al. 2024, "softmax
     is not enough" (paper 001), Figure 4, which is followed where equation 18 differs (P <= 0, H > 6.27). With its
-    coefficients beta exceeds 1 for 0.849 < H < 5.944 alone; `workers.numerics.temperature.refit` finds others.
+    coefficients beta exceeds 1 for 0.849 < H < 5.944 alone; `search refit` finds others.
     """
 
     EXAMPLES: ClassVar[Examples] = ({}, {"phase": "always"})

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from spaces.plugins.fields import knob, text
+from spaces.plugins.fields import flag, knob, text
 from spaces.records import TRAINED
 from workers.networks.scorers import LogitScorer, Scorer, masked_softmax
+from workers.networks.scorers._estimated import EstimatedSoftmax
 from workers.networks.scorers.softmax import Softmax
 from workers.numerics.parameters import Parameters
 from workers.numerics.temperature import sweep
@@ -20,11 +21,14 @@ class EvaluationSoftmax(LogitScorer):
     """Weights proportional to exp(z) in training and to exp(z / temperature) in validation.
 
     The temperature at inference of paper 004 (section 4): chosen after training, for the distribution one is tested on.
-    `temperatures`: more of them at which the same weights are validated, `1.5 2 4`.
+    `temperatures`: more of them at which the same weights are validated, `1.5 2 4`. With `estimated` they are
+    validated under `temperature=estimated`, too: `factor` times the ratio of moments of Appendix J.
     """
 
     temperature: float = knob(1.0, low=0, open_low=True)
     temperatures: str = text("")
+    estimated: bool = flag(False)
+    factor: float = knob(1.0, low=0, open_low=True)
 
     def __post_init__(self) -> None:
         sweep("scorer.temperatures", self.temperatures)
@@ -34,5 +38,7 @@ class EvaluationSoftmax(LogitScorer):
 
     def evaluations(self) -> Mapping[str, Scorer]:
         swept = sweep("scorer.temperatures", self.temperatures)
-        others = {label: Softmax(temperature=number) for label, number in swept.items()}
+        others: dict[str, Scorer] = {label: Softmax(temperature=number) for label, number in swept.items()}
+        if self.estimated:
+            others["temperature=estimated"] = EstimatedSoftmax(factor=self.factor)
         return {"": Softmax(temperature=self.temperature), TRAINED: self, **others}

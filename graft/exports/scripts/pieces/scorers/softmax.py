@@ -36,16 +36,36 @@ class SoftmaxLearnedScorer(Scorer):
 
 
 @dataclass(kw_only=True)
+class EstimatedSoftmaxScorer(Scorer):
+    """Softmax with a temperature from the moments of each sequence's logits, 1 where they give none (Appendix J)."""
+
+    factor: float
+
+    def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:
+        seen = visible.expand(logits.shape)
+        centred = (logits - logits.where(seen, 0).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)).where(seen, 0)
+        selves = centred.diagonal(dim1=-2, dim2=-1)
+        count = seen.sum((-2, -1)) - selves.shape[-1]
+        second = (centred.square().sum((-2, -1)) - selves.square().sum(-1)) / count
+        estimate = (self.factor * second / selves.mean(-1))[..., None, None]
+        return soften(logits / estimate.where((estimate > 0) & estimate.isfinite(), 1), visible)
+
+
+@dataclass(kw_only=True)
 class SoftmaxEvaluationScorer(Scorer):
     """Softmax in training, with a temperature when it is evaluated (paper 004, section 4)."""
 
     temperature: float
     temperatures: str
+    estimated: bool
+    factor: float
 
     def evaluations(self) -> dict[str, Scorer]:
         others: dict[str, Scorer] = {
             f"temperature={text}": SoftmaxScorer(temperature=float(text)) for text in self.temperatures.split()
         }
+        if self.estimated:
+            others["temperature=estimated"] = EstimatedSoftmaxScorer(factor=self.factor)
         return {"": SoftmaxScorer(temperature=self.temperature), "scorer=trained": self, **others}
 
     def weigh(self, logits: Tensor, visible: Tensor, own: Values) -> Tensor:

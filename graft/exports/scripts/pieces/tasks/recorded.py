@@ -67,7 +67,7 @@ class Recorded(Task):
 
 @dataclass(kw_only=True)
 class ClrsTextTask(Recorded):
-    """An algorithm's input and output as text, of 47 characters, a separator and padding."""
+    """An algorithm's input and output as text, of 48 characters, a separator and padding."""
 
     algorithm: str
     smallest: int
@@ -77,7 +77,7 @@ class ClrsTextTask(Recorded):
     hints: bool
 
     def __post_init__(self) -> None:
-        self.tokens = 49
+        self.tokens = 50
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         return divide_losses(outputs, batch["targets"])[batch["wanted"]].mean()

@@ -1,0 +1,40 @@
+"""The command report temperature: a stored trial is trained again, and the fit of its adaptive temperature is drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.commands.attention import ENDINGS
+from cli.commands.weights import FittedCondition
+from cli.options import Force, OptionError, RetrainingOptions, Study, check_output, storage_url
+
+
+def temperature_report(
+    study: Study,
+    number: Annotated[int, typer.Argument(help="Number of the trial.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    condition: FittedCondition = "",
+    *,
+    retraining: RetrainingOptions,
+    force: Force = False,
+) -> None:
+    """Train a trial again and draw the best temperature of its attention over entropy, with what `refit` fits to it.
+
+    Example: search report temperature quick-max-retrieval 0 --condition items=256 -o temperature.html
+    """
+    if output.suffix not in ENDINGS:
+        raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
+    check_output(output, force)
+    from cli.progress import training_bar
+    from graft.report.temperature import write_fit
+    from graft.retraining.weights import refit_scorer, restore_trained
+
+    restored = restore_trained(storage_url(retraining.storage), study, number, retraining.device)
+    with training_bar(number, restored.steps) as watch:
+        fields, best = refit_scorer(restored, condition, retraining.device, watch)
+    title = f"Temperature of trial {number} of {study}" + (f", {condition}" if condition else "")
+    write_fit(title, fields, best, output)
+    typer.echo(str(output), err=True)

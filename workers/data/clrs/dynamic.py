@@ -1,0 +1,183 @@
+"""Dynamic programming of CLRS-Text: subsequences, chains of matrices, search trees.
+
+Legend: as in `algorithms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Keyed, Parts, list_of, move_into_split, within
+from workers.data.clrs.writing import places, thousandths, write, write_list, write_matrix
+from workers.data.splits import Split, below, draw_in_split
+
+LETTERS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongestCommonSubsequence(Algorithm):
+    """The table of directions from which the longest common subsequence of two strings is read.
+
+    The first half of the letters (and the middle one), uniform on 0 .. 3, are one string, the others are the second. A
+    cell is 0 where its two letters are equal, else 1 or 2: the first or the second string can do without its last
+    letter, the first if both can. The answer is a square matrix over all letters, -1 wherever the row is not of the
+    first or the column not of the second string. The first two letters and the others decide the split.
+    """
+
+    asked: str = "b"
+
+    def numbers(self, size: int) -> int:
+        return size
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        letters = within(below(fractions, LETTERS), sizes, 0)
+        rest = torch.cat([sizes, letters[..., 2:]], -1)
+        pair = draw_in_split(fractions[..., 0], rest, LETTERS**2, split)[..., None]
+        return torch.cat([pair // LETTERS, pair % LETTERS, letters[..., 2:]], -1)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        first = sizes - sizes // 2  # [..., 1] length of the first string
+        return Parts(
+            given=write_strings(example, first, sizes),
+            answer=write_matrix(places(_directions(example, first)), sizes),
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        first, second = size - size // 2, size // 2
+        above = "[" + " ".join(["-1"] * first + ["0"] * second) + "]"
+        rows = ", ".join([above] * first + [list_of("-1", size)] * second)
+        return Parts(given=longest_strings(size), answer=f"[{rows}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixChainOrder(Keyed):
+    """Where to split each part of a chain of matrices, whose sides are the keys, for the fewest multiplications.
+
+    Entry i, j is the last matrix of the left part of matrices i .. j, of equally good ones the first, and 0 elsewhere.
+    """
+
+    asked: str = "s"
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        def cost(length: int, left: int) -> Tensor:
+            count = example.shape[-1] - 1 - length
+            return (
+                example[..., :count]
+                * example[..., left + 1 : left + 1 + count]
+                * example[..., length + 1 : length + 1 + count]
+            )
+
+        single = torch.zeros_like(example[..., 1:])
+        splits = torch.nn.functional.pad(_best_splits(single, cost, first=1), (1, 0, 1, 0))
+        return Parts(
+            given=write(["p: ", write_list(thousandths(example), sizes)], sizes),
+            answer=write_matrix(places(splits), sizes),
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=f"p: {list_of('0.111', size)}", answer=_longest_splits(size, first=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimalSearchTree(Algorithm):
+    """The root of the best search tree over each range of keys, of equally good ones the first (section 15.5).
+
+    A search ends at key i with probability p_i and between two keys, before the first, or after the last one with q_i.
+    These 2 n + 1 are uniform numbers over their sum, cut to three decimals; p is written with a 0 at its end. q_0, of
+    its block of twenty thousandths, and the others decide the split. Entry i, j is the root over keys i .. j - 1.
+    """
+
+    asked: str = "root"
+
+    def numbers(self, size: int) -> int:
+        return 2 * size + 2
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        numbers = within(fractions[..., 1:], 2 * sizes + 1, 0)  # q_0, p_0, q_1, p_1, ... q_n
+        shares = THOUSAND * numbers // numbers.sum(-1, keepdim=True)
+        rest = torch.cat([sizes, shares[..., 1:]], -1)
+        first = move_into_split(shares[..., 0], fractions[..., 0], rest, split)
+        return torch.cat([first[..., None], shares[..., 1:]], -1)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        between, keys = example[..., ::2], example[..., 1::2]  # [..., n + 1], [..., n]
+        upto = torch.nn.functional.pad(example.cumsum(-1), (1, 0))
+
+        def weight(length: int, left: int) -> Tensor:
+            ends = upto[..., 2 * length + 1 :: 2]
+            return ends - upto[..., ::2][..., : ends.shape[-1]]
+
+        count = sizes + 1
+        shown = [write_list(thousandths(piece), count) for piece in (torch.nn.functional.pad(keys, (0, 1)), between)]
+        return Parts(
+            given=write(["p: ", shown[0], ", q: ", shown[1]], sizes),
+            answer=write_matrix(places(_best_splits(between, weight, first=0)), count),
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        keys = f"[{' '.join(['0.111'] * size)} 0.0]"
+        return Parts(given=f"p: {keys}, q: {list_of('0.111', size + 1)}", answer=_longest_splits(size + 1, first=0))
+
+
+def write_strings(letters: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
+    """[..., w] which of two strings each letter [..., n] is of, the first having `first` [..., 1], and the letters."""
+    second = (torch.arange(letters.shape[-1], device=letters.device) >= first).long()
+    shown = [write_list(digits[..., None], sizes) for digits in (second, letters)]
+    return write(["string: ", shown[0], ", key: ", shown[1]], sizes)
+
+
+def longest_strings(size: int) -> str:
+    """What `write_strings` writes of `size` letters."""
+    return f"string: {list_of('0', size)}, key: {list_of('0', size)}"
+
+
+def _directions(letters: Tensor, first: Tensor) -> Tensor:
+    """[..., n, n] the table (section 15.4) within the matrix of all letters."""
+    size = letters.shape[-1]
+    half = size - size // 2
+    index = torch.arange(size, device=letters.device)
+    second = index >= first
+    lengths, rows = torch.zeros_like(letters), list[Tensor]()
+    for row in range(half):
+        equal = second & (letters == letters[..., row : row + 1])
+        both = torch.nn.functional.pad(lengths, (1, -1)) + 1
+        longest = torch.where(equal, both, lengths).cummax(-1).values
+        left = torch.nn.functional.pad(longest, (1, -1))
+        rows.append(torch.where(equal, 0, torch.where(lengths >= left, 1, 2)))
+        lengths = longest
+    table = torch.nn.functional.pad(torch.stack(rows, -2), (0, 0, 0, size - half))
+    filled = second[..., None, :] & (index[:, None] < first[..., None])
+    return torch.where(filled, table, -1)
+
+
+def _best_splits(single: Tensor, cost: Callable[[int, int], Tensor], first: int) -> Tensor:
+    """[..., n, n] where to split each range i .. j of n items into two: the last of its left part, items from `first`.
+
+    A range costs what its two parts do and `cost(j - i, k - i)`, for all i at once; one item alone costs `single`
+    [..., n]. Of equally good splits the first; 0 where there is no range, and in the diagonal.
+    """
+    best, table = [single], torch.zeros_like(torch.diag_embed(single))
+    for length in range(1, single.shape[-1]):
+        count = single.shape[-1] - length
+        costs = torch.stack(
+            [
+                best[left][..., :count] + best[length - 1 - left][..., left + 1 : left + 1 + count] + cost(length, left)
+                for left in range(length)
+            ],
+            -1,
+        )
+        least, split = costs.min(-1)
+        best.append(least)
+        split = split + torch.arange(first, first + count, device=split.device)
+        table = table + torch.diag_embed(split, offset=length)
+    return table
+
+
+def _longest_splits(size: int, first: int) -> str:
+    """A matrix [size, size] in which every range from `first` is split before its last item."""
+    rows = [[str(max(j - 1, 0)) if first <= i < j else "0" for j in range(size)] for i in range(size)]
+    return f"[{', '.join('[' + ' '.join(row) + ']' for row in rows)}]"

@@ -1,0 +1,125 @@
+"""Geometry of CLRS-Text: segments and hulls. Legend: as in `algorithms`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, move_into_split, within
+from workers.data.clrs.writing import thousandths, write, write_list
+from workers.data.splits import Split, below
+
+CANDIDATES = 32
+ENDS = 4
+RADIUS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentsIntersect(Algorithm):
+    """Whether two segments have a point in common (section 33.1). An example has four ends, whatever its size.
+
+    Ends are uniform on the unit square. Half of the examples intersect: each is the first of 32 that does, or does not;
+    one in 4,000 of them has none. The first x, of its block of twenty thousandths, and the others decide the split.
+    """
+
+    asked: str = "intersect"
+
+    def numbers(self, size: int) -> int:
+        return 2 + CANDIDATES * 2 * ENDS
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        drawn = below(fractions[..., 2:], THOUSAND).unflatten(-1, (CANDIDATES, 2 * ENDS))
+        wanted = below(fractions[..., :1], 2) == 1
+        chosen = (_intersect(drawn) == wanted).int().argmax(-1)
+        ends = drawn.gather(-2, chosen[..., None, None].expand(*chosen.shape, 1, 2 * ENDS))[..., 0, :]
+        first = move_into_split(ends[..., 0], fractions[..., 1], ends[..., 1:], split)
+        return torch.cat([first[..., None], ends[..., 1:]], -1)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        count = torch.full_like(sizes, ENDS)
+        return Parts(
+            given=_write_points(example[..., :ENDS], example[..., ENDS:], count),
+            answer=_intersect(example).long()[..., None],
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=_longest_points("0.111", ENDS), answer="0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvexHull(Algorithm):
+    """Which of the points are corners of their convex hull (section 33.3); both marches have the same answers.
+
+    Points are uniform on a disk of radius 2. The first x, of its block of twenty thousandths, and the others decide the
+    split. Examples with three points on a line are not drawn anew, and the middle one is no corner.
+    """
+
+    asked: str = "in_hull"
+
+    def numbers(self, size: int) -> int:
+        return 1 + 2 * size
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        uniform = fractions[..., 1:].double() / 2**32
+        radius, angle = RADIUS * uniform[..., ::2].sqrt(), 2 * math.pi * uniform[..., 1::2]
+        points = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)
+        points = within((THOUSAND * points).long(), 2 * sizes, 0)  # x and y, x and y, ...
+        rest = torch.cat([sizes, points[..., 1:]], -1)
+        first = move_into_split(points[..., 0], fractions[..., 0], rest, split)
+        return torch.cat([first[..., None], points[..., 1:]], -1)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        x, y = example[..., ::2], example[..., 1::2]
+        return Parts(
+            given=_write_points(x, y, sizes), answer=write_list(_corners(x, y, sizes).long()[..., None], sizes)
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        return Parts(given=_longest_points("-1.111", size), answer=list_of("0", size))
+
+
+def _write_points(x: Tensor, y: Tensor, count: Tensor) -> Tensor:
+    shown = [write_list(thousandths(values), count) for values in (x, y)]
+    return write(["x: ", shown[0], ", y: ", shown[1]], count)
+
+
+def _longest_points(number: str, count: int) -> str:
+    return f"x: {list_of(number, count)}, y: {list_of(number, count)}"
+
+
+def _intersect(ends: Tensor) -> Tensor:
+    """[...] whether segments from end 0 to 1 and from 2 to 3, of ends [..., 8], four x and four y, intersect."""
+    x, y = ends.unflatten(-1, (2, ENDS)).unbind(-2)
+
+    def side(one: int, other: int, point: int) -> Tensor:
+        """The sign of the turn from one through another to a point."""
+        across = (x[..., other] - x[..., one]) * (y[..., point] - y[..., one])
+        return (across - (y[..., other] - y[..., one]) * (x[..., point] - x[..., one])).sign()
+
+    def holds(one: int, other: int, point: int) -> Tensor:
+        """Whether a point is on a segment."""
+        between = [
+            (torch.minimum(v[..., one], v[..., other]) <= v[..., point])
+            & (v[..., point] <= torch.maximum(v[..., one], v[..., other]))
+            for v in (x, y)
+        ]
+        return (side(one, other, point) == 0) & between[0] & between[1]
+
+    crossing = (side(2, 3, 0) * side(2, 3, 1) < 0) & (side(0, 1, 2) * side(0, 1, 3) < 0)
+    return crossing | holds(2, 3, 0) | holds(2, 3, 1) | holds(0, 1, 2) | holds(0, 1, 3)
+
+
+def _corners(x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
+    """[..., n] whether from a point all others are to the left of one of them, or behind it."""
+    index = torch.arange(x.shape[-1], device=x.device)
+    missing, found = index >= sizes, list[Tensor]()
+    for point in range(x.shape[-1]):
+        right, up = x - x[..., point : point + 1], y - y[..., point : point + 1]
+        turn = right[..., :, None] * up[..., None, :] - up[..., :, None] * right[..., None, :]  # [..., through, to]
+        ahead = right[..., :, None] * right[..., None, :] + up[..., :, None] * up[..., None, :]
+        left = (turn > 0) | ((turn == 0) & (ahead > 0)) | (missing | (index == point))[..., None, :]
+        found.append((left.all(-1) & ~missing & (index != point)).any(-1))
+    return torch.stack(found, -1)

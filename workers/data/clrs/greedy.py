@@ -1,0 +1,97 @@
+"""Greedy algorithms of CLRS-Text: activities and tasks. Legend: as in `algorithms`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.data.clrs.algorithms import THOUSAND, Algorithm, Parts, list_of, within
+from workers.data.clrs.writing import places, thousandths, write, write_list
+from workers.data.splits import Split, below, draw_in_split
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivitySelector(Algorithm):
+    """Which of the activities are taken so that most of them are, and none before another's end (section 16.1).
+
+    Starts and ends are two uniform numbers each in their order. Of activities that end at the same time the first
+    comes first. The sum of the first activity's numbers modulo 1 and the others decide the split.
+    """
+
+    asked: str = "selected"
+
+    def numbers(self, size: int) -> int:
+        return 2 * size
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        times = within(below(fractions, THOUSAND), 2 * sizes, 0)  # start and end, start and end, ...
+        one, others = times[..., :1], times[..., 2:].unflatten(-1, (-1, 2)).sort(-1).values.flatten(-2)
+        total = draw_in_split(fractions[..., 1], torch.cat([sizes, others], -1), THOUSAND, split)
+        pair = torch.cat([one, (total[..., None] - one) % THOUSAND], -1).sort(-1).values
+        return torch.cat([pair, others], -1)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        start, end = example[..., ::2], example[..., 1::2]
+        taken, free = torch.zeros_like(start, dtype=torch.bool), torch.zeros_like(sizes)
+        order = within(end, sizes, THOUSAND).sort(stable=True, dim=-1).indices
+        for rank in range(order.shape[-1]):
+            one = order[..., rank : rank + 1]
+            takes = (start.gather(-1, one) >= free) & (rank < sizes)
+            taken = taken.scatter(-1, one, takes)
+            free = torch.where(takes, end.gather(-1, one), free)
+        shown = [write_list(thousandths(times), sizes) for times in (start, end)]
+        return Parts(
+            given=write(["s: ", shown[0], ", f: ", shown[1]], sizes),
+            answer=write_list(taken.long()[..., None], sizes),
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        times = list_of("0.111", size)
+        return Parts(given=f"s: {times}, f: {times}", answer=list_of("0", size))
+
+
+LATEST = 99
+"""The last deadline, as a number has two digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScheduling(Algorithm):
+    """Which of the tasks of unit length are done in time if those of the largest penalty come first (section 16.5).
+
+    As in CLRS-Text a task is done only if as many as its deadline are not done yet. Deadlines are uniform on 1 .. n,
+    penalties on 0 .. 0.999; of equal ones the first comes first. The first penalty and the others decide the split.
+    """
+
+    asked: str = "selected"
+
+    def numbers(self, size: int) -> int:
+        return 2 * size
+
+    def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
+        deadlines = 1 + below(fractions[..., 1::2], sizes.clamp(max=LATEST))
+        numbers = torch.stack([below(fractions[..., ::2], THOUSAND), deadlines], -1).flatten(-2)
+        numbers = within(numbers, 2 * sizes, 0)  # penalty and deadline, penalty and deadline, ...
+        rest = torch.cat([sizes, numbers[..., 1:]], -1)
+        first = draw_in_split(fractions[..., 0], rest, THOUSAND, split)
+        return torch.cat([first[..., None], numbers[..., 1:]], -1)
+
+    def parts(self, example: Tensor, sizes: Tensor) -> Parts[Tensor]:
+        penalty, deadline = example[..., ::2], example[..., 1::2]
+        done, count = torch.zeros_like(penalty, dtype=torch.bool), torch.zeros_like(sizes)
+        order = within(penalty, sizes, -1).sort(stable=True, dim=-1, descending=True).indices
+        for rank in range(order.shape[-1]):
+            one = order[..., rank : rank + 1]
+            takes = (count < deadline.gather(-1, one)) & (rank < sizes)
+            done = done.scatter(-1, one, takes)
+            count = count + takes
+        shown = write_list(places(deadline), sizes), write_list(thousandths(penalty), sizes)
+        return Parts(
+            given=write(["d: ", shown[0], ", w: ", shown[1]], sizes),
+            answer=write_list(done.long()[..., None], sizes),
+        )
+
+    def longest(self, size: int) -> Parts[str]:
+        deadline = str(min(size, LATEST))
+        return Parts(given=f"d: {list_of(deadline, size)}, w: {list_of('0.111', size)}", answer=list_of("0", size))

@@ -1,0 +1,113 @@
+"""Searches of graphs (chapter 22 of "Introduction to Algorithms"), for many graphs at once.
+
+Legend: L lanes, N sequences, n nodes of the largest graph, `sizes` [L, N, 1], `linked` [L, N, n, n] from row to column.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class DepthFirst(NamedTuple):
+    """Each node's predecessor (itself if it is a root), and when its visit began and ended [L, N, n].
+
+    The visit of the first root begins at 0, and it ends last of its tree. Nodes beyond `sizes` are not visited: both of
+    their times are 0.
+    """
+
+    parent: Tensor
+    began: Tensor
+    ended: Tensor
+
+
+def depth_first(linked: Tensor, sizes: Tensor, start: Tensor | None = None) -> DepthFirst:
+    """From node `start` [L, N, 1], else 0, then from each that is not visited; the first neighbour is visited first."""
+    index = torch.arange(linked.shape[-1], device=linked.device)
+    node = torch.zeros_like(sizes) if start is None else start
+    seen = (index >= sizes) | (index == node)
+    parent = index.expand(seen.shape)
+    began, ended = torch.zeros_like(parent), torch.zeros_like(parent)
+    for time in range(1, 2 * len(index)):  # at each step a node's visit begins or ends, or both
+        row = linked.gather(-2, node[..., None].expand(*node.shape, len(index)))[..., 0, :]
+        ahead = row & ~seen
+        deeper, above = ahead.any(-1, keepdim=True), parent.gather(-1, node)
+        ended = torch.where(~deeper & (index == node) & (ended == 0), time, ended)
+        restarts = (above == node) & ~seen.all(-1, keepdim=True)
+        root = (~seen).int().argmax(-1, keepdim=True)
+        following = torch.where(deeper, ahead.int().argmax(-1, keepdim=True), torch.where(restarts, root, above))
+        new = (index == following) & ~seen
+        parent = torch.where(new & deeper, node, parent)
+        began = torch.where(new, time, began)
+        seen, node = seen | new, following
+    return DepthFirst(parent, began, ended)
+
+
+def breadth_first(linked: Tensor, source: Tensor) -> Tensor:
+    """[..., n] the first neighbour that was reached before a node was; the node itself where there is none."""
+    index = torch.arange(linked.shape[-1], device=linked.device)
+    reached, found = index == source, index.expand(linked.shape[:-1])
+    for _ in range(linked.shape[-1] - 1):
+        leads = linked & reached[..., None]  # [..., from, to]
+        new = leads.any(-2) & ~reached
+        found = torch.where(new, leads.int().argmax(-2), found)
+        reached = reached | new
+    return found
+
+
+def topological_order(linked: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """The node [..., n] after each in the order of depth-first search, for the last itself; and the first [..., 1]."""
+    ended = depth_first(linked, sizes).ended
+    before = ended[..., None, :].masked_fill(ended[..., None, :] >= ended[..., None], 0)  # [..., node, earlier]
+    latest, after = before.max(-1)
+    index = torch.arange(linked.shape[-1], device=linked.device)
+    return torch.where(latest > 0, after, index), ended.argmax(-1, keepdim=True)
+
+
+def strong_components(linked: Tensor, sizes: Tensor) -> Tensor:
+    """[..., n] the node of a component that depth-first search visits first, for each node of it."""
+    index = torch.arange(linked.shape[-1], device=linked.device)
+    reaches = linked | (index == index[:, None])
+    for node in range(len(index)):
+        reaches = reaches | (reaches[..., :, node : node + 1] & reaches[..., node : node + 1, :])
+    began = depth_first(linked, sizes).began[..., None, :]
+    return began.masked_fill(~(reaches & reaches.mT), 2 * len(index)).argmin(-1)
+
+
+class _Tree(NamedTuple):
+    """A depth-first search: whose children [..., n, n] are whose, when visits began, and how far back they lead."""
+
+    child: Tensor
+    root: Tensor
+    began: Tensor
+    low: Tensor
+
+
+def _low_links(linked: Tensor, sizes: Tensor) -> _Tree:
+    """`low` is the earliest visit that a node or one below it has a link to, but for the link to its own parent."""
+    parent, began, _ = depth_first(linked, sizes)
+    index = torch.arange(linked.shape[-1], device=linked.device)
+    others = linked & (index != parent[..., None])
+    low = torch.minimum(began, began[..., None, :].masked_fill(~others, 2 * len(index)).amin(-1))
+    order = began.argsort(-1)
+    for rank in reversed(range(len(index))):
+        node = order[..., rank : rank + 1]
+        above = parent.gather(-1, node)
+        low = torch.where(index == above, torch.minimum(low, low.gather(-1, node)), low)
+    child = (parent[..., None, :] == index[:, None]) & (index != index[:, None])
+    return _Tree(child, parent == index, began, low)
+
+
+def articulation_points(linked: Tensor, sizes: Tensor) -> Tensor:
+    """[..., n] whether an undirected graph without the node has more components (problem 22-2)."""
+    child, root, began, low = _low_links(linked, sizes)
+    return torch.where(root, child.sum(-1) > 1, (child & (low[..., None, :] >= began[..., None])).any(-1))
+
+
+def bridges(linked: Tensor, sizes: Tensor) -> Tensor:
+    """[..., n, n] whether an undirected graph without the link has more components."""
+    child, _, began, low = _low_links(linked, sizes)
+    down = child & (low[..., None, :] > began[..., None])
+    return down | down.mT

@@ -1,0 +1,38 @@
+"""The temperature that paper 004 estimates from logits alone (Appendix J), for softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.networks.scorers import LogitScorer, masked_softmax
+from workers.numerics.parameters import Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatedSoftmax(LogitScorer):
+    """exp(z / temperature) with a temperature of its own for each head and sequence, in self-attention.
+
+    `factor` times the second moment of the logits of a position and another one over the mean logit of a position with
+    itself, both over all positions of the sequence, each row of logits from its mean, which softmax does not see; 1
+    where that is no positive number. The paper leaves the factor open.
+    """
+
+    factor: float = 1.0
+
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        own = torch.eye(*logits.shape[-2:], dtype=torch.bool, device=logits.device) & visible
+        others = visible & ~own
+        mean = (logits * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)
+        centred = logits - mean
+        first = _mean_where(centred, own)
+        second = _mean_where(centred.square(), others)
+        ratio = self.factor * second / first
+        return masked_softmax(logits / torch.where((ratio > 0) & ratio.isfinite(), ratio, 1), visible)
+
+
+def _mean_where(values: Tensor, wanted: Tensor) -> Tensor:
+    """Mean [..., h, 1, 1] of the entries that are wanted."""
+    return (values * wanted).sum((-2, -1), keepdim=True) / wanted.sum((-2, -1), keepdim=True)
