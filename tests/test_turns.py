@@ -17,6 +17,10 @@ STEP = 0.01
 """Seconds of a device, of its clock."""
 
 
+def never() -> bool:
+    return False
+
+
 class Clock:
     """A clock that moves when it is told to."""
 
@@ -41,7 +45,7 @@ def share_time(shares: Mapping[int, float], devices: Mapping[int, Sequence[int]]
     def train(study: int, device: int) -> None:
         together.wait()
         while clock.now < seconds:
-            with turns.turn(device, study, lambda: shares[study]) as is_mine:
+            with turns.of(device, study, lambda: shares[study]).training(never) as is_mine:
                 assert device not in inside
                 inside.append(device)
                 for _ in range(20):
@@ -82,14 +86,14 @@ def test_a_study_that_comes_is_served_at_once_and_catches_up_nothing_but_its_cre
     turns = Turns(clock)
 
     def train(study: int) -> None:
-        with turns.turn(0, study, lambda: 1.0):
+        with turns.of(0, study, lambda: 1.0).training(never):
             order.append(study)
             clock.now += 1.0
 
     train(2)
     for _ in range(100):
         train(1)
-    with turns.turn(0, 1, lambda: 1.0):
+    with turns.of(0, 1, lambda: 1.0).training(never):
         threads = [threading.Thread(target=train, args=(study,)) for study in (1, 2, 3)]
         for thread in threads:
             thread.start()
@@ -105,7 +109,7 @@ def test_a_study_that_comes_is_served_at_once_and_catches_up_nothing_but_its_cre
 
 def test_a_pack_that_fails_gives_the_device_back():
     turns = Turns()
-    with pytest.raises(RuntimeError), turns.turn(0, 1, lambda: 1.0):
+    with pytest.raises(RuntimeError), turns.of(0, 1, lambda: 1.0).training(never):
         raise RuntimeError
-    with turns.turn(0, 2, lambda: 1.0):
+    with turns.of(0, 2, lambda: 1.0).training(never):
         pass

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from workers.engine.checkpoints import Archive
 from workers.engine.devices import default_width
 from workers.engine.widths import FoundWidths
 from workers.pool import Saving
 from workers.pool.exchanger import Exchange
-from workers.pool.turns import undivided
-from workers.pool.worker import Turn, Worker
+from workers.pool.shared_packs import StudyDevice
+from workers.pool.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class WorkerSettings:
     """None: it writes no checkpoints."""
     log: str = ""
     """The file of its log."""
-    turn: Turn = undivided
-    """Entered to use the device."""
+    share: StudyDevice = field(default_factory=StudyDevice)
+    """The device as the worker's study has it; nobody else uses it, unless it is told otherwise."""
     sharing: int | None = None
     """Workers that share the device's memory; None: as many as suit such a device."""
 
@@ -45,5 +45,5 @@ def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: 
         archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
         log=settings.log,
-        turn=settings.turn,
+        share=settings.share,
     )
