@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tests.launches import wait_until
 from workers.pool.turns import CREDIT_SECONDS, Turns
 
 pytestmark = pytest.mark.fast
@@ -113,3 +114,48 @@ def test_a_pack_that_fails_gives_the_device_back():
         raise RuntimeError
     with turns.of(0, 2, lambda: 1.0).training(never):
         pass
+
+
+def test_something_short_comes_before_all_that_train_and_ends_the_turn_of_the_one_that_does():
+    clock, order = Clock(), list[str]()
+    turns = Turns(clock)
+    with turns.of(0, 1, lambda: 1.0).training(never) as is_mine:
+        assert is_mine()
+
+        def train() -> None:
+            with turns.of(0, 2, lambda: 1.0).training(never):
+                order.append("trains")
+
+        def act() -> None:
+            with turns.of(0, 3, lambda: 1.0).briefly():
+                order.append("acts")
+
+        threads = [threading.Thread(target=train), threading.Thread(target=act)]
+        threads[0].start()
+        wait_until(lambda: 2 in turns._devices[0].training)  # pyright: ignore[reportPrivateUsage]
+        assert is_mine()
+        threads[1].start()
+        wait_until(lambda: not is_mine())
+    for thread in threads:
+        thread.join()
+    assert order == ["acts", "trains"]
+
+
+def test_a_turn_that_became_needless_is_none_and_keeps_nobody_from_the_device():
+    turns, is_needless, order = Turns(), threading.Event(), list[str]()
+    with turns.of(0, 1, lambda: 1.0).training(never) as is_mine:
+
+        def train() -> None:
+            with turns.of(0, 2, lambda: 1.0).training(is_needless.is_set) as is_mine:
+                order.append(f"has it: {is_mine()}")
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        wait_until(lambda: 2 in turns._devices[0].training)  # pyright: ignore[reportPrivateUsage]
+        is_needless.set()
+        turns.of(0, 1, lambda: 1.0).wake()
+        thread.join()
+        assert order == ["has it: False"]
+        assert is_mine()
+    with turns.of(0, 2, lambda: 1.0).training(never) as is_mine:
+        assert is_mine()
