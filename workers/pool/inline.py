@@ -43,7 +43,7 @@ def run(
     shared = _SharedController(controller)
     threads: list[threading.Thread] = []
     for slot in range(workers or default_workers(device)):
-        share = shares(slot) if shares else StudyDevice()
+        share = shares(slot) if shares else None
         settings = WorkerSettings(device=device, width=width, saving=saving, share=share)
         # With the context of this thread: the plug-ins from outside that the study has are looked up in it.
         employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)

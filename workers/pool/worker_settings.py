@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from workers.engine.checkpoints import Archive
 from workers.engine.devices import default_width
@@ -26,8 +26,8 @@ class WorkerSettings:
     """None: it writes no checkpoints."""
     log: str = ""
     """The file of its log."""
-    share: StudyDevice = field(default_factory=StudyDevice)
-    """The device as the worker's study has it; nobody else uses it, unless it is told otherwise."""
+    share: StudyDevice | None = None
+    """The device as the worker's study has it, in this process; None: it shares neither packs nor turns."""
     sharing: int | None = None
     """Workers that share the device's memory; None: as many as suit such a device."""
 
@@ -45,5 +45,5 @@ def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: 
         archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
         log=settings.log,
-        share=settings.share,
+        share=settings.share or StudyDevice(),
     )
