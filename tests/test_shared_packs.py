@@ -56,9 +56,11 @@ def test_a_pack_keeps_trials_of_equal_numbers_apart(tmp_path: Path):
     assert snapshot
     assert [one.number for one in snapshot.trials] == [0, 1, 2]
     checkpoints = Archive(str(tmp_path), "yours").write("w", snapshot)
+    pack.release([0, 1], 1)
+    assert not pack.trials_of(1)
     pack.release([0], 2)
-    assert [one.number for one in pack.trials_of(1)] == [0, 1]
-    pack.fill([mine[2]], 1)
+    assert [one.number for one in pack.trials_of(2)] == [1, 2]
+    pack.fill(mine, 1)
     pack.fill([replace(yours[0], checkpoints=checkpoints[:1])], 2, Archive(str(tmp_path), "yours"))
     assert [one.step for one in pack.trials_of(2)] == [7, 7, 7]
     train(1)
