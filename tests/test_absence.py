@@ -201,7 +201,7 @@ def test_a_worker_whose_lease_ran_out_drops_everything_and_says_so(told: bool, m
     sequel = Sequel(FakeController([trial(0, config(steps=10_000_000, every=5))]), told)
     worker = Worker(name="w", exchange=sequel.exchange, renew=sequel.renew, width=2, idle=pytest.fail)
     assert not worker.run()
-    assert worker.pack is None
+    assert worker.lanes is None
     assert sequel.offers[-1].holds == (TrialStart(0, 0),)
 
 

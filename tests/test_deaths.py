@@ -69,10 +69,10 @@ def test_a_record_that_cannot_be_written_keeps_nobody_from_training(tmp_path: Pa
 CRASH = """
 import ctypes
 from workers.engine.pack import Pack
-train = Pack.train
+train = Pack.train_studies
 def crash(pack, steps):
     return train(pack, steps) if {} else ctypes.string_at(0)
-Pack.train = crash
+Pack.train_studies = crash
 """
 
 
@@ -102,7 +102,11 @@ def newest_start(url: str) -> int:
 def test_a_trial_is_not_failed_by_kills_of_the_launcher_alone(tmp_path: Path):
     """A8 of the look at 0.1.0: one worker with one lane, thirteen kills, and the trial was failed for good."""
     launch, url = ("launch", SPACE, "--workers", "1", "--pack", "1", "--trials", "2"), f"sqlite:///{tmp_path}/graft.db"
-    slow = "import time; from workers.engine.pack import Pack; Pack.train = lambda pack, steps: time.sleep(0.1) or []"
+    slow = """
+import time
+from workers.engine.pack import Pack
+Pack.train_studies = lambda pack, steps: time.sleep(0.1) or []
+"""
     for start in range(1, 10):
         with running(tmp_path, *launch, before=slow) as process:
             wait_until(lambda start=start: newest_start(url) == start)

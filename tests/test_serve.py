@@ -27,13 +27,15 @@ from tests.launches import ROOT, SPACE, Numbers, ended, finished, kill, numbers,
 SERVE = ("serve", "--workers", "2", "--pack", "8")
 OTHER = ("--seed", "7", "--set", "model.width=12")
 """What makes another space of it: packs of other shapes."""
+ALIKE = ("--seed", "9", "--trials", "24")
+"""What makes a third one, whose packs are of the shapes of the first."""
 
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
-    """What launches of the two studies leave, one after the other."""
+    """What launches of the studies leave, one after the other."""
     folder = tmp_path_factory.mktemp("launched")
-    for name, options in (("a", ()), ("b", OTHER)):
+    for name, options in (("a", ()), ("b", OTHER), ("c", ALIKE)):
         search(folder, "launch", SPACE, "--study", name, *options, "--workers", "2", "--pack", "8")
     return numbers(f"sqlite:///{folder}/graft.db")
 
@@ -49,6 +51,46 @@ def submit_both(folder: Path, url: str) -> None:
     search(folder, "submit", SPACE, "--name", "b", "--owner", "bo", *OTHER, "--storage", url)
 
 
+def submit_three(url: str) -> None:
+    changes = {
+        "a": {},
+        "b": {"search.seed": "7", "model.width": "12"},
+        "c": {"search.seed": "9", "search.trials": "24"},
+    }
+    for name, overrides in changes.items():
+        submit(url, read_space(SPACE, overrides), study=name)
+
+
+NOTE_COMPANIES = """
+import os, time
+from workers.engine.pack import Pack
+train, noted = Pack.train_studies, set()
+
+def note_and_train(pack, most):
+    company = tuple(sorted({lane.study for lane in pack.lanes if lane}))
+    if company not in noted:
+        noted.add(company)
+        with open("companies", "a") as file:
+            print(*company, file=file)
+    if not os.path.exists("go"):
+        time.sleep(0.01)
+        return []
+    return train(pack, most)
+
+Pack.train_studies = note_and_train
+"""
+"""Run before a service, which then notes the studies that have lanes in a pack together, in a file of its folder; and
+makes no step until there is a file `go`: one study could be through before the next has begun."""
+
+
+def companies(folder: Path, url: str) -> set[str]:
+    """The names of studies that had lanes in one pack, in alphabetical order."""
+    names = {str(entry.study_id): name for name, entry in queue(url).items()}
+    file = folder / "companies"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {"".join(sorted(names[number] for number in line.split())) for line in lines}
+
+
 @pytest.mark.long
 def test_studies_side_by_side_have_the_numbers_of_launches_to_the_bit(url: str, tmp_path: Path, launched: Numbers):
     submit_both(tmp_path, url)
@@ -57,7 +99,7 @@ def test_studies_side_by_side_have_the_numbers_of_launches_to_the_bit(url: str, 
     assert {line.split(":")[0] for line in lines[-2:]} == {"a", "b"}
     assert {(entry.state, entry.lanes) for entry in queue(url).values()} == {("done", 0)}
     assert raw(url, "SELECT DISTINCT state FROM studies") == [("finished",)]
-    assert numbers(url) == launched
+    assert numbers(url) == {key: value for key, value in launched.items() if key[0] != "c"}
     # Both trained at the same time, on the same workers' devices.
     spans = raw(url, "SELECT study_id, min(started_at), max(finished_at) FROM trials GROUP BY study_id ORDER BY 1")
     assert spans[0][1] < spans[1][2]
@@ -67,10 +109,10 @@ def test_studies_side_by_side_have_the_numbers_of_launches_to_the_bit(url: str, 
 @pytest.mark.long
 def test_killed_a_service_goes_on_where_it_was(tmp_path: Path, launched: Numbers):
     url = f"sqlite:///{tmp_path}/graft.db"
-    submit_both(tmp_path, url)
+    submit_three(url)
     for trials in (4, 20):
         with running(tmp_path, *SERVE, "--storage", url) as process:
-            wait_until(lambda trials=trials: finished(url, "a") + finished(url, "b") >= trials)
+            wait_until(lambda trials=trials: sum(finished(url, name) for name in "abc") >= trials)
             kill(process)
     assert {entry.state for entry in queue(url).values()} <= {"running", "done"}
     search(tmp_path, *SERVE, "--storage", url, "--until-empty")
@@ -90,6 +132,36 @@ def wait_and_exchange(*arguments):
 Controller.exchange = wait_and_exchange
 """
 """Run before a service, which then does not end before it is looked at."""
+
+
+@pytest.mark.long
+def test_a_study_that_is_taken_over_or_paused_leaves_the_pack_to_the_others(tmp_path: Path, launched: Numbers):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    submit_three(url)
+    one_worker = ("serve", "--workers", "1", "--pack", "16", "--storage", url)
+    with running(tmp_path, *one_worker, before=NOTE_COMPANIES) as process:
+        wait_until(lambda: companies(tmp_path, url) >= {"ac", "b"})
+        search(tmp_path, "queue", "pause", "b")
+        raw(url, "UPDATE studies SET fence = fence + 1 WHERE name = 'a'")
+        (tmp_path / "go").touch()
+        wait_until(lambda: queue(url)["c"].state == "done" and queue(url)["a"].state == "failed")
+        assert queue(url)["a"].reason == "study 'a' was taken over by another process"
+        assert queue(url)["b"].state == "paused"
+        process.send_signal(signal.SIGTERM)
+        ended(process, 130)
+    assert not companies(tmp_path, url) & {"ab", "bc", "abc"}
+    of_c = {key: value for key, value in launched.items() if key[0] == "c"}
+    assert of_c.items() <= numbers(url).items() <= launched.items()
+    for name in "ab":
+        search(tmp_path, "queue", "resume", name)
+    search(tmp_path, *one_worker, "--until-empty")
+    assert numbers(url) == launched
+    # The workers of the study that nothing happened to made the steps of its own trials, and no others.
+    made, needed = (
+        raw(url, f"SELECT sum({table}.steps) FROM {table} JOIN studies ON studies.id = study_id WHERE name = 'c'")
+        for table in ("workers", "trials")
+    )
+    assert made == needed
 
 
 @pytest.mark.long

@@ -9,12 +9,17 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tests.launches import wait_until
 from workers.pool.turns import CREDIT_SECONDS, Turns
 
 pytestmark = pytest.mark.fast
 
 STEP = 0.01
 """Seconds of a device, of its clock."""
+
+
+def never() -> bool:
+    return False
 
 
 class Clock:
@@ -41,7 +46,7 @@ def share_time(shares: Mapping[int, float], devices: Mapping[int, Sequence[int]]
     def train(study: int, device: int) -> None:
         together.wait()
         while clock.now < seconds:
-            with turns.turn(device, study, lambda: shares[study]) as is_mine:
+            with turns.of(device, study, lambda: shares[study]).training(never) as is_mine:
                 assert device not in inside
                 inside.append(device)
                 for _ in range(20):
@@ -82,14 +87,14 @@ def test_a_study_that_comes_is_served_at_once_and_catches_up_nothing_but_its_cre
     turns = Turns(clock)
 
     def train(study: int) -> None:
-        with turns.turn(0, study, lambda: 1.0):
+        with turns.of(0, study, lambda: 1.0).training(never):
             order.append(study)
             clock.now += 1.0
 
     train(2)
     for _ in range(100):
         train(1)
-    with turns.turn(0, 1, lambda: 1.0):
+    with turns.of(0, 1, lambda: 1.0).training(never):
         threads = [threading.Thread(target=train, args=(study,)) for study in (1, 2, 3)]
         for thread in threads:
             thread.start()
@@ -105,7 +110,52 @@ def test_a_study_that_comes_is_served_at_once_and_catches_up_nothing_but_its_cre
 
 def test_a_pack_that_fails_gives_the_device_back():
     turns = Turns()
-    with pytest.raises(RuntimeError), turns.turn(0, 1, lambda: 1.0):
+    with pytest.raises(RuntimeError), turns.of(0, 1, lambda: 1.0).training(never):
         raise RuntimeError
-    with turns.turn(0, 2, lambda: 1.0):
+    with turns.of(0, 2, lambda: 1.0).training(never):
         pass
+
+
+def test_something_short_comes_before_all_that_train_and_ends_the_turn_of_the_one_that_does():
+    clock, order = Clock(), list[str]()
+    turns = Turns(clock)
+    with turns.of(0, 1, lambda: 1.0).training(never) as is_mine:
+        assert is_mine()
+
+        def train() -> None:
+            with turns.of(0, 2, lambda: 1.0).training(never):
+                order.append("trains")
+
+        def act() -> None:
+            with turns.of(0, 3, lambda: 1.0).briefly():
+                order.append("acts")
+
+        threads = [threading.Thread(target=train), threading.Thread(target=act)]
+        threads[0].start()
+        wait_until(lambda: 2 in turns._devices[0].training)  # pyright: ignore[reportPrivateUsage]
+        assert is_mine()
+        threads[1].start()
+        wait_until(lambda: not is_mine())
+    for thread in threads:
+        thread.join()
+    assert order == ["acts", "trains"]
+
+
+def test_a_turn_that_became_needless_is_none_and_keeps_nobody_from_the_device():
+    turns, is_needless, order = Turns(), threading.Event(), list[str]()
+    with turns.of(0, 1, lambda: 1.0).training(never) as is_mine:
+
+        def train() -> None:
+            with turns.of(0, 2, lambda: 1.0).training(is_needless.is_set) as is_mine:
+                order.append(f"has it: {is_mine()}")
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        wait_until(lambda: 2 in turns._devices[0].training)  # pyright: ignore[reportPrivateUsage]
+        is_needless.set()
+        turns.of(0, 1, lambda: 1.0).wake()
+        thread.join()
+        assert order == ["has it: False"]
+        assert is_mine()
+    with turns.of(0, 2, lambda: 1.0).training(never) as is_mine:
+        assert is_mine()

@@ -416,10 +416,10 @@ class Cramped(Pack):
     stepping = WIDEST
     resizing = WIDEST
 
-    def __init__(self, one: Trial, *, width: int, device: str, archive: None) -> None:
+    def __init__(self, one: Trial, *, width: int, device: str) -> None:
         if max(width, NARROWEST) > self.making:
             raise FULL
-        super().__init__(one, width=width, device=device, archive=archive)
+        super().__init__(one, width=width, device=device)
         replace_step(self, StepWithoutRoom(self._step, self))
 
     def resize(self, width: int) -> None:
@@ -509,10 +509,10 @@ def test_trials_that_do_not_even_fit_in_the_narrowest_pack_have_failed_and_other
     huge = trial(0, config(steps=10, every=5, width=14))
 
     class Limited(Cramped):
-        def __init__(self, one: Trial, *, width: int, device: str, archive: None) -> None:
+        def __init__(self, one: Trial, *, width: int, device: str) -> None:
             if one.structure == huge.structure:
                 self.making, self.stepping = limit.get("making", WIDEST), limit.get("stepping", WIDEST)
-            super().__init__(one, width=width, device=device, archive=archive)
+            super().__init__(one, width=width, device=device)
 
     small = [trial(i, config(steps=10, every=5)) for i in range(1, 4)]
     monkeypatch.setattr("workers.pool.worker.Pack", Limited)

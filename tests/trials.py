@@ -104,7 +104,7 @@ def random_knobs(random_numbers: random.Random, *, dropout: bool = True) -> dict
 
 def set_parameters(pack: Pack, number: int, named: Mapping[str, Tensor]) -> None:
     """Replace a running trial's parameters, for example by weights built by hand."""
-    index, running = pack._lanes.find(number)
+    index, running = pack._lanes.find(number, 0)
     stacked = pack._tensors.state.parameters
     stacked[index] = pack._layout.pad(running.layout, running.layout.join(named)).to(stacked)
 

@@ -124,6 +124,12 @@ class LaneShares:
             share = self._shares.get(study)
             return max(share.lanes, 1.0) if share else 1.0
 
+    def priority(self, study: int) -> int:
+        """The class of a study that is run; that of any other counts as 0."""
+        with self._turn:
+            member = self._members.get(study)
+            return member.entry.priority if member else 0
+
     def standing(self, study: int) -> Standing | None:
         """Where a study stands; None if it is not run."""
         with self._turn:

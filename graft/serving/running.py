@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, final
@@ -24,8 +25,8 @@ from storage import QueueEntry, Store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
+    from workers.pool.shared_packs import SharedPacks, StudyDevice
     from workers.pool.turns import Turns
-    from workers.pool.worker import Turn
 
 _POLL_SECONDS = 2.0
 """A worker to which no lane is given asks the controller this often: a stop is heard, and trials of others end."""
@@ -43,6 +44,8 @@ class Pool:
     checkpoints: Checkpoints
     shares: LaneShares
     turns: Turns
+    packs: defaultdict[int, SharedPacks]
+    """By device."""
     say: Callable[[str], None]
     """Is called with a line for people."""
 
@@ -122,7 +125,7 @@ class StudyRun:
                 workers=pool.placement.workers,
                 saving=saving,
                 watch=self._watch,
-                turns=self._turn_of,
+                shares=partial(self._share_of, makes_copies=controller.makes_copies),
             )
             self.progress = controller.progress()
         finally:
@@ -132,9 +135,23 @@ class StudyRun:
         self.progress = progress
         return self._stop.is_set()
 
-    def _turn_of(self, slot: int) -> Turn:
-        study = self.entry.study_id
-        return partial(self._pool.turns.turn, slot, study, partial(self._pool.shares.part, study))
+    def _share_of(self, slot: int, *, makes_copies: bool) -> StudyDevice:
+        """The device of a slot as this study has it."""
+        from workers.pool.shared_packs import StudyDevice
+
+        pool, study = self._pool, self.entry.study_id
+
+        def group() -> Hashable:
+            # Where a copy is placed before its parent makes another step, it takes over the parent's state: lanes must
+            # not be trained by others while the controller decides. And a higher class is to have more of the time.
+            return pool.shares.priority(study), study if makes_copies else None
+
+        return StudyDevice(
+            study=study,
+            turns=pool.turns.of(slot, study, partial(pool.shares.part, study)),
+            packs=pool.packs[slot],
+            group=group,
+        )
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -86,6 +87,7 @@ class Service:
             checkpoints=checkpoints,
             shares=self._shares,
             turns=Turns(),
+            packs=defaultdict(list),
             say=say,
         )
 

@@ -172,6 +172,11 @@ class Controller:
         self._leases.drop(worker)
         self._requeueing.release(self._ledger.running.of(worker))
 
+    @property
+    def makes_copies(self) -> bool:
+        """Whether a stopping policy makes copies of trials."""
+        return self._ledger.makes_copies
+
     def close(self) -> None:
         """Write how the run ended, if the database still answers, and give the study back."""
         with suppress(GraftError):

@@ -33,9 +33,9 @@ STUDIES: Mapping[str, Sequence[str]] = {
     "a": ("--seed", "6"),
     "b": ("--seed", "7", "--set", "model.width=12"),
     "c": ("--seed", "8"),
-    "d": ("--seed", "9", "--set", "model.width=16"),
+    "d": ("--seed", "9"),
 }
-"""Name -> what makes it another study: two have packs of the same shapes."""
+"""Name -> what makes it another study: three have packs of the same shapes, and two of these are of one class."""
 TERMS: Mapping[str, Sequence[str]] = {
     "a": ("--owner", "ann"),
     "b": ("--owner", "bo", "--weight", "2"),

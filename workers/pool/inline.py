@@ -16,8 +16,7 @@ from spaces.records import Directives, Offer, Progress, Report
 from workers.engine.machine.devices import default_workers
 from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.turns import undivided
-from workers.pool.worker import Turn
+from workers.pool.shared_packs import StudyDevice
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
 SIGNALS_EVERY = 0.2
@@ -32,20 +31,20 @@ def run(
     workers: int | None = None,
     saving: Saving | None = None,
     watch: Callable[[Progress], bool] | None = None,
-    turns: Callable[[int], Turn] | None = None,
+    shares: Callable[[int], StudyDevice] | None = None,
 ) -> None:
     """Train until the controller is done; the first error of a worker or of the controller ends all and is raised.
 
     `width` None: found as it trains (`widths`); `workers` None: as many as suit the device; `saving` None: no
     checkpoints are written. `watch` is called with the progress a few times a second, and returns True to ask for a
-    stop. `turns` gives the turns of a worker, by its slot, where other studies use the same devices.
+    stop. `shares` gives a worker its device, by its slot, where other studies use the same devices.
     """
     prepare()
     shared = _SharedController(controller)
     threads: list[threading.Thread] = []
     for slot in range(workers or default_workers(device)):
-        turn = turns(slot) if turns else undivided
-        settings = WorkerSettings(device=device, width=width, saving=saving, turn=turn)
+        share = shares(slot) if shares else None
+        settings = WorkerSettings(device=device, width=width, saving=saving, share=share)
         # With the context of this thread: the plug-ins from outside that the study has are looked up in it.
         employ = functools.partial(contextvars.copy_context().run, shared.employ, slot, settings)
         threads.append(threading.Thread(target=employ, daemon=True))

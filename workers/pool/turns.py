@@ -3,7 +3,8 @@
 One pack at a time has a device, for some optimizer steps. The next is that of the study that has had the least time, of
 all devices together, counted in parts of its share (start-time fair queueing: Goyal, Vin and Cheng, "Start-time Fair
 Queuing", IEEE/ACM Transactions on Networking 5(5), 1997). So no device is idle while a pack could train, and a study
-that comes is served at once.
+that comes is served at once. A pack in which several studies have lanes is trained in the turns of each of them, so
+that it has the time of all.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import final
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Protocol, final
 
 CREDIT_SECONDS = 2.0
 """Of a study that could not use its part of the time, as while its reports are recorded: so much is made up for."""
@@ -23,10 +25,50 @@ IsMine = Callable[[], bool]
 """Whether the turn goes on: no pack that waits is to have the device by now."""
 
 
-@contextmanager
-def undivided() -> Generator[IsMine]:
-    """The turn of a pack that has its device to itself."""
-    yield lambda: True
+class StudyTurns(Protocol):
+    """The turns that one study has on one device."""
+
+    def training(self, needless: Callable[[], bool]) -> AbstractContextManager[IsMine]:
+        """Wait for the device to train a pack, and have it inside.
+
+        One that turns out needless while it is waited for, as where another study has trained the same pack, is none:
+        `IsMine` is False from the start.
+        """
+        ...
+
+    def briefly(self) -> AbstractContextManager[None]:
+        """Have the device inside for something short, before all that train and after their next few steps."""
+        ...
+
+    def wake(self) -> None:
+        """What may make the training turns of others needless has happened."""
+        ...
+
+
+@final
+class Undivided:
+    """The turns of a study that has its device to itself."""
+
+    def training(self, needless: Callable[[], bool]) -> AbstractContextManager[IsMine]:
+        return nullcontext(lambda: True)
+
+    def briefly(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def wake(self) -> None:
+        pass
+
+
+@final
+@dataclass
+class _Device:
+    """Who uses a device, and who waits for it."""
+
+    is_busy: bool = False
+    training: set[int] = field(default_factory=set[int])
+    """Studies that wait to train."""
+    brief: list[int] = field(default_factory=list[int])
+    """Studies that wait for something short, the first first."""
 
 
 @final
@@ -36,43 +78,114 @@ class Turns:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: dict[int, set[int]] = {}
-        """Device -> the studies whose packs wait for it."""
-        self._busy: set[int] = set()
-        """Devices."""
+        self._devices: dict[int, _Device] = {}
         self._spent: dict[int, float] = {}
         """Study -> seconds of any device that it has had, each divided by its share then."""
         self._least = 0.0
-        """What a study that comes starts with: what the one had whose turn began last."""
+        """What a study that comes starts with: what the one had whose training turn began last."""
+
+    def of(self, device: int, study: int, share: Callable[[], float]) -> StudyTurns:
+        """The turns of a study on a device; `share`: of the study, above 0, asked as its time is counted."""
+        with self._changed:
+            return _TurnsOfOne(self, self._devices.setdefault(device, _Device()), study, share)
+
+    def wake(self) -> None:
+        """Have those that wait ask again whether their turns are needless."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def take(self, device: _Device, study: int, share: Callable[[], float], needless: Callable[[], bool]) -> bool:
+        """Wait for a device to train on it; False if that is needless, and then it is not taken."""
+        with self._changed:
+            self._admit(study, share())
+            device.training.add(study)
+            try:
+                while not (is_needless := needless()) and (device.is_busy or not self._is_next(device, study)):
+                    self._changed.wait()
+            finally:
+                device.training.remove(study)
+                self._changed.notify_all()  # the others waited for this one, too
+            if is_needless:
+                return False
+            device.is_busy = True
+            self._least = self._spent[study]
+            return True
+
+    def take_briefly(self, device: _Device, study: int, share: Callable[[], float]) -> None:
+        """Wait for a device for something short."""
+        with self._changed:
+            self._admit(study, share())
+            device.brief.append(study)
+            while device.is_busy or device.brief[0] != study:
+                self._changed.wait()
+            device.brief.pop(0)
+            device.is_busy = True
+
+    def count(self, device: _Device, study: int, seconds: float, share: float) -> bool:
+        """Count so much time of a study; whether it may keep the device."""
+        with self._changed:
+            self._spent[study] += seconds / share
+            earned = self._spent[study] - QUANTUM_SECONDS / share
+            return not device.brief and all(earned <= self._spent[one] for one in device.training)
+
+    def give_back(self, device: _Device) -> None:
+        """Let the next one have the device."""
+        with self._changed:
+            device.is_busy = False
+            self._changed.notify_all()
+
+    def now(self) -> float:
+        """Seconds, by the clock."""
+        return self._clock()
+
+    def _admit(self, study: int, share: float) -> None:
+        """Forget what it could not use but for its credit."""
+        earliest = self._least - CREDIT_SECONDS / share
+        self._spent[study] = max(self._spent.get(study, self._least), earliest)
+
+    def _is_next(self, device: _Device, study: int) -> bool:
+        return not device.brief and min(device.training, key=lambda one: (self._spent[one], one)) == study
+
+
+@final
+@dataclass(frozen=True)
+class _TurnsOfOne:
+    """The turns of a study on a device."""
+
+    turns: Turns
+    device: _Device
+    study: int
+    share: Callable[[], float]
 
     @contextmanager
-    def turn(self, device: int, study: int, share: Callable[[], float]) -> Generator[IsMine]:
-        """Wait for a device and have it inside; `share`: of the study, above 0, asked as its time is counted."""
-        waiting = self._waiting.setdefault(device, set())
-        with self._changed:
-            earliest = self._least - CREDIT_SECONDS / share()
-            self._spent[study] = max(self._spent.get(study, self._least), earliest)
-            waiting.add(study)
-            while device in self._busy or min(waiting, key=lambda one: (self._spent[one], one)) != study:
-                self._changed.wait()
-            waiting.remove(study)
-            self._busy.add(device)
-            self._least = self._spent[study]
-        counted = self._clock()
+    def training(self, needless: Callable[[], bool]) -> Generator[IsMine]:
+        if not self.turns.take(self.device, self.study, self.share, needless):
+            yield lambda: False
+            return
+        with self._counted() as is_mine:
+            yield is_mine
+
+    @contextmanager
+    def briefly(self) -> Generator[None]:
+        self.turns.take_briefly(self.device, self.study, self.share)
+        with self._counted():
+            yield
+
+    def wake(self) -> None:
+        self.turns.wake()
+
+    @contextmanager
+    def _counted(self) -> Generator[IsMine]:
+        """Have a device that was taken inside, and count the time."""
+        counted = self.turns.now()
 
         def is_mine() -> bool:
             nonlocal counted
-            with self._changed:
-                now, part = self._clock(), share()
-                self._spent[study] += (now - counted) / part
-                counted = now
-                earned = self._spent[study] - QUANTUM_SECONDS / part
-                return all(earned <= self._spent[one] for one in waiting)
+            before, counted = counted, self.turns.now()
+            return self.turns.count(self.device, self.study, counted - before, self.share())
 
         try:
             yield is_mine
         finally:
             is_mine()
-            with self._changed:
-                self._busy.remove(device)
-                self._changed.notify_all()
+            self.turns.give_back(self.device)

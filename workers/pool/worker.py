@@ -1,10 +1,11 @@
-"""A worker: one device, one pack at a time, steered by `exchange`.
+"""A worker: one device, lanes in one pack at a time, steered by `exchange`.
 
 The loop is the same wherever it runs. A lane freed by completion, divergence or a stopping policy is filled with the
 next trial of the same structure while its neighbours go on; when a structure has no trials left, the pack narrows with
 its last lanes, and then the worker asks for another structure. When memory runs out, the half of the lanes that is
 furthest goes on; the others, which its next offer does not hold, go back in the queue. While the controller does not
-answer, as when its database is away, the lanes train on.
+answer, as when its database is away, the lanes train on. Workers of other studies may have lanes in the same pack
+(`shared_packs`), and train it in their turns.
 """
 
 from __future__ import annotations
@@ -14,20 +15,22 @@ import math
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
+
 from spaces.errors import PluginError
 from spaces.records import Checkpoint, Directives, Offer, Report, Trial, TrialStart
-from workers.engine.checkpoints import Archive
+from workers.engine.checkpoints import Archive, Snapshot
 from workers.engine.machine.memory import Shortage, attempt
+from workers.engine.machine.process import use_device
 from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lanes import NARROWEST
 from workers.pool.checkpoint_timer import CheckpointTimer
 from workers.pool.exchanger import JOURNAL, Exchange, Exchanger, numbers_in
 from workers.pool.heartbeat import Heartbeat
-from workers.pool.turns import IsMine, undivided
+from workers.pool.shared_packs import StudyDevice, StudyLanes
 
 EXCHANGE_SECONDS = 2.0
 """A worker speaks to the controller at least this often, so that a stop is heard."""
@@ -37,10 +40,6 @@ LEAST_ROUNDS = 4
 
 
 _log = logging.getLogger("graft.worker")
-
-
-Turn = Callable[[], AbstractContextManager[IsMine]]
-"""Gives a context in which a worker has its device to itself, and a function that says whether it should keep it."""
 
 
 class Finder(Protocol):
@@ -76,25 +75,22 @@ class Worker:
     """Where what it says of itself can be read."""
     idle: Callable[[], None] = field(default=lambda: time.sleep(0.2))
     """Called when there is nothing to train yet, because others still run what might come back."""
-    turn: Turn = undivided
-    """Entered to use the device, which packs of other studies may share."""
-    pack: Pack | None = None
+    share: StudyDevice = field(default_factory=StudyDevice)
+    """The device as its study has it, whose packs and turns other studies may share."""
+    lanes: StudyLanes | None = None
+    """Those that it has in a pack."""
     _most: int = field(init=False)
     """Most lanes of the pack."""
     _sample: Trial = field(init=False)
     """A trial of the pack's structure."""
     _limits: dict[str, int] = field(init=False, default_factory=dict[str, int])
     """Structure -> lanes that are left of it since memory ran out."""
-    _idle: float = field(init=False, default=0.0)
-    """Seconds that free lanes have cost since the pack has its width."""
     _rounds: float = field(init=False, default=0.0)
     """How often the trials that wait would fill all lanes at work."""
-    _saved: tuple[Checkpoint, ...] = field(init=False, default=())
-    """What the next offer says of a checkpoint."""
     _timer: CheckpointTimer = field(init=False)
     """Says when the next checkpoint is due."""
     _counted: tuple[int, int] = field(init=False, default=(0, 0))
-    """Steps and room, as in `Offer`, since the last one."""
+    """Steps and room, as in `Offer`, of lanes that it had since the last one and has left."""
 
     def __post_init__(self) -> None:
         self._most = self.width
@@ -102,10 +98,19 @@ class Worker:
 
     def run(self) -> bool:
         """Exchange and train until done; False if the lease ran out, and everything that it held is dropped."""
+        try:
+            return self._run()
+        finally:
+            with self.share.turns.briefly():
+                self._leave()
+
+    def _run(self) -> bool:
+        """As `run`, which gives the lanes back afterwards."""
         reports: list[Report] = []
+        saves = False
         with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
             while heartbeat.alive():
-                offer = self._offer()
+                offer = self._offer(reports, saves=saves)
                 sent = time.monotonic()
                 exchanger.send(reports, offer)
                 directives, reports = self._await_answer(exchanger, heartbeat)
@@ -116,14 +121,13 @@ class Worker:
                 if directives.done:
                     return True
                 self._rounds = directives.rounds
-                with self.turn():
+                with self.share.turns.briefly():
                     reports += self._apply(directives)
-                self._save(asked=directives.save)
-                if not (reports or directives.save or self._saved):
+                    saves = self._is_to_save(asked=directives.save)
+                if not (reports or directives.save or saves):
                     reports = self._train()
-                if self.pack is None and offer.structure is None and not reports:
+                if self.lanes is None and offer.structure is None and not reports:
                     self.idle()
-        self.pack = None
         return False
 
     def _await_answer(self, exchanger: Exchanger, heartbeat: Heartbeat) -> tuple[Directives | None, list[Report]]:
@@ -132,23 +136,31 @@ class Worker:
         directives = exchanger.answer(EXCHANGE_SECONDS)
         while directives is None and heartbeat.alive():
             # Lanes train on while the controller is away, until what they would have to report outgrows the journal.
-            trains = kept < JOURNAL and bool(self.pack and self.pack.running)
+            is_full = kept >= JOURNAL
+            if is_full and self.lanes:  # or the workers of other studies would train them on
+                with self.share.turns.briefly():
+                    self.lanes.part(is_open=False)
+            trains = not is_full and bool(self.lanes and self.lanes.trials)
             fresh = self._train() if trains else []
             journal += fresh
             kept += numbers_in(fresh)
             directives = exchanger.answer(0.0 if trains else EXCHANGE_SECONDS)
         return directives, journal
 
-    def _offer(self) -> Offer:
+    def _offer(self, reports: list[Report], *, saves: bool) -> Offer:
+        """The next offer; adds to the reports that go with it. `saves`: with a checkpoint."""
         structure, lanes = None, min(self.width, self._most)
         holds: tuple[TrialStart, ...] = ()
-        if self.pack:
-            with self.turn():
+        snapshot = None
+        if self.lanes:
+            # In one turn, as other workers may train these lanes in between: the reports that go with an offer are
+            # those up to its checkpoints, and a trial that it does not hold has no report that is still to come.
+            with self.share.turns.briefly():
                 self._most = self._find_width(self._sample)
-            widened = min(self._most, self.pack.width + self.width)
-            holds = tuple(TrialStart(running.number, running.fence) for running in self.pack.lanes if running)
-            structure, lanes = self.pack.structure, max(0, widened - len(holds))
-        saved, self._saved = self._saved, ()
+                snapshot = self._take_snapshot() if saves else None
+                reports += self.lanes.take_reports()
+                structure, holds, lanes = self.lanes.pack.structure, self.lanes.starts, self._count_free(self.lanes)
+                self._add_counts(self.lanes)
         counted, self._counted = self._counted, (0, 0)
         return Offer(
             worker=self.name,
@@ -160,22 +172,51 @@ class Worker:
             room=counted[1],
             holds=holds,
             log=self.log,
-            saved=saved,
+            saved=self._write(*snapshot) if snapshot else (),
         )
 
-    def _save(self, *, asked: bool) -> None:
-        """Write a checkpoint of the pack if the controller asks, or if it is time."""
-        if self.pack is None or self.archive is None or not (asked or self._timer.is_due()):
-            return
+    def _count_free(self, lanes: StudyLanes) -> int:
+        """How many more lanes it could have now."""
+        own = len(lanes.trials)
+        free = min(self._most, lanes.pack.width + self.width) - own
+        if lanes.shared.limit is not None:
+            free = min(free, lanes.shared.limit - lanes.busy)
+        return max(0, free)
+
+    def _is_to_save(self, *, asked: bool) -> bool:
+        """Whether the next offer comes with a checkpoint, as the controller asks for it or it is time."""
+        has_trained = self.lanes is not None and any(running.has_trained for running in self.lanes.trials)
+        return self.archive is not None and has_trained and (asked or self._timer.is_due())
+
+    def _take_snapshot(self) -> tuple[Snapshot, float] | None:
+        """The states of its trials, and the seconds that this took; None where no trial has trained."""
+        assert self.lanes, "it has lanes"
         start = time.monotonic()
-        snapshot = self.pack.snapshot()
-        if snapshot is None:
-            return
+        snapshot = self.lanes.snapshot()
+        return (snapshot, time.monotonic() - start) if snapshot else None
+
+    def _write(self, snapshot: Snapshot, seconds: float) -> tuple[Checkpoint, ...]:
+        """Write a checkpoint, which took so many seconds before; empty if it could not be written."""
+        assert self.archive, "a checkpoint goes there"
+        start = time.monotonic()
+        saved: tuple[Checkpoint, ...] = ()
         try:
-            self._saved = self.archive.write(self.name, snapshot)
+            saved = self.archive.write(self.name, snapshot)
         except OSError as error:
             _log.warning("no checkpoint was written: %s", error)
-        self._timer.note_checkpoint(time.monotonic() - start)
+        self._timer.note_checkpoint(seconds + time.monotonic() - start)
+        return saved
+
+    def _add_counts(self, lanes: StudyLanes) -> None:
+        steps, room = lanes.take_counts()
+        self._counted = self._counted[0] + steps, self._counted[1] + room
+
+    def _leave(self) -> None:
+        """Give its lanes back."""
+        if self.lanes:
+            self._add_counts(self.lanes)
+            self.lanes.leave()
+            self.lanes = None
 
     def _find_width(self, trial: Trial) -> int:
         """Most lanes of a pack of this trial's structure."""
@@ -185,28 +226,45 @@ class Worker:
         return min(found, self._limits.get(trial.structure, found))
 
     def _apply(self, directives: Directives) -> list[Report]:
-        """Do as told; reports of trials that fit in no pack."""
-        if self.pack is None:
+        """Do as told; reports of trials that fit in no pack, or of lanes that it leaves."""
+        if self.lanes is None:
             return self._begin(directives.start) if directives.start else []
-        self.pack.release(directives.stop)
-        self._fill(self.pack, directives.start)
-        if not self.pack.running:
-            self.pack = None
-        return []
+        self.lanes.regroup()
+        self.lanes.release(directives.stop)
+        self._fill(self.lanes, directives.start)
+        reports: list[Report] = []
+        if not self.lanes.trials:
+            reports = self.lanes.take_reports()
+            self._leave()
+        return reports
 
     def _begin(self, trials: Sequence[Trial]) -> list[Report]:
-        """Make a pack of the trials; those with an architecture that their task's model cannot have have failed."""
+        """Have lanes for the trials; those with an architecture that their task's model cannot have have failed."""
+        self._sample = trials[0]
+        self._most = self._find_width(trials[0])
         try:
-            return self._make_fitting_pack(trials)
+            return [] if self._join(trials[: self._most]) else self._make_fitting_pack(trials)
         except PluginError as error:
+            self._leave()
             if any(trial.architecture_trial is None for trial in trials):
                 raise
             return [_report_failure(trial.start, 0, str(error)) for trial in trials]
 
+    def _join(self, trials: Sequence[Trial]) -> bool:
+        """Have lanes in a pack of other studies; False where there is none that could have more."""
+        lanes = self.share.join(trials[0].structure, self.archive)
+        if lanes is None:
+            return False
+        use_device(torch.device(self.device))  # this thread may not have made a pack before
+        self.lanes = lanes
+        self._fill(lanes, trials)
+        if lanes.trials:
+            return True
+        self._leave()
+        return False
+
     def _make_fitting_pack(self, trials: Sequence[Trial]) -> list[Report]:
         """Make a pack of as many of the trials as memory has room for."""
-        self._sample, self._idle = trials[0], 0.0
-        self._most = self._find_width(trials[0])
         lanes = min(self._most, len(trials))
         made = self._make_pack(trials[:lanes])
         while isinstance(made, Shortage) and lanes > NARROWEST:
@@ -216,66 +274,67 @@ class Worker:
             return [
                 _report_failure(trial.start, trial.parent_step, _describe_shortage(made)) for trial in trials[:lanes]
             ]
-        self.pack = made
+        self.lanes = self.share.open(made, self.archive)
         return []
 
     def _make_pack(self, trials: Sequence[Trial]) -> Pack | Shortage:
         def make() -> Pack:
-            pack = Pack(trials[0], width=len(trials), device=self.device, archive=self.archive)
-            pack.fill(trials)
+            pack = Pack(trials[0], width=len(trials), device=self.device)
+            pack.fill(trials, self.share.study, self.archive)
             return pack
 
         return attempt(make, self.device)
 
-    def _fill(self, pack: Pack, trials: Sequence[Trial]) -> None:
+    def _fill(self, lanes: StudyLanes, trials: Sequence[Trial]) -> None:
         """Place more trials in the pack; those for which it cannot grow are not held."""
+        pack, shared = lanes.pack, lanes.shared
 
         def place() -> None:
-            width = fitting(pack.width, len(pack.running) + len(trials), self._idle, pack.width_seconds)
+            width = fitting(pack.width, lanes.busy + len(trials), shared.idle, pack.width_seconds)
             if width != pack.width:
-                self._idle = 0.0
+                shared.idle = 0.0
             pack.resize(width)
-            pack.fill(trials)
+            lanes.fill(trials)
 
         if attempt(place, self.device):
-            self._most = self._limits[pack.structure] = pack.width
+            self._most = self._limits[pack.structure] = max(NARROWEST, lanes.room)
 
     def _train(self) -> list[Report]:
+        """Train the pack to the next report of a trial of its own, or for a while."""
         self._timer.note_training()
-        until, trained, reports = time.monotonic() + EXCHANGE_SECONDS, 0.0, list[Report]()
-        free = self.pack.free / self.pack.width if self.pack else 0.0
-        while self.pack and not reports and time.monotonic() < until:
-            with self.turn() as is_mine:
+        until, trained = time.monotonic() + EXCHANGE_SECONDS, 0.0
+        while self.lanes and self.lanes.trials and not self.lanes.has_reports() and time.monotonic() < until:
+            with self.share.turns.training(self.lanes.has_reports) as is_mine:
                 start = time.monotonic()
-                while self.pack and not reports and time.monotonic() < until and is_mine():
-                    pack = self.pack
-                    reports = self._steps(pack)
-                    steps, room = pack.take_counts()
-                    self._counted = self._counted[0] + steps, self._counted[1] + room
-                trained += time.monotonic() - start
-        self._idle += free * trained
+                shared, free = self.lanes.shared, self.lanes.pack.free / self.lanes.pack.width
+                while self.lanes.trials and not self.lanes.has_reports() and time.monotonic() < until and is_mine():
+                    self._steps(self.lanes)
+                seconds = time.monotonic() - start
+            trained += seconds
+            shared.idle += free * seconds
         if self.finder:
             self.finder.add_training_time(trained)
-        return reports
+        return self.lanes.take_reports() if self.lanes else []
 
-    def _steps(self, pack: Pack) -> list[Report]:
-        trained = attempt(lambda: pack.train(CHECK_STEPS), self.device)
-        return self._halve(pack, trained) if isinstance(trained, Shortage) else trained
+    def _steps(self, lanes: StudyLanes) -> None:
+        trained = attempt(lambda: lanes.train(CHECK_STEPS), self.device)
+        if isinstance(trained, Shortage):
+            self._halve(lanes, trained)
+        self.share.turns.wake()  # those whose trials have reported
 
-    def _halve(self, pack: Pack, shortage: Shortage) -> list[Report]:
+    def _halve(self, lanes: StudyLanes, shortage: Shortage) -> None:
         """Train on with the half of the trials that is furthest; those of the narrowest pack fail."""
-        trials = [running for running in pack.lanes if running]
-        if pack.width == NARROWEST:
-            self.pack = None
-            return [
-                _report_failure(TrialStart(running.number, running.fence), running.step, _describe_shortage(shortage))
-                for running in trials
-            ]
-        width = self._fit(pack.width)
-        pack.release(running.number for running in sorted(trials, key=lambda running: -running.step)[width:])
-        if attempt(lambda: pack.resize(width), self.device):  # not even that: the next pack starts from nothing
-            self.pack = None
-        return []
+        trials = [running for running in lanes.pack.lanes if running]
+        if lanes.pack.width == NARROWEST:
+            for one in trials:
+                failed = _report_failure(TrialStart(one.number, one.fence), one.step, _describe_shortage(shortage))
+                lanes.shared.members[one.study].deliver(failed)
+            lanes.drop(trials)
+            return
+        lanes.shared.limit = width = self._fit(lanes.pack.width)
+        lanes.drop(sorted(trials, key=lambda running: -running.step)[width:])
+        if attempt(lambda: lanes.pack.resize(width), self.device):  # not even that: the next pack starts from nothing
+            lanes.drop(trials)
 
     def _fit(self, width: int) -> int:
         """Half of a width that memory had no room for, noted for this structure."""

@@ -11,8 +11,8 @@ from workers.engine.machine.devices import default_width
 from workers.engine.speed.widths import FoundWidths
 from workers.pool import Saving
 from workers.pool.exchanger import Exchange
-from workers.pool.turns import undivided
-from workers.pool.worker import Turn, Worker
+from workers.pool.shared_packs import StudyDevice
+from workers.pool.worker import Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class WorkerSettings:
     """None: it writes no checkpoints."""
     log: str = ""
     """The file of its log."""
-    turn: Turn = undivided
-    """Entered to use the device."""
+    share: StudyDevice | None = None
+    """The device as the worker's study has it, in this process; None: it shares neither packs nor turns."""
     sharing: int | None = None
     """Workers that share the device's memory; None: as many as suit such a device."""
 
@@ -45,5 +45,5 @@ def make_worker(name: str, settings: WorkerSettings, exchange: Exchange, renew: 
         archive=Archive(saving.url, saving.study) if saving else None,
         save_seconds=saving.seconds if saving else math.inf,
         log=settings.log,
-        turn=settings.turn,
+        share=settings.share or StudyDevice(),
     )

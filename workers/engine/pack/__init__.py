@@ -8,7 +8,9 @@ what.
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -35,11 +37,16 @@ class Pack:
 
     A lane's numbers depend on its trial alone: data, dropout and initial parameters come from counter-based streams of
     the trial's seed at the trial's own step, and no operation mixes lanes. So a checkpoint has to hold a lane's `State`
-    and nothing else: there is no random generator and no position in the data to be kept.
+    and nothing else: there is no random generator and no position in the data to be kept. And so several studies may
+    have lanes in one pack: a lane knows whose its trial is, as numbers of trials are each study's own. What has a
+    `study` is about that study's lanes; where there is one study, it is 0.
     """
 
     def __init__(self, trial: Trial, *, width: int, device: str = "cpu", archive: Archive | None = None) -> None:
-        """A pack for trials of this one's structure; `archive`: where checkpoints of trials are read."""
+        """A pack for trials of this one's structure.
+
+        `archive`: where checkpoints of trials are read, unless `fill` is told another one.
+        """
         self.structure = trial.structure
         self._device = torch.device(device)
         use_device(self._device)
@@ -48,10 +55,13 @@ class Pack:
         self._layout = layout_of(self._recipe, self._device)
         self._lanes = Lanes(max(width, NARROWEST))
         self._tensors = LaneTensors.of_copies(trial, self._recipe, self._layout, self.width, self._device)
+        self._make_step()
+
+    def _make_step(self) -> None:
         self._step = step_of(self._recipe, self.structure, self._device)
         self._stepper = stepper_of(self._recipe, self._step, self._device)
         self._reporting = Reporting(self._recipe, self._layout, self._step.kind, self._device)
-        self._model_steps = self._room = 0
+        self._model_steps, self._room = Counter[int](), Counter[int]()
 
     @property
     def lanes(self) -> Sequence[LaneTrial | None]:
@@ -69,31 +79,36 @@ class Pack:
 
     @property
     def running(self) -> dict[int, int]:
-        """Number of each trial in training -> its lane index."""
-        return self._lanes.indices
+        """Number of each trial in training -> its lane index; of study 0."""
+        return self._lanes.indices(0)
+
+    def trials_of(self, study: int) -> list[LaneTrial]:
+        """The trials of a study in training."""
+        return [running for _, running in self._lanes.occupied if running.study == study]
 
     @property
     def free(self) -> int:
         """How many lanes are free."""
         return self._lanes.slots.count(None)
 
-    def fill(self, trials: Iterable[Trial]) -> None:
-        """Start trials of this pack's structure in free lanes.
+    def fill(self, trials: Iterable[Trial], study: int = 0, archive: Archive | None = None) -> None:
+        """Start trials of this pack's structure in free lanes; `archive`: where their checkpoints are read.
 
         A trial with a checkpoint that is whole resumes from the newest. A copy of another trial takes its parent's
         state from the parent's lane, or trains its ancestors first. The numbers are the same in all three cases.
         """
+        archive = archive or self._archive
         # A file has the states of many trials of the pack; it is read once for all of them.
-        read_snapshot = functools.cache(lambda path, sha256: self._archive and self._archive.read(path, sha256))
+        read_snapshot = functools.cache(lambda path, sha256: archive and archive.read(path, sha256))
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
-            index, running = self._lanes.first_free, LaneTrial.of(trial)
+            index, running = self._lanes.first_free, LaneTrial.of(trial, study)
             if saved := find_saved_state(trial, self.structure, self._tensors, read_snapshot):
                 self._tensors.assign(index, trial, running.recipe)
                 for name, stacked in self._tensors.named_state().items():
                     stacked[index] = saved.tensors[name]
                 running.step, running.reported_step = saved.trial.step, saved.trial.reported_step
-            elif (parent := self._lanes.find_parent(trial)) is not None:
+            elif (parent := self._lanes.find_parent(trial, study)) is not None:
                 self._tensors.set_state(index, self._tensors.state_of(parent))
                 self._take_over(index, running, trial)
                 running.step = running.reported_step = trial.parent_step
@@ -105,28 +120,43 @@ class Pack:
             running.start_step = running.step
             self._lanes.slots[index] = running
 
-    def release(self, numbers: Iterable[int]) -> None:
+    def release(self, numbers: Iterable[int], study: int = 0) -> None:
         """Free the lanes of these trials; numbers that are not here are ignored."""
-        self._lanes.release(numbers)
+        self._lanes.release(numbers, study)
+
+    def split_off(self, study: int) -> Pack:
+        """A pack of this study's lanes alone, which leave this one; their numbers do not change."""
+        own = [(index, running) for index, running in self._lanes.occupied if running.study == study]
+        other = copy.copy(self)
+        other._lanes = Lanes(max(len(own), NARROWEST))
+        other._lanes.slots[: len(own)] = [running for _, running in own]
+        other._tensors = self._tensors.select(([index for index, _ in own] + [0] * NARROWEST)[: other.width])
+        other._make_step()
+        self.release([running.number for _, running in own], study)
+        return other
 
     def resize(self, width: int) -> None:
         """Change the number of lanes, moving running trials to the front; their numbers do not change."""
         width = max(width, NARROWEST)
         if width == self.width:
             return
-        running = list(self.running.values())
+        running = [index for index, _ in self._lanes.occupied]
         assert len(running) <= width, "running trials must fit"
         # All new tensors are made before one is replaced: should memory run out, the pack is as it was.
         self._tensors = self._tensors.select((running + [0] * width)[:width])
         self._lanes.resize(width)
 
-    @flush_subnormals()
     def train(self, most: int) -> list[Report]:
         """Train every lane up to the next report of any lane, at most `most` steps; release the trials that end.
 
         Returns the reports due at the step reached, and those of trials found to have diverged on the way. An error, as
         when memory runs out, leaves every lane after its last whole step; what was due then is due at the next call.
         """
+        return [report for _, report in self.train_studies(most)]
+
+    @flush_subnormals()
+    def train_studies(self, most: int) -> list[tuple[int, Report]]:
+        """As `train`: each report with the study whose trial it is of."""
         lanes = self._lanes.occupied
         every = self._recipe.training.validate_every
         count = min([most, *(running.steps_until_report(every) for _, running in lanes)])
@@ -137,32 +167,35 @@ class Pack:
                 self._reset_parts(lanes, made)
                 made += advance(count - made)
         finally:
-            self._model_steps += made * len(lanes)
-            self._room += made * self.width
+            self._count(made)
             for _, running in lanes:
                 running.step += made
         diverged = self._reporting.report_diverged(self._lanes, self._tensors)
-        due = self._reporting.report_due(self._lanes, self._tensors, without={report.number for report in diverged})
-        self.release(report.number for report in (*diverged, *due) if report.state != "running")
+        due = self._reporting.report_due(self._lanes, self._tensors, without=diverged)
+        studies = {index: running.study for index, running in self._lanes.occupied}
+        for index, report in (diverged | due).items():
+            if report.state != "running":
+                self._lanes.slots[index] = None
         for index, running in self._lanes.occupied:
             if running.takeovers and running.takeovers[0].step == running.step:
                 self._take_over(index, running, running.takeovers.pop(0).trial)
                 running.reported_step = running.step
-        return diverged + due
+        return [(studies[index], report) for index, report in (diverged | due).items()]
 
-    def take_counts(self) -> tuple[int, int]:
-        """Model-steps made since the last call, and the room for them: what they would be with no lane free."""
-        counts = self._model_steps, self._room
-        self._model_steps = self._room = 0
-        return counts
+    def take_counts(self, study: int = 0) -> tuple[int, int]:
+        """Model-steps made since the last call, and the room for them: what they would be with no lane free.
 
-    def snapshot(self) -> Snapshot | None:
+        Of the free lanes of a pack each study has the part that it has of the others.
+        """
+        return self._model_steps.pop(study, 0), self._room.pop(study, 0)
+
+    def snapshot(self, study: int = 0) -> Snapshot | None:
         """The states of the trials that have trained here, for `Archive.write`; None if there is none."""
-        return take_snapshot(self.structure, self._lanes, self._tensors)
+        return take_snapshot(self.structure, self._lanes, self._tensors, study)
 
     def parameters(self, number: int) -> dict[str, Tensor]:
         """The current parameters of a running trial, by name; without padding."""
-        index, running = self._lanes.find(number)
+        index, running = self._lanes.find(number, 0)
         return self._layout.crop(running.layout, self._tensors.state.parameters[index])
 
     @flush_subnormals()
@@ -178,6 +211,17 @@ class Pack:
         indices = {number: self.running[number] for number in numbers}
         metrics = self._reporting.evaluate(self._lanes, self._tensors, list(indices.values()))
         return dict(zip(indices, metrics, strict=True))
+
+    def _count(self, steps: int) -> None:
+        """Count so many steps of all lanes."""
+        lanes = Counter(running.study for _, running in self._lanes.occupied)
+        before = 0
+        for study, count in lanes.items():
+            self._model_steps[study] += steps * count
+            # Differences of what is rounded: the parts of all studies add up to the whole.
+            whole = steps * self.width
+            self._room[study] += whole * (before + count) // lanes.total() - whole * before // lanes.total()
+            before += count
 
     def _take_over(self, index: int, running: LaneTrial, trial: Trial | Ancestor) -> None:
         """Train with the knobs and the random numbers of this trial from now on, and count its training loss anew."""

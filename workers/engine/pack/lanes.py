@@ -28,6 +28,8 @@ class LaneTrial:
     """How the trial's parameters lie without padding."""
     recipe: Recipe
     """Of what trains here now: the trial, or one of its ancestors."""
+    study: int = 0
+    """Whose trial it is, where studies have lanes side by side: numbers are each study's own."""
     step: int = 0
     reported_step: int = 0
     start_step: int = 0
@@ -38,7 +40,7 @@ class LaneTrial:
     """Of what trains here, once it has reported."""
 
     @classmethod
-    def of(cls, trial: Trial) -> LaneTrial:
+    def of(cls, trial: Trial, study: int = 0) -> LaneTrial:
         """A trial at step 0."""
         recipe = Recipe.of(trial.config)
         return cls(
@@ -47,7 +49,17 @@ class LaneTrial:
             steps=int(recipe.training.steps),
             layout=layout_of(recipe),
             recipe=recipe,
+            study=study,
         )
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether a checkpoint of it is worth something.
+
+        A lane that still trains an ancestor holds a state that is not the trial's own. One that has made no step is
+        where it was when it was placed, and resuming it from there would save nothing.
+        """
+        return not self.takeovers and self.step > self.start_step
 
     def steps_until_report(self, every: int) -> int:
         """Steps to the next validation (every `every` steps, and after the last one), or to the next takeover."""
@@ -76,25 +88,24 @@ class Lanes:
         """Lane index and trial of each lane that has one."""
         return [(index, running) for index, running in enumerate(self.slots) if running]
 
-    @property
-    def indices(self) -> dict[int, int]:
-        """Number of each trial in training -> its lane index."""
-        return {running.number: index for index, running in self.occupied}
+    def indices(self, study: int) -> dict[int, int]:
+        """Number of each trial of a study in training -> its lane index."""
+        return {running.number: index for index, running in self.occupied if running.study == study}
 
     @property
     def first_free(self) -> int:
         return self.slots.index(None)
 
-    def find(self, number: int) -> tuple[int, LaneTrial]:
+    def find(self, number: int, study: int) -> tuple[int, LaneTrial]:
         """A trial in training and its lane index, by number; raises KeyError for any other."""
-        index = self.indices[number]
+        index = self.indices(study)[number]
         running = self.slots[index]
         assert running, "a trial in training has a lane"
         return index, running
 
-    def release(self, numbers: Iterable[int]) -> None:
+    def release(self, numbers: Iterable[int], study: int) -> None:
         """Free the lanes of these trials; numbers that are not here are ignored."""
-        indices = self.indices
+        indices = self.indices(study)
         for number in numbers:
             if number in indices:
                 self.slots[indices[number]] = None
@@ -104,13 +115,13 @@ class Lanes:
         kept = [running for _, running in self.occupied]
         self.slots = [*kept, *[None] * (width - len(kept))]
 
-    def find_parent(self, trial: Trial) -> int | None:
+    def find_parent(self, trial: Trial, study: int) -> int | None:
         """Index of the lane whose state the trial can copy; None if there is none.
 
         A parent that has trained on since the copy was decided has another state by now, and a lane that still trains
         an ancestor of the parent does not have the parent's state yet.
         """
-        if trial.parent is None or trial.parent not in self.indices:
+        if trial.parent is None or trial.parent not in self.indices(study):
             return None
-        index, running = self.find(trial.parent)
+        index, running = self.find(trial.parent, study)
         return index if running.step == trial.parent_step and not running.takeovers else None

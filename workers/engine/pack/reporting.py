@@ -38,25 +38,23 @@ class Reporting:
         sets = draw_evaluation_sets(self._recipe, [lanes.slots[index] for index in padded], tensors)
         return self.evaluation.metrics(tensors, sets)[: len(indices)]
 
-    def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> list[Report]:
-        """Validate the trials whose report is due, but for those of these numbers, which diverged."""
+    def report_due(self, lanes: Lanes, tensors: LaneTensors, *, without: Collection[int]) -> dict[int, Report]:
+        """Lane index -> report that is due, of a validation now; without those of these lanes, which diverged."""
         every = self._recipe.training.validate_every
         due = [
-            (index, running)
-            for index, running in lanes.occupied
-            if running.number not in without and running.report_due(every)
+            (index, running) for index, running in lanes.occupied if index not in without and running.report_due(every)
         ]
         if not due:
-            return []
+            return {}
         loss_sums: list[float] = tensors.state.loss_sum.tolist()
         found = self.evaluate(lanes, tensors, [index for index, _ in due])
-        reports: list[Report] = []
+        reports: dict[int, Report] = {}
         for (index, running), metrics in zip(due, found, strict=True):
             mean_loss = loss_sums[index] / (running.step - running.reported_step)
             running.reported_step = running.step
             tensors.state.loss_sum[index] = 0
             if not all(math.isfinite(metric.value) for metric in metrics):
-                reports.append(self._diverged(running, running.step, "a validation metric", metrics))
+                reports[index] = self._diverged(running, running.step, "a validation metric", metrics)
                 continue
             ends = running.step == running.steps
             parameters = self._layout.crop(running.layout, tensors.state.parameters[index]) if ends else {}
@@ -69,17 +67,17 @@ class Reporting:
                 splines=learned_splines(running.recipe.model, parameters) if ends else (),
                 fingerprint=self._fingerprint_of(running),
             )
-            reports.append(report)
+            reports[index] = report
         return reports
 
-    def report_diverged(self, lanes: Lanes, tensors: LaneTensors) -> list[Report]:
-        """The trials whose training loss was not finite at a step."""
+    def report_diverged(self, lanes: Lanes, tensors: LaneTensors) -> dict[int, Report]:
+        """Lane index -> report, of the trials whose training loss was not finite at a step."""
         diverged_at: list[int] = tensors.state.diverged_at.tolist()
-        return [
-            self._diverged(running, diverged_at[index], "the training loss")
+        return {
+            index: self._diverged(running, diverged_at[index], "the training loss")
             for index, running in lanes.occupied
             if diverged_at[index]
-        ]
+        }
 
     def _diverged(self, running: LaneTrial, step: int, what: str, metrics: tuple[Metric, ...] = ()) -> Report:
         return Report(

@@ -16,17 +16,9 @@ ReadSnapshot = Callable[[str, str], Snapshot | None]
 """Reads a file by its path and its SHA-256; None if it is not whole."""
 
 
-def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors) -> Snapshot | None:
-    """The states of the trials that have trained since they were placed; None if there is none.
-
-    A lane that still trains an ancestor holds a state that is not the trial's own. One that has made no step is where
-    it was when it was placed, and resuming it from there would save nothing.
-    """
-    saved = [
-        (index, running)
-        for index, running in lanes.occupied
-        if not running.takeovers and running.step > running.start_step
-    ]
+def take_snapshot(structure: str, lanes: Lanes, tensors: LaneTensors, study: int) -> Snapshot | None:
+    """The states of the trials of a study that have trained since they were placed; None if there is none."""
+    saved = [(index, running) for index, running in lanes.occupied if running.study == study and running.has_trained]
     if not saved:
         return None
     indices = [index for index, _ in saved]

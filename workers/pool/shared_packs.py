@@ -1,0 +1,205 @@
+"""Packs in which several studies have lanes side by side.
+
+Each study has a worker of its own for each device, with its own lease, exchanges, journal and checkpoints: what it
+reports and stores is what it would alone. The workers of a device share their packs where structures agree: whichever
+has the device trains the lanes of all, and puts each report where the worker of its study takes it from. Numbers do not
+change: a lane's depend on its trial alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+from spaces.plugins import active
+from spaces.records import Report, Trial, TrialStart
+from workers.engine.checkpoints import Archive, Snapshot
+from workers.engine.machine.memory import out_of_memory
+from workers.engine.pack import Pack
+from workers.engine.pack.lanes import LaneTrial
+from workers.pool.turns import StudyTurns, Undivided
+
+_LOG = logging.getLogger("graft.worker")
+
+
+class _Key(NamedTuple):
+    """What the lanes of a pack have in common."""
+
+    structure: str
+    bundles: tuple[str, ...]
+    """Digests of the plug-ins from outside: whichever study's worker trains, names mean the same."""
+    group: Hashable
+    """As `StudyDevice.group` gives it."""
+
+
+@final
+@dataclass(kw_only=True, eq=False)
+class SharedPack:
+    """A pack, and the studies that have lanes in it."""
+
+    pack: Pack
+    key: _Key
+    is_open: bool = True
+    """Whether other studies may join."""
+    idle: float = 0.0
+    """Seconds that free lanes have cost since the pack has its width."""
+    limit: int | None = None
+    """Lanes of all studies together that are left since memory ran out."""
+    members: dict[int, StudyLanes] = field(default_factory=dict[int, "StudyLanes"])
+    """By study."""
+
+
+SharedPacks = list[SharedPack]
+"""The packs of one device. Who reads or changes them has the device: a turn, or nobody to share it with."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StudyDevice:
+    """A device as the worker of one study has it."""
+
+    study: int = 0
+    turns: StudyTurns = field(default_factory=Undivided)
+    packs: SharedPacks = field(default_factory=list[SharedPack])
+    group: Callable[[], Hashable] = lambda: None
+    """Studies of equal groups may have lanes in one pack."""
+
+    def open(self, pack: Pack, archive: Archive | None) -> StudyLanes:
+        """The study's lanes in a new pack, which others may join."""
+        shared = SharedPack(pack=pack, key=self.key(pack.structure))
+        self.packs.append(shared)
+        return StudyLanes(self, shared, archive)
+
+    def join(self, structure: str, archive: Archive | None) -> StudyLanes | None:
+        """The study's lanes, none as yet, in a pack of this structure that others train; None if there is none."""
+        key = self.key(structure)
+        shared = next((one for one in self.packs if one.key == key and one.is_open), None)
+        return StudyLanes(self, shared, archive) if shared else None
+
+    def key(self, structure: str) -> _Key:
+        """What the lanes of a pack that this study's trials train in have in common now."""
+        return _Key(structure, tuple(bundle.digest for bundle in active.current().bundles), self.group())
+
+
+@final
+class StudyLanes:
+    """The lanes that one study has in a pack.
+
+    `has_reports` may be asked, and `take_reports` be called, at any time; all else where the device is had.
+    """
+
+    def __init__(self, device: StudyDevice, shared: SharedPack, archive: Archive | None) -> None:
+        self._device = device
+        self._archive = archive
+        self._reports = queue.SimpleQueue[Report]()
+        self._counts = 0, 0
+        """Of the packs where these lanes were before."""
+        self.shared = shared
+        shared.members[device.study] = self
+
+    @property
+    def pack(self) -> Pack:
+        """With the lanes of all studies."""
+        return self.shared.pack
+
+    @property
+    def trials(self) -> Sequence[LaneTrial]:
+        """Of this study, in training."""
+        return self.pack.trials_of(self._device.study)
+
+    @property
+    def starts(self) -> tuple[TrialStart, ...]:
+        """Of these trials."""
+        return tuple(TrialStart(running.number, running.fence) for running in self.trials)
+
+    @property
+    def room(self) -> int:
+        """Lanes that this study could have without taking any from others."""
+        return self.pack.width - self.busy + len(self.trials)
+
+    @property
+    def busy(self) -> int:
+        """Lanes of all studies that have a trial."""
+        return self.pack.width - self.pack.free
+
+    def has_reports(self) -> bool:
+        """Whether a trial of this study has reported."""
+        return not self._reports.empty()
+
+    def take_reports(self) -> list[Report]:
+        """What this study's trials have reported since the last call, in order."""
+        return [self._reports.get() for _ in range(self._reports.qsize())]
+
+    def take_counts(self) -> tuple[int, int]:
+        """As `Pack.take_counts`, of this study."""
+        (steps, room), (more_steps, more_room) = self._counts, self.pack.take_counts(self._device.study)
+        self._counts = 0, 0
+        return steps + more_steps, room + more_room
+
+    def snapshot(self) -> Snapshot | None:
+        """As `Pack.snapshot`, of this study."""
+        return self.pack.snapshot(self._device.study)
+
+    def fill(self, trials: Iterable[Trial]) -> None:
+        """Start trials of this study in free lanes."""
+        self.pack.fill(trials, self._device.study, self._archive)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Free the lanes of these trials of this study."""
+        self.pack.release(numbers, self._device.study)
+
+    def train(self, most: int) -> None:
+        """Train the lanes of all studies, as `Pack.train`; their reports are for their own studies to take.
+
+        A step that fails in company is made again by each study's lanes alone, from the same states: so an error meets
+        the study alone whose lanes are the cause.
+        """
+        try:
+            found = self.pack.train_studies(most)
+        except Exception as error:
+            if len(self.shared.members) == 1 or out_of_memory(error):
+                raise
+            _LOG.warning("a step of %d studies together failed; they train apart: %s", len(self.shared.members), error)
+            for member in [*self.shared.members.values()]:
+                member.part(is_open=False)
+            return
+        for study, report in found:
+            self.shared.members[study].deliver(report)
+
+    def deliver(self, report: Report) -> None:
+        """Note a report of this study's trial."""
+        self._reports.put(report)
+
+    def drop(self, trials: Iterable[LaneTrial]) -> None:
+        """Free the lanes of these trials of any study: the next offers of their workers do not hold them."""
+        for running in trials:
+            self.pack.release([running.number], running.study)
+
+    def regroup(self) -> None:
+        """Leave a pack of studies that are not of this one's group any more, with all lanes."""
+        key = self._device.key(self.pack.structure)
+        if key != self.shared.key:
+            self.part(is_open=self.shared.is_open)
+            self.shared.key = key
+
+    def part(self, *, is_open: bool) -> None:
+        """Move these lanes into a pack of their own, which others may join or not."""
+        if len(self.shared.members) > 1:
+            self._counts = self.take_counts()
+            pack = self.pack.split_off(self._device.study)
+            shared = SharedPack(pack=pack, key=self._device.key(pack.structure), limit=self.shared.limit)
+            self.leave()
+            self.shared = shared
+            shared.members[self._device.study] = self
+            self._device.packs.append(shared)
+        self.shared.is_open = is_open
+
+    def leave(self) -> None:
+        """Free all lanes of this study; the pack goes with its last study."""
+        self.release([running.number for running in self.trials])
+        del self.shared.members[self._device.study]
+        if not self.shared.members:
+            self._device.packs.remove(self.shared)
