@@ -144,9 +144,7 @@ def measure(url: str, names: Sequence[str], looks: int) -> None:
     for name in names:
         with serving(url) as address, tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as page:
             first, *others = [look(page, address + PAGES[name]) for _ in range(1 + looks)]
-        told = [
-            f"{statistics.median(times):6.2f} ({max(times):.2f})" for times in zip(*others or [first], strict=True)
-        ]
+        told = [f"{statistics.median(times):6.2f} ({max(times):.2f})" for times in zip(*others or [first], strict=True)]
         print(f"{name:<15} {first.painted:8.2f} {first.drawn:8.2f} s   {'  '.join(told)} s", flush=True)
 
 

@@ -176,13 +176,15 @@ def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
     name: str = stored.row["name"]
     if is_transfer_text(stored.row["space"]):
         _refuse_own_code(stored)
-    found = stored.architectures()
     directions: dict[str, Direction] = {
         task: one.direction for task, one in read_target_objectives(reader, stored.row).items()
     }
+    found = stored.best_architectures(SHOWN, directions)
     panels = Learned.of(stored.row, found, directions).panels if found.height else []
     shown = [{"title": panel.title, "chart": draw_learned(panel), "members": panel.members[:SHOWN]} for panel in panels]
-    return render("nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=found.height)
+    return render(
+        "nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=stored.count_architectures()
+    )
 
 
 @router.get("/studies/{study}/matrix")
