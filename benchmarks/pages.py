@@ -142,7 +142,9 @@ def measure(url: str, names: Sequence[str], looks: int) -> None:
     """Print a line for each page."""
     print("page            first look: painted, drawn      others, median (longest): painted, drawn")
     for name in names:
-        with serving(url) as address, tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as page:
+        # Chromium's helpers may still write when it has ended.
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        with serving(url) as address, folder as place, browser(Path(place)) as page:
             first, *others = [look(page, address + PAGES[name]) for _ in range(1 + looks)]
         told = [f"{statistics.median(times):6.2f} ({max(times):.2f})" for times in zip(*others or [first], strict=True)]
         print(f"{name:<15} {first.painted:8.2f} {first.drawn:8.2f} s   {'  '.join(told)} s", flush=True)

@@ -122,11 +122,11 @@ class StudyReader:
             wanted = "max"
         # From the best objective on, a trial of the front is the best so far in the second one.
         order = "objective, number" if falls else "objective DESC, number DESC"
-        leading = f"{wanted}(second_objective) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS leading"
+        leading = f"{wanted}(second_objective) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS best_so_far"
         schema = {name: TRIALS[name] for name in ("number", "objective", "second_objective")}
         both = "objective IS NOT NULL AND second_objective IS NOT NULL AND feasible IS NOT FALSE"
         ranked = f"{self._choose([*schema, leading])} AND {both}"
-        sql = f"SELECT {', '.join(schema)} FROM ({ranked}) AS ranked WHERE second_objective = leading"
+        sql = f"SELECT {', '.join(schema)} FROM ({ranked}) AS ranked WHERE second_objective = best_so_far"
         return self._answers.read(sql, schema)
 
     def metrics(self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS) -> pl.DataFrame:
