@@ -1,0 +1,210 @@
+"""What 10,000 requests cost the training beside them: `search serve --http` with and without browsers that ask.
+
+    python -m benchmarks.beside [--requests 10000] [--rounds 10] [--code FOLDER]
+
+A service trains one study with one worker on the processor. In turn nobody asks, and clients ask for pages and tables
+one after the other; each round has a window of both, of the same length, in an order that changes. Counted are the
+optimizer steps of all lanes. Printed is the ratio of the rates of each round, by the clock and by the processor time
+that the service's process got, and their mean with a 95 % interval of Student's. The clients have the lowest priority:
+they would be on other machines. `--code`: another checkout of Graft, whose service is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import os
+import re
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from scipy.stats import t as student
+
+from benchmarks.shares import SIZES
+
+STUDY = "beside"
+SERVICE = ("--workers", "1", "--pack", "16", "--device", "cpu", "--checkpoints", "none", "--rate", "100000")
+VALIDATE_EVERY = 50
+"""Steps: so often they are written down."""
+ADDRESSES = (
+    "/",
+    f"/studies/{STUDY}",
+    f"/studies/{STUDY}/live",
+    f"/studies/{STUDY}/trials/1",
+    f"/studies/{STUDY}/workers",
+    "/queue/live",
+    "/api/studies",
+    f"/api/studies/{STUDY}",
+    f"/api/studies/{STUDY}/trials?limit=100",
+    f"/api/studies/{STUDY}/metrics?trials=10",
+)
+CLIENTS = 2
+WARM_SECONDS = 15.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Window(NamedTuple):
+    """What the trainer did in some seconds."""
+
+    steps: int
+    seconds: float
+    processor: float
+    """Seconds that the service's own process got, whatever it did with them."""
+
+    @property
+    def rate(self) -> float:
+        """Steps a second by the clock."""
+        return self.steps / self.seconds
+
+
+class Counter(NamedTuple):
+    """What is looked at before and after a window."""
+
+    database: Path
+    pid: int
+
+    def read(self) -> tuple[int, float, float]:
+        """Steps of all trials, the clock, and the processor time of the trainer."""
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
+            [(steps,)] = connection.execute("SELECT coalesce(sum(steps), 0) FROM trials").fetchall()
+        return steps, time.perf_counter(), self._processor()
+
+    def _processor(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / _TICKS
+
+
+@contextmanager
+def service(folder: Path, code: Path) -> Generator[tuple[int, str]]:
+    """The process of a service that trains the study, and its address."""
+    environment = {**os.environ, "PYTHONPATH": str(code), "SEARCH_STORAGE": f"sqlite:///{folder}/graft.db"}
+    program = [sys.executable, "-m", "graft"]
+    sizes = {**SIZES, "training.validate_every": f"{VALIDATE_EVERY}", "search.history": "last"}
+    settings = itertools.chain.from_iterable(("--set", f"{path}={value}") for path, value in sizes.items())
+    subprocess.run(
+        [*program, "submit", "quick/set_complement", "--name", STUDY, *settings],
+        check=True, cwd=code, env=environment, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    command = [*program, "serve", *SERVICE, "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=code, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr
+            for line in process.stderr:
+                if found := re.search(r"http://([\d.:]+)", line):
+                    threading.Thread(target=process.stderr.read, daemon=True).start()
+                    yield process.pid, found[1]
+                    return
+            raise SystemExit("the service did not start")
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def ask(address: str, requests: int) -> None:
+    """Ask so often, some clients at a time, each one request after the other."""
+    numbers = iter(range(requests))
+    wrong: list[str] = []
+
+    def loop() -> None:
+        with closing(http.client.HTTPConnection(address, timeout=240)) as connection:
+            for number in _shared(numbers):
+                connection.request("GET", ADDRESSES[number % len(ADDRESSES)])
+                answer = connection.getresponse()
+                body = answer.read()
+                if answer.status != 200:
+                    wrong.append(f"{ADDRESSES[number % len(ADDRESSES)]}: {answer.status} {body[:200]!r}")
+
+    clients = [threading.Thread(target=loop) for _ in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    if wrong:
+        raise SystemExit(wrong[0])
+
+
+_turn = threading.Lock()
+
+
+def _shared(numbers: Iterator[int]) -> Iterator[int]:
+    """What is left of numbers that several threads take."""
+    while True:
+        with _turn:
+            number = next(numbers, None)
+        if number is None:
+            return
+        yield number
+
+
+def between(before: tuple[int, float, float], after: tuple[int, float, float]) -> Window:
+    """What was done between two looks."""
+    steps, seconds, processor = (late - early for early, late in zip(before, after, strict=True))
+    return Window(int(steps), seconds, processor)
+
+
+def measure_round(counter: Counter, address: str, requests: int, seconds: float, *, asks_first: bool) -> list[Window]:
+    """A window in which nobody asks, and one with so many requests; the first lasts `seconds`, about as the second."""
+    windows: dict[bool, Window] = {}
+    for asks in (asks_first, not asks_first):
+        before = counter.read()
+        if asks:
+            ask(address, requests)
+        else:
+            time.sleep(seconds)
+        windows[asks] = between(before, counter.read())
+    return [windows[False], windows[True]]
+
+
+def told(name: str, ratios: list[float]) -> str:
+    """The mean of ratios, with its interval."""
+    margin = float(student.ppf(0.975, len(ratios) - 1)) * statistics.stdev(ratios) / len(ratios) ** 0.5
+    return f"{name}: {statistics.mean(ratios):.3f} ± {margin:.3f}, median {statistics.median(ratios):.3f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--code", type=Path, default=Path(__file__).parents[1])
+    options = parser.parse_args()
+    each = options.requests // options.rounds
+    with tempfile.TemporaryDirectory() as place, service(Path(place), options.code) as (pid, address):
+        os.nice(19)
+        counter = Counter(Path(place, "graft.db"), pid)
+        while not counter.read()[0]:
+            time.sleep(1)
+        time.sleep(WARM_SECONDS)
+        started = time.perf_counter()
+        ask(address, each)
+        seconds = time.perf_counter() - started
+        print(
+            "round  quiet: steps/s, cores   asked: steps/s, cores   requests/s   ratio by the clock, by the processor"
+        )
+        clock, processor = list[float](), list[float]()
+        for number in range(options.rounds):
+            quiet, asked = measure_round(counter, address, each, seconds, asks_first=number % 2 == 1)
+            seconds = asked.seconds
+            clock.append(asked.rate / quiet.rate)
+            processor.append(asked.steps / asked.processor / (quiet.steps / quiet.processor))
+            cores = [one.processor / one.seconds for one in (quiet, asked)]
+            print(
+                f"{number + 1:>5} {quiet.rate:>15,.0f} {cores[0]:6.2f} {asked.rate:>15,.0f} {cores[1]:6.2f} "
+                f"{each / asked.seconds:>12.1f} {clock[-1]:>12.3f} {processor[-1]:>12.3f}",
+                flush=True,
+            )
+    print(f"{options.rounds} rounds of {each:,} requests, 95 % intervals;", told("by the clock", clock), end="; ")
+    print(told("by the processor", processor))
+
+
+if __name__ == "__main__":
+    main()
