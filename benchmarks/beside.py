@@ -24,7 +24,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -112,38 +113,18 @@ def service(folder: Path, code: Path) -> Generator[tuple[int, str]]:
 
 def ask(address: str, requests: int) -> None:
     """Ask so often, some clients at a time, each one request after the other."""
-    numbers = iter(range(requests))
-    wrong: list[str] = []
 
-    def loop() -> None:
+    def loop(client: int) -> None:
         with closing(http.client.HTTPConnection(address, timeout=240)) as connection:
-            for number in _shared(numbers):
-                connection.request("GET", ADDRESSES[number % len(ADDRESSES)])
+            for number in range(client, requests, CLIENTS):
+                connection.request("GET", ADDRESSES[number // CLIENTS % len(ADDRESSES)])
                 answer = connection.getresponse()
                 body = answer.read()
                 if answer.status != 200:
-                    wrong.append(f"{ADDRESSES[number % len(ADDRESSES)]}: {answer.status} {body[:200]!r}")
+                    raise SystemExit(f"{address} answers {answer.status}: {body[:200]!r}")
 
-    clients = [threading.Thread(target=loop) for _ in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
-    if wrong:
-        raise SystemExit(wrong[0])
-
-
-_turn = threading.Lock()
-
-
-def _shared(numbers: Iterator[int]) -> Iterator[int]:
-    """What is left of numbers that several threads take."""
-    while True:
-        with _turn:
-            number = next(numbers, None)
-        if number is None:
-            return
-        yield number
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(loop, range(CLIENTS)))
 
 
 def between(before: tuple[int, float, float], after: tuple[int, float, float]) -> Window:
