@@ -6,12 +6,13 @@ Makes a database of the space of paper 003 with two objectives, in which every t
 and a learned non-linearity; serves it by `search dashboard` in a process of its own, and opens each page in Chromium.
 Printed is the time of the first contentful paint and until everything is drawn: of the first look after the server was
 started, and the median and the longest of the others. A database that `--storage` names is kept, and used if the study
-is there.
+is there; `--code` measures the server of another checkout on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -110,10 +111,11 @@ def result(trial: Trial, last: Report) -> TrialResult:
 
 
 @contextmanager
-def serving(url: str) -> Generator[str]:
-    """The address of a server of the database, in a process of its own."""
+def serving(url: str, code: Path) -> Generator[str]:
+    """The address of a server of the database, in a process of its own, of a checkout of Graft."""
     command = [sys.executable, "-m", "graft", "dashboard", "--port", "0", "--rate", "10000", "--storage", url]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    environment = {**os.environ, "PYTHONPATH": str(code)}
+    with subprocess.Popen(command, cwd=code, env=environment, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr
             line = server.stderr.readline()
@@ -138,13 +140,13 @@ def look(page: Browser, address: str) -> Look:
     return Look(painted / 1000, max(painted, drawn) / 1000)
 
 
-def measure(url: str, names: Sequence[str], looks: int) -> None:
+def measure(url: str, code: Path, names: Sequence[str], looks: int) -> None:
     """Print a line for each page."""
     print("page            first look: painted, drawn      others, median (longest): painted, drawn")
     for name in names:
         # Chromium's helpers may still write when it has ended.
         folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        with serving(url) as address, folder as place, browser(Path(place)) as page:
+        with serving(url, code) as address, folder as place, browser(Path(place)) as page:
             first, *others = [look(page, address + PAGES[name]) for _ in range(1 + looks)]
         told = [f"{statistics.median(times):6.2f} ({max(times):.2f})" for times in zip(*others or [first], strict=True)]
         print(f"{name:<15} {first.painted:8.2f} {first.drawn:8.2f} s   {'  '.join(told)} s", flush=True)
@@ -156,15 +158,21 @@ def main() -> None:
     parser.add_argument("--storage", help="URL, or `postgresql`: a server for this run; default: a SQLite file")
     parser.add_argument("--looks", type=int, default=5)
     parser.add_argument("--pages", type=words_of(PAGES), default=[*PAGES])
+    parser.add_argument("--code", type=Path, help="another checkout, whose server shows what --storage has")
     options = parser.parse_args()
     with storage(options.storage) as url:
-        with open_store(url) as _, open_reader(url) as reader:
-            known = STUDY in reader.studies()["name"]
-        if not known:
+        if not (options.code or has_study(url)):
             started = time.perf_counter()
             write_study(url, options.trials)
             print(f"{options.trials:,} trials written in {time.perf_counter() - started:.0f} s", flush=True)
-        measure(url, options.pages, options.looks)
+        measure(url, options.code or Path(__file__).parents[1], options.pages, options.looks)
+
+
+def has_study(url: str) -> bool:
+    """Whether the study was written before; the database is made if there is none."""
+    open_store(url).close()
+    with open_reader(url) as reader:
+        return STUDY in reader.studies()["name"]
 
 
 if __name__ == "__main__":
