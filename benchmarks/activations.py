@@ -16,8 +16,8 @@ from typing import Any
 from benchmarks.scorers import fastest
 from spaces import plugins
 from spaces.records import Trial
+from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
-from workers.engine.process import prepare
 from workers.networks.activations import Activation
 
 LANES = 4

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from graft.families import families
+from graft.plugins.families import families
 from spaces import load
 from spaces.records import Trial
 from workers.engine.checkpoints import Archive
+from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
-from workers.engine.process import prepare
 
 STEPS = 3
 _MILLISECONDS = 1000

@@ -18,11 +18,11 @@ import torch
 
 import spaces
 from benchmarks.scorers import fastest
-from graft.families import families
+from graft.plugins.families import families
 from spaces.reading.catalogue import packaged_spaces
 from spaces.records import Trial
+from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
-from workers.engine.process import prepare
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.recipe import Recipe
 

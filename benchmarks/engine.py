@@ -44,8 +44,8 @@ from benchmarks.peers.set_complement import SetComplement
 from spaces import plugins
 from spaces.records import Trial
 from tests.trials import config, trial
-from workers.engine.process import prepare
-from workers.engine.timing import model_steps_per_second
+from workers.engine.machine.process import prepare
+from workers.engine.speed.timing import model_steps_per_second
 from workers.networks.scorers import Scorer
 from workers.training.optimizers import Optimizer
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 
-from graft.families import families
+from graft.plugins.families import families
 from spaces import load
 from spaces.transfer import TransferSpace
-from workers.engine.process import prepare
-from workers.engine.timing import best_rate
+from workers.engine.machine.process import prepare
+from workers.engine.speed.timing import best_rate
 
 LANES = 2
 """Trials of stage one."""

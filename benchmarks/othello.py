@@ -25,7 +25,7 @@ import torch
 from benchmarks.machine import processor
 from workers.data.othello.board import play, play_by_torch
 from workers.data.othello.games import pool
-from workers.engine.process import prepare
+from workers.engine.machine.process import prepare
 from workers.numerics.native import library
 from workers.numerics.randomness import Streams
 

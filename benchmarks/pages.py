@@ -24,11 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from graft.families import families
+
 import spaces
 from benchmarks.options import words_of
 from benchmarks.scale import EVERY, STUDY, VALIDATIONS, report, storage, unit
 from benchmarks.storage import batches
-from graft.families import families
 from graft.launching.claiming import new_study
 from spaces.records import LearnedSpline, Report, Trial, TrialResult
 from spaces.seeds import trial_seed

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 import spaces
-from graft.families import families
+from graft.plugins.families import families
 from search.samplers import Sampler, Strategy
 from spaces import plugins
 from spaces.records import Outcome, Trial

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from spaces import plugins
-from workers.engine.process import prepare
+from workers.engine.machine.process import prepare
 from workers.networks.scorers import Scorer
 from workers.numerics.tracing import Traced
 

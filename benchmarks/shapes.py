@@ -24,11 +24,11 @@ import torch
 
 import spaces
 from benchmarks.machine import processor
-from graft.families import families
+from graft.plugins.families import families
 from spaces.records import Trial
-from workers.engine.devices import default_width
+from workers.engine.machine.devices import default_width
+from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
-from workers.engine.process import prepare
 from workers.numerics import native, tracing
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from graft.report.data import StudyData
-from graft.report.document import Table
+from graft.report.rendering.document import Table
 from graft.report.sections import FigureNumbers
 from graft.report.sections.arms import Arms
 from search.analysis.statistics.aggregates import interquartile_interval

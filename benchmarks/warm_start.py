@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from benchmarks.options import words_of
-from graft.families import families
 from graft.launching.checkpoints import NOWHERE, Checkpoints
 from graft.launching.claiming import enrol, find_study
 from graft.launching.placement import Placement
 from graft.launching.planning.warm_start import warm_start
 from graft.launching.run import RunRequest, run_study
+from graft.plugins.families import families
 from search.analysis.warm_start import MOST_CANDIDATES
 from spaces import parse
 from spaces.space import Space

@@ -55,7 +55,7 @@ for module in _COMMANDS:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from graft.families import version
+        from graft.plugins.families import version
 
         typer.echo(f"graft {version()}")
         raise typer.Exit

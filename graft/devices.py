@@ -10,7 +10,7 @@ ESTIMATED = ("a100", "h100", "rtx4090")
 
 def check_device(device: str) -> None:
     """Raise StudyError unless torch can compute on the device here."""
-    from workers.engine import devices
+    from workers.engine.machine import devices
 
     if devices.is_usable(device):
         return
@@ -24,7 +24,7 @@ def check_device(device: str) -> None:
 
 def describe_unused_gpu() -> str | None:
     """A warning, with the cure, that this machine has an NVIDIA card which torch cannot use."""
-    from workers.engine import devices
+    from workers.engine.machine import devices
 
     unused = devices.describe_unused_gpu()
     return f"training on the CPU: {unused}" if unused else None
@@ -32,7 +32,7 @@ def describe_unused_gpu() -> str | None:
 
 def similar_device(kind: str | None) -> str:
     """The device of this machine most like one of this kind; None: this machine's default."""
-    from workers.engine import devices
+    from workers.engine.machine import devices
 
     wanted = kind or devices.default_device()
     return wanted if devices.is_usable(wanted) else "cpu"

@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graft.families import families, version
+from graft.plugins.families import families, version
 from spaces import load
 from spaces.errors import GraftError
 
@@ -53,9 +53,9 @@ BENCH_LANES = {"cpu": (1, 2, 8, 32, 128), "cuda": (1, 8, 32, 128, 512, 1024, 204
 
 def examine(storage: str | None = None) -> Iterator[Finding]:
     """What this machine has; `storage`: the URL of a database that is to be looked at, nothing is written into it."""
-    from workers.engine import devices
     from workers.engine.fused import describe as describe_fused_step
-    from workers.engine.memory import free_bytes
+    from workers.engine.machine import devices
+    from workers.engine.machine.memory import free_bytes
     from workers.numerics.native import cache_folder, describe_compiler
     from workers.numerics.processors import describe_processor
 
@@ -112,9 +112,9 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
 
     Without `bench` one case and few widths, within half a minute.
     """
-    from workers.engine.process import prepare
+    from workers.engine.machine.process import prepare
+    from workers.engine.speed.timing import step_rate
     from workers.engine.step import method_of
-    from workers.engine.timing import step_rate
 
     prepare()
     kind = device.partition(":")[0]

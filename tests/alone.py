@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graft.families import family_of
+from graft.plugins.families import family_of
 from graft.retraining.restored import RestoredTrial
 from spaces import plugins
 from spaces.plugins.active import current

@@ -5,7 +5,6 @@ seconds can take minutes.
 """
 
 import os
-from collections import Counter
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before anything imports torch; inherited by the processes that tests start
@@ -46,18 +45,18 @@ def _is_fast(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a test marked `sampled(daily, gate)` the first parameters run with the README's tests, the others are long.
 
-    Those beyond the first `gate`, where that is given, are slow. `-m fast` starts no server.
+    Where `gate` is given, so many run in all: those of the others lie evenly among them, and the rest is slow.
+    `-m fast` starts no server.
     """
     if _is_fast(config):
         items[:] = [item for item in items if "[postgresql" not in item.nodeid and "postgres" not in item.fixturenames]
-    seen = Counter[str]()
+    sampled: dict[str, list[pytest.Item]] = {}
     for item in items:
-        marker = item.get_closest_marker("sampled")
-        if marker:
-            name = item.nodeid.split("[")[0]
-            seen[name] += 1
-            daily, *gate = marker.args
-            if gate and seen[name] > gate[0]:
-                item.add_marker(pytest.mark.slow)
-            elif seen[name] > daily:
-                item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("sampled"):
+            sampled.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for several in sampled.values():
+        daily, gate = [*several[0].get_closest_marker("sampled").args, len(several)][:2]
+        others = several[daily:]
+        chosen = {len(others) * place // (gate - daily) for place in range(gate - daily)}
+        for place, item in enumerate(others):
+            item.add_marker(pytest.mark.long if place in chosen else pytest.mark.slow)

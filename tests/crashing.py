@@ -26,7 +26,7 @@ from search.steering.controller import Controller
 from spaces.errors import GraftError
 from spaces.records import Directives, Offer, Progress, Report
 from tests.launches import SPACE
-from workers.engine.timing import model_steps_per_second
+from workers.engine.speed.timing import model_steps_per_second
 from workers.pool import Saving, inline
 
 STUDY = "tiny"
@@ -134,7 +134,7 @@ def run(mode: str, at: int, url: str, folder: str) -> tuple[int, str]:
 
 def main() -> None:
     """Warm up, then fork a run for each line."""
-    from graft.families import families
+    from graft.plugins.families import families
     from spaces import load
 
     trial = load(SPACE, families(), SIZES).sample(0, lambda draw: 0.5)

@@ -287,7 +287,7 @@ def _environment() -> dict[str, str]:
 
 
 def _wait_until_up(server: Server, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None:
         try:
             server.execute("SELECT 1")

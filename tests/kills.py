@@ -29,7 +29,7 @@ from storage import open_reader
 from tests.databases import DATABASES, place_for_server, raw, running_server
 from tests.launches import SPACE, Metrics, search
 from tests.test_launch_faults import open_nursery
-from workers.engine.timing import model_steps_per_second
+from workers.engine.speed.timing import model_steps_per_second
 
 FIRST, LAST = 1.0, 15.0
 """Seconds from the claim to the kill."""

@@ -91,7 +91,7 @@ class Launched:
         thread = threading.Thread(target=lambda: text.append(self.stderr.read()), daemon=True)
         thread.start()
         self.wait(timeout)
-        thread.join(30)
+        thread.join(240)
         return None, "".join(text)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, nan
 
-from graft.families import families
+from graft.plugins.families import families
 from spaces import parse
 from spaces.records import Metric, Report, State, Trial, TrialResult, TrialStart
 from spaces.space import Space

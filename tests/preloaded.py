@@ -10,7 +10,7 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"  # the forked processes set their own environment too late for torch
 
 from graft.launching.run import read_space
-from workers.engine.timing import model_steps_per_second
+from workers.engine.speed.timing import model_steps_per_second
 
 for module in ("cli.main", "optuna", "psycopg", "search.steering.controller", "storage.copying", "workers.pool.inline"):
     importlib.import_module(module)

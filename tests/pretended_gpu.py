@@ -28,8 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from tests import emulated_kernels  # noqa: F401 - the kernels of ours that a pretended GPU runs
 from tests.alone import cases
 from tests.trials import trial
-from workers.engine.operations import implementation, is_kernel
 from workers.engine.pack import Pack
+from workers.engine.speed.operations import implementation, is_kernel
 
 DEVICE = "meta"
 """A device of torch's own, so that autograd knows it; torch's tensors of it have no numbers, these have."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graft.families import families
+from graft.plugins.families import families
 from spaces import parse
 from spaces.records import Outcome, Trial
 from spaces.space import Space

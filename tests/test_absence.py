@@ -94,7 +94,7 @@ def test_a_pulse_beats_while_its_worker_is_in_one_long_step(monkeypatch: pytest.
         return lease.renew()
 
     with Heartbeat(renew):
-        assert beaten.wait(30), "the thread that waits here trains nothing and asks nothing"
+        assert beaten.wait(240), "the thread that waits here trains nothing and asks nothing"
 
 
 def test_what_an_exchange_raises_is_raised_where_its_answer_is_taken():
@@ -120,7 +120,7 @@ class Absent(FakeController):
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         self.calls += 1
         if self.calls == 2:
-            assert self.back.wait(60)
+            assert self.back.wait(240)
         if self.calls == 3:
             self.journal = list(reports)
         assert {one.number for one in offer.holds} <= self.running

@@ -19,8 +19,8 @@ import torch
 from safetensors.torch import load_file
 
 import graft
-from graft.families import families
 from graft.launching.planning.warm_start import warm_start
+from graft.plugins.families import families
 from spaces import load
 from spaces.errors import GraftError
 from spaces.plugins.active import current

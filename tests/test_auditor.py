@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from graft.families import families
 from graft.launching.claiming import enrol
+from graft.plugins.families import families
 from spaces import load
 from tests.databases import DATABASES, raw
 from tests.faults.auditor import CHECKS, Finding, Rule, Verdict, audit, gather

@@ -444,7 +444,7 @@ def is_checked_slowly(name: str) -> bool:
     return name.startswith("in_context/") or ("quick/" not in name and bool(re.search(slow, catalogue.read_text(name))))
 
 
-@pytest.mark.sampled(12, 62)
+@pytest.mark.sampled(12, 40)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.long] * is_checked_slowly(name)) for name in spaces.packaged_spaces()],
@@ -532,7 +532,7 @@ def on_terminal(demo: Path, *arguments: str, columns: int) -> tuple[int, str, st
             break
         seen += part
     os.close(ours)
-    error = process.communicate(timeout=60)[1]
+    error = process.communicate(timeout=240)[1]
     return process.returncode, re.sub(r"\x1b\[\d*m", "", seen.decode()), error
 
 

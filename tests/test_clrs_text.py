@@ -17,7 +17,7 @@ from scipy import stats
 from torch import Tensor
 
 import spaces
-from graft.families import families
+from graft.plugins.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.records import Report

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graft.families import FAMILIES, family_of
+from graft.plugins.families import FAMILIES, family_of
 from graft.testing import Check, DoesNotApply, checks
 from spaces import plugins
 from tests.registries import write_registry
@@ -20,6 +20,8 @@ EXCEPTIONS = {
 """Family, name and check -> why a plug-in of ours does not keep it."""
 LONG = ("packed_is_alone", "nothing_diverges", "each_derivative")
 """Checks that take seconds: in every run for one plug-in of each family, in the long ones for all."""
+SLOW = {("corpus", "python")}
+"""What takes many seconds: all of the standard library is made into tokens."""
 REPRESENTATIVES = {"scorer": "ssa", "model": "minimal", "corpus": "stories", "task": "add"}
 """The one of a family, where it is not its first."""
 NOT_PACKED_HERE = {("corpus", "huggingface"): "its documents come from elsewhere"}
@@ -36,7 +38,8 @@ def cases() -> Iterator[Any]:
                 if check.trains and name in seen:
                     continue
                 quick = check.name not in LONG or (name == shown and check.name == "packed_is_alone")
-                marks = [] if quick else [pytest.mark.long]
+                slow = check.trains and (family, name) in SLOW
+                marks = [] if quick else [pytest.mark.slow if slow else pytest.mark.long]
                 yield pytest.param(family, check, configuration, marks=marks, id=f"{family} {name} {check.name}")
             seen.add(name)
 

@@ -17,8 +17,8 @@ from tests.launches import SPACE
 from tests.pretended_gpu import count_step as count_on_pretended
 from tests.pretended_gpu import pack_of, pretended_gpu, step_cases
 from tests.trials import config, trial
-from workers.engine.cost import GPUS, LAUNCH_SECONDS, Gpu, StepCost, count_step, estimate_rates
-from workers.engine.operations import Kernel, KernelList, stored_bytes
+from workers.engine.speed.cost import GPUS, LAUNCH_SECONDS, Gpu, StepCost, count_step, estimate_rates
+from workers.engine.speed.operations import Kernel, KernelList, stored_bytes
 
 CASES = dict(step_cases())
 CPU = torch.device("cpu")

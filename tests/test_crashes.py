@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from graft.families import families
 from graft.launching.claiming import enrol
+from graft.plugins.families import families
 from spaces import load
 from tests.crashing import DIED, SIZES, STUDY
 from tests.databases import Server, raw
@@ -126,7 +126,7 @@ def undisturbed(crashes: Crashes, places: Places) -> tuple[Rows, Rows]:
 
 def resume(crashes: Crashes, url: str, folder: Path) -> None:
     """To the end; a server that is busy may not have noticed yet that the process before is dead, or not answer yet."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while (found := crashes.run("none", 0, url, folder))[0]:
         assert "is being run by" in found[1] or "does not answer" in found[1], found
         assert time.monotonic() < deadline, found
@@ -149,6 +149,11 @@ def hit_everywhere(crashes: Crashes, places: Places, mode: str, stride: int = 1)
 
 
 @pytest.mark.long
+def test_killed_at_every_third_point_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
+    assert hit_everywhere(crashes, places, "die", stride=3) > 40
+
+
+@pytest.mark.slow
 def test_killed_at_every_point_a_study_ends_as_if_nothing_had_happened(crashes: Crashes, places: Places):
     assert hit_everywhere(crashes, places, "die") > 40
 

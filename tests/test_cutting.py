@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cli.option_groups import OverrideOptions
-from graft.families import families
 from graft.launching.planning.cutting import cut_steps
+from graft.plugins.families import families
 from spaces import load
 from spaces.experiment import ExperimentSpace
 from spaces.reading import catalogue

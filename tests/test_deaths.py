@@ -80,10 +80,10 @@ Pack.train = crash
 def test_a_launch_that_crashed_is_told_from_one_that_was_killed(tmp_path: Path):
     launch, url = ("launch", SPACE, "--workers", "1", "--pack", "1", "--trials", "3"), f"sqlite:///{tmp_path}/graft.db"
     with running(tmp_path, *launch, before=CRASH.format("False")) as process:
-        assert process.wait(120) == -signal.SIGSEGV
+        assert process.wait(240) == -signal.SIGSEGV
     assert raw(url, "SELECT number, state, deaths FROM trials") == [(0, "running", 0)]
     with running(tmp_path, *launch, before=CRASH.format("False")) as process:
-        assert process.wait(120) == -signal.SIGSEGV
+        assert process.wait(240) == -signal.SIGSEGV
         assert "the last launch crashed (Segmentation fault); if it does so again" in process.stderr.read()
     assert raw(url, "SELECT number, state, deaths FROM trials") == [(0, "running", 1)]
     lines = search(tmp_path, "resume", "tiny")

@@ -8,7 +8,7 @@ import pytest
 
 from graft.report import study as study_report
 from graft.report.data import StudyData
-from graft.report.document import Document, Heading, Paragraph, Table
+from graft.report.rendering.document import Document, Heading, Paragraph, Table
 from search.analysis.arms.divergence import compare_settings, count_lost, list_lost
 from spaces.records import State
 from tests.synthetic_studies import metrics_frame, study_data, study_row, trial_row, trials_frame

@@ -18,7 +18,7 @@ from cli.main import program
 from docs import generate
 from docs.generators import commands as commands_page
 from docs.offline import fetched
-from graft.families import families
+from graft.plugins.families import families
 from spaces import parse, plugins
 from spaces.plugins import rules
 from spaces.reading import catalogue

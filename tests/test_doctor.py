@@ -15,7 +15,7 @@ from graft.doctor import Finding, Rate, examine, measure
 from storage import open_store
 from tests.databases import raw
 from tests.inside import Run, printing
-from workers.engine import devices
+from workers.engine.machine import devices
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_an_unused_card_and_a_missing_compiler_are_told(monkeypatch: pytest.Monk
     assert not any(finding.is_problem for finding in found.values())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_cases_of_the_bench_train():
     rates = [*measure("cpu", bench=True)]
     assert {rate.case for rate in rates} == set(doctor.CASES)

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from graft.families import families
+from graft.plugins.families import families
 from search.analysis.arms.experiment import best_of_k, choose_trials, confirmations, read_arms
 from search.samplers import Strategy
 from search.steering.experiment_strategy import ExperimentStrategy

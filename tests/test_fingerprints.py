@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.families import FAMILIES, families, family_of
+from graft.plugins.families import FAMILIES, families, family_of
 from graft.stored.fingerprints import Conditions, compare
 from spaces import load, plugins
 from tests.databases import raw

@@ -23,15 +23,16 @@ from torch import Tensor
 from torch.func import vmap
 
 import spaces
-from graft.families import families
+from graft.plugins.families import families
 from tests.emulated_gpu import BACKWARDS, CPU, HOPPER, SHUFFLED, emulated_step
 from tests.trials import config, trial
 from workers.engine import fused
-from workers.engine.fused import check, device, trust
+from workers.engine import fused_check as check
+from workers.engine.fused import device, trust
 from workers.engine.fused.plan import ARRAYS, KernelPlan, Limits, Sizes, Workspace, lay_out
 from workers.engine.fused.step import find_obstacle
+from workers.engine.machine.process import flush_subnormals
 from workers.engine.pack import Pack
-from workers.engine.process import flush_subnormals
 from workers.engine.step import NativeStep, describe_step, method_of, step_of
 from workers.numerics import native, stream_kernels
 from workers.numerics.cuda import compiler, minimal

@@ -17,7 +17,7 @@ from spaces.records import Trial
 from tests.pretended_gpu import DEVICE, PretendedGpu, pretended_gpu, step_cases
 from tests.trials import config, trial
 from workers.data.tasks.set_complement import SetComplement
-from workers.engine.memory import Shortage, attempt
+from workers.engine.machine.memory import Shortage, attempt
 from workers.engine.pack import Pack, stepping
 from workers.engine.pack.stepping import WARM_UP_STEPS, CudaGraph
 from workers.numerics.tape import Tape

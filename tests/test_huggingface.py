@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import graft
-from graft.huggingface.evaluation import to_frame
-from graft.huggingface.exporting import TAIL, list_parts, plan_of
-from graft.huggingface.shaking import shake
+from graft.exports.huggingface.evaluation import to_frame
+from graft.exports.huggingface.exporting import TAIL, list_parts, plan_of
+from graft.exports.huggingface.shaking import shake
 from graft.plugins.collecting import plugins_asked_for
 from spaces import plugins
 from spaces.plugins.active import using

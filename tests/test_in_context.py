@@ -12,7 +12,7 @@ import torch
 from scipy import stats
 
 import spaces
-from graft.families import families
+from graft.plugins.families import families
 from search.steering.strategies import begin
 from spaces import plugins
 from spaces.records import Report, Trial

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graft
-from graft.interchange.prometheus import Sample, prometheus, write_metric
+from graft.exports.interchange.prometheus import Sample, prometheus, write_metric
 from spaces.records import State
 from storage import open_reader
 from tests.inside import called

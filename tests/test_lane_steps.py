@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cli.main import app
-from graft.families import families
 from graft.launching.claiming import enrol, open_controller
+from graft.plugins.families import families
 from graft.stored.status import read_status
 from search.steering.controller import Controller
 from spaces import load

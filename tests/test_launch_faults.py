@@ -31,7 +31,7 @@ from tests.launches import (
     undisturbed,
 )
 
-KILLS = {"sqlite": 10, "postgresql": 3}
+KILLS = {"sqlite": 6, "postgresql": 3}
 SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))"
 
 NURSERY = """
@@ -39,7 +39,7 @@ import json, os, sys
 import search.steering.controller, workers.pool.inline
 from cli.main import main
 from graft.launching.run import read_space
-from workers.engine.timing import model_steps_per_second
+from workers.engine.speed.timing import model_steps_per_second
 
 trial = read_space(sys.argv[1], {}).sample(0, lambda draw: 0.5)
 model_steps_per_second(trial, width=2, device="cpu", seconds=0)
@@ -119,7 +119,7 @@ def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: s
 def test_of_two_launches_at_the_same_instant_one_runs_and_the_other_says_why(url: str, tmp_path: Path):
     launch = ("launch", SPACE, "--storage", url, "--workers", "1")
     with running(tmp_path, *launch) as one, running(tmp_path, *launch) as other:
-        answers = [process.communicate(timeout=120)[1].splitlines() for process in (one, other)]
+        answers = [process.communicate(timeout=300)[1].splitlines() for process in (one, other)]
     assert sorted([one.returncode, other.returncode]) == [0, 2], answers
     refused = answers[0] if one.returncode else answers[1]
     assert re.match("error: .*(is being|exists already)", refused[-1]), refused

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graft.families import families
 from graft.launching.claiming import enrol, extend, open_controller
 from graft.launching.editing.administration import delete_study, rename_study, tag_study, write_note
 from graft.launching.editing.enqueueing import enqueue
+from graft.plugins.families import families
 from graft.stored.differences import compare_spaces
 from spaces import load, parse
 from spaces.errors import GraftError, SpaceError, StudyError

@@ -74,7 +74,7 @@ def test_what_a_launch_and_a_service_say_is_objects_alone(tmp_path: Path, monkey
             if messages[-1].startswith("a: 4 finished"):
                 break
         process.send_signal(signal.SIGTERM)
-        _, rest = process.communicate(60)
+        _, rest = process.communicate(240)
     assert messages[0].startswith("serves ")
     assert parsed(rest.splitlines())[-1]["message"] == "stopped with everything kept; `search serve` goes on"
 
@@ -85,6 +85,6 @@ def test_the_line_of_a_launch_that_is_killed_is_an_object(tmp_path: Path):
         first = json.loads(process.stderr.readline())
         assert first["message"].startswith("study tiny in ")
         process.kill()
-        _, rest = process.communicate(60)
+        _, rest = process.communicate(240)
     last = parsed(rest.splitlines())[-1]
     assert (last["level"], last["message"][:15]) == ("error", "this launch was")

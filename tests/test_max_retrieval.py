@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import spaces
-from graft.families import families
+from graft.plugins.families import families
 from spaces import plugins
 from spaces.errors import PluginError
 from tests.plug_ins import example

@@ -16,11 +16,11 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graft.scripts.gathering import FOLDER
-from graft.scripts.pieces import parts
-from graft.scripts.pieces.running import Stage
-from graft.scripts.pieces.streams import DROPOUT, keep_mask, open_stream
-from graft.scripts.writing import class_name
+from graft.exports.scripts.gathering import FOLDER
+from graft.exports.scripts.pieces import parts
+from graft.exports.scripts.pieces.running import Stage
+from graft.exports.scripts.pieces.streams import DROPOUT, keep_mask, open_stream
+from graft.exports.scripts.writing import class_name
 from spaces import plugins
 from tests.test_native_layered import ADDITION, AFFINE, COMPLEMENT, COPYING, CPU, REGRESSION, SOME, Case, models
 from tests.test_native_layered import recipe_of as layered_recipe
@@ -57,7 +57,7 @@ class _AnyPart(Mapping[str, Any]):
 def pieces() -> Iterator[None]:
     """All of them, as a script has those that it needs."""
     paths = [path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob("[!_]*.py")]
-    modules = [importlib.import_module(".".join(["graft.scripts.pieces", *path.parts])) for path in paths]
+    modules = [importlib.import_module(".".join(["graft.exports.scripts.pieces", *path.parts])) for path in paths]
     classes = {name: found for module in modules for name, found in vars(module).items() if isinstance(found, type)}
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(parts, "PARTS", {family: _AnyPart(family, classes) for family in FAMILIES})

@@ -22,11 +22,11 @@ from polars.testing import assert_frame_equal
 from sqlalchemy import insert
 
 from cli.commands.nonlinearities import ENDINGS as OFFERED
-from graft.report.drawing import figure_style
 from graft.report.nonlinearities.content import list_drawn, table
 from graft.report.nonlinearities.figure import figure
 from graft.report.nonlinearities.formats import ENDINGS, render
 from graft.report.nonlinearities.learned import MOST, Learned, Nonlinearity
+from graft.report.rendering.drawing import figure_style
 from spaces.errors import StorageError
 from spaces.records import TrialResult
 from storage.databases import find_database

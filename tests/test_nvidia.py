@@ -13,9 +13,9 @@ import torch
 
 from graft.devices import check_device, describe_unused_gpu
 from spaces.errors import StudyError
-from workers.engine import devices
-from workers.engine.nvidia import Driver, TorchBuild, explain_obstacle, find_driver, is_hidden
-from workers.engine.process import prepare, use_device
+from workers.engine.machine import devices
+from workers.engine.machine.nvidia import Driver, TorchBuild, explain_obstacle, find_driver, is_hidden
+from workers.engine.machine.process import prepare, use_device
 
 pytestmark = pytest.mark.fast
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from graft.families import FAMILIES, family_of
 from graft.plugins.collecting import plugins_asked_for
+from graft.plugins.families import FAMILIES, family_of
 from graft.plugins.writing import write_template
 from spaces import plugins
 from spaces.plugins.active import using

@@ -25,9 +25,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 import graft
-from graft.interchange import optuna_studies
-from graft.interchange.optuna_studies import open_storage
-from graft.interchange.wsgi_server import open_server
+from graft.exports.interchange import optuna_studies
+from graft.exports.interchange.optuna_studies import open_storage
+from graft.exports.interchange.wsgi_server import open_server
 from search.optuna_view.ranges import Ranges
 from search.optuna_view.storage import ReadOnlyStorage
 from spaces.errors import GraftError, StorageError

@@ -20,8 +20,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from graft.families import FAMILIES, families, family_of, packaged_names
 from graft.plugins.collecting import plugins_asked_for, plugins_of_space
+from graft.plugins.families import FAMILIES, families, family_of, packaged_names
 from graft.plugins.stored import plugins_of_study
 from graft.plugins.writing import write_template
 from spaces import load, plugins

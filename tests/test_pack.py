@@ -14,8 +14,8 @@ from spaces import plugins
 from spaces.records import Report, Trial
 from tests.plug_ins import example
 from tests.trials import config, random_knobs, replace_step, set_parameters, trial
+from workers.engine.machine.process import flush_subnormals
 from workers.engine.pack import Pack
-from workers.engine.process import flush_subnormals
 from workers.numerics.tensors import power
 from workers.numerics.tracing import Traced
 from workers.training.optimizers import Optimizer

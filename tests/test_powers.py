@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 import scipy.stats
 
-from graft.families import member_names
+from graft.plugins.families import member_names
 from graft.report.data import StudyData
-from graft.report.document import Table
+from graft.report.rendering.document import Table
 from graft.report.sections.averaging_grid import AveragingGrid
 from graft.report.sections.condition_maps import ConditionMaps
 from graft.report.sections.diagnostics import Diagnostics

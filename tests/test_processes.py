@@ -17,8 +17,8 @@ from graft.launching.placement import Placement
 from spaces.errors import StudyError
 from spaces.records import Directives, Offer, Progress, Report
 from tests.launches import SPACE, check_complete, ended, metrics, running, search, undisturbed, wait_until
-from workers.engine import devices, locations
-from workers.engine.locations import Location, describe, find_instances, locations_of
+from workers.engine.machine import devices, locations
+from workers.engine.machine.locations import Location, describe, find_instances, locations_of
 from workers.pool import processes
 
 HERE = ("launch", SPACE, "--executor", "processes", "--device", "cpu", "--workers", "2", "--pack", "4")

@@ -88,5 +88,5 @@ def test_a_frozen_network_holds_everything_back_and_loses_nothing(postgres: Serv
         assert late.is_alive()
         assert words(postgres) == set()
         proxy.restore()
-        late.join(10)
+        late.join(120)
         assert words(postgres) == {"late"}

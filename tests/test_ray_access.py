@@ -9,7 +9,7 @@ import pytest
 
 from graft.launching.placement import Placement, read_environment
 from spaces.errors import StudyError
-from workers.pool.ray_access import check_access, stay_on_loopback
+from workers.pool.ray.access import check_access, stay_on_loopback
 
 TOKEN = "c0ffee" * 8
 REMOTE = "192.0.2.7:6379"

@@ -96,7 +96,7 @@ def test_nodes_with_different_numbers_of_gpus_have_a_worker_on_each_or_on_each_f
     nodes.add(cpus=1, gpus=1)
     endless = ("--steps", "1000000", "--set", "training.validate_every=20", "--ray-address", address, "--pack", "2")
     with running(tmp_path, "launch", SPACE, *endless, *asked) as process:
-        wait_until(lambda: bool(counts(url)) and workers(url) == expected, 120)
+        wait_until(lambda: bool(counts(url)) and workers(url) == expected, 240)
         process.terminate()
         ended(process, 130)
     assert workers(url) == expected
@@ -128,9 +128,9 @@ def test_a_job_of_slurm_that_runs_out_of_time_is_queued_again_and_goes_on(
     for name, value in {"JOB_ID": "77", "JOB_NUM_NODES": "2", "CPUS_ON_NODE": "1"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     with job(tmp_path) as process:
-        wait_until(lambda: bool(counts(url)) and finished(url) > 0, 120)
+        wait_until(lambda: bool(counts(url)) and finished(url) > 0, 240)
         process.terminate()
-        assert process.wait(120) == 130
+        assert process.wait(240) == 130
     assert (tmp_path / "requeued").read_text() == "requeue 77\n"
     with job(tmp_path) as process:
         assert process.wait(240) == 0

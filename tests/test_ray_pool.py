@@ -20,7 +20,7 @@ from spaces.errors import StorageError, StudyError
 from spaces.records import Directives, Offer, Report
 from tests.launches import ROOT, SPACE, check_complete, ended, finished, running, search, states, wait_until
 from tests.ray_clusters import descendants
-from workers.pool.controller_actor import ControllerActor
+from workers.pool.ray.controller_actor import ControllerActor
 
 pytestmark = pytest.mark.long  # Ray takes ten seconds to start
 
@@ -146,7 +146,7 @@ class Stuck(FakeController):
         self._asked = threading.Event()
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        self._asked.wait(60)
+        self._asked.wait(240)
         return Directives(rounds=7.0)
 
     def request_stop(self) -> None:
@@ -157,8 +157,8 @@ def test_leases_are_renewed_and_progress_is_shown_while_an_exchange_waits():
     program = """
 import ray
 from tests.test_ray_pool import Stuck, offer
-from workers.pool import ray_tune
-from workers.pool.ray_serving import swift
+from workers.pool.ray import tune as ray_tune
+from workers.pool.ray.serving import swift
 
 ray.init(address="local", include_dashboard=False, num_cpus=1, log_to_driver=False)
 actor = ray_tune._start_actor(Stuck)

@@ -17,9 +17,9 @@ from spaces.records import Directives, Offer, Report
 from tests.launches import ROOT
 from tests.test_ray_pool import FakeController, offer
 from tests.trials import config, trial
-from workers.pool import ray_serving
-from workers.pool.controller_actor import ControllerActor
 from workers.pool.logs import log_exchange
+from workers.pool.ray import serving as ray_serving
+from workers.pool.ray.controller_actor import ControllerActor
 from workers.pool.worker_settings import WorkerSettings
 
 

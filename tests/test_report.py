@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graft.files import OutputError
-from graft.report import formatting
 from graft.report.data import StudyData
+from graft.report.rendering import formatting
 from graft.report.study import render
 from search.analysis.study.trials import best_trials, compare_parameters, count_states
 from tests.synthetic_studies import metrics_frame, set_complement_study, study_data, study_row, trial_row, trials_frame

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from graft.families import families
 from graft.launching.planning.review import review
+from graft.plugins.families import families
 from spaces import load, parse
 from spaces.errors import SpaceError
 from spaces.space import Space
 from tests.inside import called
 from tests.launches import SPACE
 from tests.registries import SAMPLER, write_registry
-from workers.engine.memory import estimate_lane_bytes, lane_bytes, least_bytes
+from workers.engine.machine.memory import estimate_lane_bytes, lane_bytes, least_bytes
 from workers.training.recipe import Recipe
 
 QUICK = {"search.trials": "4", "search.group": "2"}
@@ -135,7 +135,7 @@ def test_what_a_batch_needs_is_estimated_from_small_ones():
 
 def test_more_lanes_than_memory_holds_are_told(monkeypatch: pytest.MonkeyPatch):
     config = tiny().sample(0, lambda _: 0.5).config
-    monkeypatch.setattr("workers.engine.memory.free_bytes", lambda _: 3 * estimate_lane_bytes(config))
+    monkeypatch.setattr("workers.engine.machine.memory.free_bytes", lambda _: 3 * estimate_lane_bytes(config))
     assert review(tiny(), "cpu") == []
     [note] = review(tiny(), "cpu", lanes=100)
     assert re.match(

@@ -35,7 +35,7 @@ def test_warnings_are_lines_of_the_study_whose_threads_gave_them(log: RunLog) ->
 
     def work(study: str) -> None:
         with log.recording(study):
-            begun.wait(60)  # both are being recorded
+            begun.wait(240)  # both are being recorded
             warn(f"of {study}")
             inner = threading.Thread(target=contextvars.copy_context().run, args=(warn, f"of a worker of {study}"))
             inner.start()

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from graft.schema import space_schema
+from graft.plugins.schema import space_schema
 from spaces.reading import catalogue, content_of
 from tests.inside import called
 

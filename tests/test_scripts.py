@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from graft.families import packaged_names
-from graft.scripts.gathering import FOLDER, piece_names
-from graft.scripts.writing import class_name, data_file, write_script
+from graft.exports.scripts.gathering import FOLDER, piece_names
+from graft.exports.scripts.writing import class_name, data_file, write_script
+from graft.plugins.families import packaged_names
 from tests.alone import Bare, alone, cases, configuration, train
 from tests.databases import raw
 from tests.inside import called
@@ -40,7 +40,7 @@ def bare() -> Iterator[Bare]:
 # ------------------------------------------------------------------------------------------------------- all plug-ins
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(3, 43)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_path: Path) -> None:
     restored = train(alone(name))

@@ -11,7 +11,7 @@ import pytest
 
 from graft.plugins.collecting import plugins_asked_for
 from graft.report.data import StudyData
-from graft.report.document import Document, Heading, Paragraph, Picture
+from graft.report.rendering.document import Document, Heading, Paragraph, Picture
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.study import claims, document
 from spaces import plugins
@@ -28,7 +28,7 @@ from tests.synthetic_studies import (
 NAMES = plugins.names(Section)
 
 NEW = '''
-from graft.report.document import Paragraph
+from graft.report.rendering.document import Paragraph
 from graft.report.sections import Part, Section
 from search.analysis.study.scores import Claim
 

@@ -205,7 +205,7 @@ def test_a_file_that_is_deleted_as_a_study_begins_is_saved(tmp_path: Path, monke
 
 @pytest.mark.parametrize("placement", [Placement(executor="ray"), Placement(executor="inline", device="cuda")])
 def test_of_several_gpus_one_is_to_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: Placement):
-    monkeypatch.setattr("workers.engine.devices.gpus", lambda: 3)
+    monkeypatch.setattr("workers.engine.machine.devices.gpus", lambda: 3)
     with pytest.raises(StudyError, match=r"this machine has 3 GPUs; choose cuda:0, cuda:1, cuda:2 or cpu, or train"):
         Service(f"sqlite:///{tmp_path}/graft.db", placement=placement, checkpoints=Checkpoints(url=None, seconds=60))
     assert not list(tmp_path.iterdir())

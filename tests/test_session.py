@@ -206,7 +206,7 @@ def test_calls_of_other_threads_wait_and_are_answered(url: str):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(240)
         assert raw(url, "SELECT count(DISTINCT trial_id) FROM metrics") == [(20,)]
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from graft.stored.trials import read_front
-from graft.web.sampling import read_sample
+from graft.web.charts.sampling import read_sample
 from spaces.records import TrialResult
 from spaces.settings import Direction
 from storage import open_reader
@@ -95,8 +95,8 @@ def test_the_best_non_linearities_are_those_of_the_best_trials(
 
 
 def test_a_sample_is_every_so_many_th_trial_and_the_best(ranked: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("graft.web.sampling.MOST", 10)
-    monkeypatch.setattr("graft.web.sampling._BEST", 3)
+    monkeypatch.setattr("graft.web.charts.sampling.MOST", 10)
+    monkeypatch.setattr("graft.web.charts.sampling._BEST", 3)
     raw(ranked, "DELETE FROM architectures")
     raw(ranked, "DELETE FROM trials WHERE number = 8")
     with open_reader(ranked) as reader:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graft.web.access import make_token
+from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from storage import open_store
 from storage.frames import open_reader

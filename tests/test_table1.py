@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import spaces
-from graft.families import families
+from graft.plugins.families import families
 from spaces.records import Trial
 
 pytestmark = pytest.mark.long

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from typing import Any
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from workers.numerics.tape import Tape
 from workers.numerics.tracing import Traced
@@ -41,6 +46,77 @@ def test_a_recording_gives_for_other_tensors_what_the_function_gives(function: o
     for values, other in [(same, same), (torch.randn(3, generator=numbers), torch.randn(3, generator=numbers))] * 2:
         expected, found = function(values.clone(), other.clone()), traced(values, other)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+Made = list[Tensor]
+ACTS: list[Callable[[Made, int, int], Tensor]] = [
+    lambda made, one, two: made[one] + made[two],
+    lambda made, one, two: made[one] * made[two],
+    lambda made, one, two: made[one] * CONSTANT,
+    lambda made, one, two: made[one] - 2.0,
+    lambda made, one, two: torch.zeros_like(made[one]),
+    lambda made, one, two: made[one].new_full((3,), 1.5),
+    lambda made, one, two: torch.arange(3.0),
+    lambda made, one, two: torch.tensor([4.0, 5.0, 6.0]),
+    lambda made, one, two: made[one].view(3),
+    lambda made, one, two: torch.stack([made[one], made[two]]).unbind()[1],
+    lambda made, one, two: made[one].clone(),
+    lambda made, one, two: made[max(one, 2)].add_(made[two]),  # not into what was given
+    lambda made, one, two: made[max(one, 2)].view(1, 3)[0].mul_(CONSTANT),
+]
+CALLS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 99), st.integers(0, 99)), max_size=12)
+
+
+@settings(max_examples=300)
+@given(calls=CALLS, returned=st.lists(st.integers(0, 99), min_size=1, max_size=4))
+def test_what_is_left_out_of_a_recording_changes_no_number(
+    calls: list[tuple[Callable[[Made, int, int], Tensor], int, int]], returned: list[int]
+) -> None:
+    """Nor does it matter what a caller writes into what it was given."""
+
+    def function(one: Tensor, two: Tensor) -> list[Tensor]:
+        made = [one, two, one * two]
+        for act, first, second in calls:
+            made.append(act(made, first % len(made), second % len(made)))
+        return [made[number % len(made)] for number in returned]
+
+    given = [torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, 0.25, -4.0])]
+    with Tape([leaf := given[0].clone(), other := given[1].clone()]) as tape:
+        results = function(leaf, other)
+    replay = tape.replayer(tape.slots(results))
+    for _ in range(2):
+        found, expected = replay(*(one.clone() for one in given)), function(*(one.clone() for one in given))
+        for one, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, right, rtol=0, atol=0)
+        for one in {id(one): one for one in found}.values():
+            one.add_(7.0)
+        for right in {id(right): right for right in expected}.values():
+            right.add_(7.0)
+        for one, right in zip(found, expected, strict=True):  # two results share memory where they did before
+            torch.testing.assert_close(one, right, rtol=0, atol=0)
+
+
+def test_constants_repetitions_and_what_nobody_needs_are_left_out() -> None:
+    replayed: list[str] = []
+
+    class Listed(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            replayed.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    def function(values: Tensor) -> Tensor:
+        mask = torch.ones(3, 3, dtype=torch.bool).tril().logical_not()
+        _ = values.exp().sum()
+        one, other = values.sin(), values.sin()
+        return (one + other).expand(3, 3).masked_fill(mask, 0.0)
+
+    leaf = torch.arange(3.0)
+    with Tape([leaf]) as tape:
+        result = function(leaf)
+    replay = tape.replayer(tape.slots([result]))
+    with Listed():
+        replay(leaf)
+    assert replayed == ["sin", "add", "expand", "masked_fill"]
 
 
 def test_what_takes_a_number_out_of_a_tensor_is_not_recorded() -> None:

@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.main import program
-from graft.families import families
 from graft.files import write
 from graft.launching.claiming import enrol
 from graft.launching.placement import Placement
 from graft.launching.planning.estimate import estimate_study, plan_packs
 from graft.launching.progress_text import ProgressText, bar, fit_line
+from graft.plugins.families import families
 from spaces import load
 from spaces.errors import StudyError
 from spaces.records import Progress
@@ -230,7 +230,7 @@ def test_an_estimate_begins_no_pack_after_its_time(monkeypatch: pytest.MonkeyPat
         return 100.0
 
     monkeypatch.setattr("graft.launching.planning.estimate.time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr("workers.engine.timing.model_steps_per_second", take_seconds)
+    monkeypatch.setattr("workers.engine.speed.timing.model_steps_per_second", take_seconds)
     space = load(SPACE, families(), SMALL | {"search.trials": "64", "training.pad_shapes": "false"})
     plans = plan_packs(estimate_study(space), Placement(executor="inline", device="cpu"), said.append, seconds=10.0)
     assert len(plans) == len(timed) == 2

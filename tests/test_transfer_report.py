@@ -21,7 +21,7 @@ from graft.report.compatibility.cells import change
 from graft.report.compatibility.content import Paths, Transfer
 from graft.report.compatibility.formats import ENDINGS, render
 from graft.report.compatibility.latex import escape
-from graft.report.drawing import figure_style
+from graft.report.rendering.drawing import figure_style
 from search.analysis.transfer.compatibility_matrix import BASELINE, compare
 from search.analysis.transfer.stage_two import READ, results
 from spaces.records import Trial, TrialResult

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from graft.report.data import StudyData
-from graft.report.document import Picture, Table
+from graft.report.rendering.document import Picture, Table
 from graft.report.sections import FigureNumbers
 from graft.report.sections.transfer_curves import TransferCurves
 from graft.report.sections.transfer_lines import TransferLines

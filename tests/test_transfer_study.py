@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from graft.families import families
+from graft.plugins.families import families
 from search.steering.controller import Controller
 from search.steering.strategies import begin
 from spaces import SpaceError, parse

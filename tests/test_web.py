@@ -18,7 +18,7 @@ import graft
 from graft.stored.export import export_study, metrics_file
 from graft.web.app import create_app
 from graft.web.events import Cursor
-from graft.web.refusals import RefusalError
+from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
 from spaces.errors import StudyError
 from storage import open_store

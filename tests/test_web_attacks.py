@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 import graft
 from graft.launching.process.run_log import RunLog
-from graft.web.access import COOKIE, make_token, revoke_token
-from graft.web.conditions import LONGEST, check_condition, check_order
-from graft.web.guard import Rates
+from graft.web.charts.conditions import LONGEST, check_condition, check_order
+from graft.web.security.access import COOKIE, make_token, revoke_token
+from graft.web.security.guard import Rates
 from graft.web.settings import Settings
 from spaces.errors import StudyError
 from storage.schema import trials

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from graft.launching.process.run_log import RunLog
-from graft.web.ranges import Ranges
-from graft.web.refusals import RefusalError
+from graft.web.charts.ranges import Ranges
+from graft.web.security.refusals import RefusalError
 from search.analysis.study.top_k import top_k_statistics
 from search.analysis.study.two_studies import compare_studies
 from storage import open_store

@@ -16,9 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graft.launching.process.run_log import RunLog
-from graft.web.access import make_token
-from graft.web.drawing.axes import Axis
-from graft.web.sampling import MOST, Sample, rank_associations, read_sample
+from graft.web.charts.axes import Axis
+from graft.web.charts.sampling import MOST, Sample, rank_associations, read_sample
+from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from spaces.errors import StorageError
 from spaces.records import TrialResult

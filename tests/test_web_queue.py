@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 import graft
 from graft.launching.run import read_space
-from graft.web.access import make_token
+from graft.web.security.access import make_token
 from storage import QueueEntry, Terms, open_store
 from storage.frames import open_reader
 from tests.inside import called

@@ -28,14 +28,14 @@ from tests.test_controller import FakeWorker, Rows, audit, finish
 from tests.test_pack import alone, random_trials, reports_of
 from tests.test_worker import FakeController
 from tests.trials import config, replace_step, trial
-from workers.engine import widths
-from workers.engine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
+from workers.engine.machine.memory import Shortage, attempt, cgroup_free, free_bytes, lane_bytes
 from workers.engine.pack import Pack
 from workers.engine.pack.lanes import NARROWEST
-from workers.engine.rate_file import RateFile
+from workers.engine.speed import widths
+from workers.engine.speed.rate_file import RateFile
+from workers.engine.speed.timing import best_rate
+from workers.engine.speed.widths import PAID, WIDEST, FoundWidths, knee, next_width
 from workers.engine.step import TracedStep
-from workers.engine.timing import best_rate
-from workers.engine.widths import PAID, WIDEST, FoundWidths, knee, next_width
 from workers.numerics.tracing import Traced
 from workers.pool.worker import Worker
 from workers.training.recipe import Recipe, State
@@ -651,7 +651,7 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.run import read_space
 
-    monkeypatch.setattr("workers.engine.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
+    monkeypatch.setattr("workers.engine.speed.timing.model_steps_per_second", lambda *_, width, **__: 10.0 * width)
     monkeypatch.setattr(
         widths, "FoundWidths", lambda device: Device(knee=8, cost=0.05).finder(tmp_path / "widths.json")
     )

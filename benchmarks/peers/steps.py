@@ -37,8 +37,8 @@ from benchmarks.peers.set_complement import SetComplement
 from spaces import plugins
 from tests.trials import trial
 from workers.data.tasks import Batch
+from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
-from workers.engine.process import prepare
 from workers.engine.step import describe_step
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tracing import tree_leaves

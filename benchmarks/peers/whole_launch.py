@@ -20,11 +20,11 @@ import torch
 from benchmarks.machine import processor
 from benchmarks.peers.commands import seconds_of
 from benchmarks.peers.graft_peer import Graft, launch_command
-from graft.families import families
+from graft.plugins.families import families
 from spaces import load
-from workers.engine.devices import default_width
-from workers.engine.process import prepare
-from workers.engine.timing import model_steps_per_second
+from workers.engine.machine.devices import default_width
+from workers.engine.machine.process import prepare
+from workers.engine.speed.timing import model_steps_per_second
 
 SHARE, START = 1.15, 5.0
 """A launch should take at most this many times the steady time, and seconds more."""

@@ -55,7 +55,7 @@ def make(
 
     Example: search token make lab-notebook --role read
     """
-    from graft.web.access import make_token
+    from graft.web.security.access import make_token
 
     show_text(make_token(storage_url(storage), name, role))
 
@@ -67,7 +67,7 @@ def list_tokens(storage: Storage = None, form: Format = "table") -> None:
     """
     import polars as pl
 
-    from graft.web.access import read_tokens
+    from graft.web.security.access import read_tokens
     from storage.tokens import Token
 
     time = pl.Datetime("us")
@@ -80,7 +80,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], stor
 
     Example: search token revoke lab-notebook
     """
-    from graft.web.access import revoke_token
+    from graft.web.security.access import revoke_token
 
     revoke_token(storage_url(storage), name)
     typer.echo(f"{name} opens nothing any more", err=True)

@@ -41,7 +41,7 @@ def doctor(
     from graft.devices import check_device
     from graft.doctor import Finding, examine, measure, to_json
     from graft.files import one_line
-    from workers.engine.devices import default_device
+    from workers.engine.machine.devices import default_device
 
     if output is not None:
         if not bench:

@@ -16,7 +16,7 @@ from cli.tables import show
 if TYPE_CHECKING:
     import polars as pl
 
-    from graft.huggingface.evaluation import Asked
+    from graft.exports.huggingface.evaluation import Asked
 
 
 def register(app: typer.Typer) -> None:
@@ -77,7 +77,7 @@ def evaluate(
 
     Example: search evaluate tinystories 4 --tasks lambada_openai --limit 200
     """
-    from graft.huggingface.evaluation import Harness, find_tasks, write_results
+    from graft.exports.huggingface.evaluation import Harness, find_tasks, write_results
 
     if (study is None or number is None) == (pretrained.pretrained is None):
         raise OptionError("evaluate needs a trial, STUDY N, or --pretrained FOLDER")
@@ -111,8 +111,8 @@ def _score_trial(
     study: str, number: int, variant: str | None, retraining: RetrainingOptions, asked: Asked
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
     from cli.progress import training_bar, waiting
-    from graft.huggingface.evaluation import evaluate_folder
-    from graft.huggingface.exporting import begin_export, finish_export
+    from graft.exports.huggingface.evaluation import evaluate_folder
+    from graft.exports.huggingface.exporting import begin_export, finish_export
 
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / f"trial_{number}"
@@ -130,7 +130,7 @@ def _score_pretrained(pretrained: PretrainedOptions, asked: Asked) -> tuple[pl.D
     import yaml
 
     from cli.progress import waiting
-    from graft.huggingface.evaluation import evaluate_pretrained
+    from graft.exports.huggingface.evaluation import evaluate_pretrained
 
     folder, scorer = pretrained.pretrained, None
     assert folder is not None

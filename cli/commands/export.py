@@ -125,14 +125,14 @@ def _export_tables(study: str, output: Path, destination: Destination, url: str)
 
 
 def _export_journal(study: str, output: Path, destination: Destination, url: str) -> None:
-    from graft.interchange.optuna_studies import export_journal
+    from graft.exports.interchange.optuna_studies import export_journal
 
     check_output(output, destination.force)
     typer.echo(f"{output}: {export_journal(url, study, output):,} trials", err=True)
 
 
 def _export_runs(study: str, output: Path, destination: Destination, url: str) -> None:
-    from graft.interchange.loggers import export_logged
+    from graft.exports.interchange.loggers import export_logged
 
     assert destination.to, "it is one of the loggers"
     if destination.force:
@@ -143,7 +143,7 @@ def _export_runs(study: str, output: Path, destination: Destination, url: str) -
 
 def _export_model(study: str, number: int, folder: Path, destination: Destination, url: str) -> None:
     from cli.progress import training_bar
-    from graft.huggingface.exporting import begin_export, finish_export
+    from graft.exports.huggingface.exporting import begin_export, finish_export
 
     if destination.force:
         raise OptionError(f"--force does not replace a folder; name another one than {folder}, or remove it")
@@ -155,7 +155,7 @@ def _export_model(study: str, number: int, folder: Path, destination: Destinatio
 
 
 def _export_script(study: str, number: int, script: Path, force: bool, url: str) -> None:
-    from graft.scripts.writing import data_file, restore_alone, write_script
+    from graft.exports.scripts.writing import data_file, restore_alone, write_script
 
     if script.suffix != ".py":
         raise OptionError(f"--script {script}: the ending must be .py")

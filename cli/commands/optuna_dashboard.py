@@ -25,8 +25,8 @@ def optuna_dashboard(
 
     Example: search optuna-dashboard --port 8080
     """
-    from graft.interchange.optuna_studies import open_storage
-    from graft.interchange.wsgi_server import open_server
+    from graft.exports.interchange.optuna_studies import open_storage
+    from graft.exports.interchange.wsgi_server import open_server
     from search.optuna_view.dashboard import open_dashboard
 
     with open_server(open_dashboard(open_storage(storage_url(storage))), port) as server:

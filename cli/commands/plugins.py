@@ -12,7 +12,7 @@ from cli.options import Force, Format, OptionError, Plugins, Storage, Study, sto
 from cli.tables import show, show_text
 
 if TYPE_CHECKING:
-    from graft.families import FieldDescription
+    from graft.plugins.families import FieldDescription
 
 
 BROKEN = 1
@@ -40,8 +40,8 @@ def list_plugins(
     """
     import polars as pl
 
-    from graft.families import FieldDescription, describe_plugins, families_by_folder, family_of
     from graft.plugins.collecting import plugins_asked_for
+    from graft.plugins.families import FieldDescription, describe_plugins, families_by_folder, family_of
     from spaces.plugins.active import using
 
     known = families_by_folder()
@@ -59,7 +59,7 @@ def list_plugins(
 
 def _lines(fields: Iterable[FieldDescription]) -> Iterator[str]:
     """For people: each plug-in once, its fields below it."""
-    from graft.families import PACKAGED
+    from graft.plugins.families import PACKAGED
 
     before = ""
     for name, origin, about, field, rule, default in fields:

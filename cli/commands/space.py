@@ -108,7 +108,7 @@ def schema(
     Example: search space schema my-space.yaml
     """
     from graft.plugins.collecting import plugins_asked_for, plugins_of_space
-    from graft.schema import space_schema
+    from graft.plugins.schema import space_schema
     from spaces.plugins.active import using
 
     asked = plugins or ()
@@ -150,8 +150,8 @@ def summarise(space: Space) -> str:
 @contextmanager
 def _load(file: str, plugins: Sequence[str] | None, seed: int | None = None) -> Generator[Space]:
     """The space of a file, while the plug-ins that it asks for are in use."""
-    from graft.families import families
     from graft.plugins.collecting import plugins_of_space
+    from graft.plugins.families import families
     from spaces import load
     from spaces.plugins.active import using
 

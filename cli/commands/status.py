@@ -42,7 +42,7 @@ def status(
     if watch and form != "table":
         raise OptionError(f"--watch is for people; leave out --format {form}")
     if form == _PROMETHEUS:
-        from graft.interchange.prometheus import prometheus
+        from graft.exports.interchange.prometheus import prometheus
 
         show_text(prometheus(storage_url(storage), study).rstrip())
         return

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from docs.generators.tables import code, prose, table
-from graft.families import families
+from graft.plugins.families import families
 from spaces.grammar import distributions, expressions
 from spaces.plugins import required_fields, rules
 from spaces.plugins.rules import REQUIRED

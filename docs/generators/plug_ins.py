@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.generators.tables import code, prose, table
-from graft.families import families_by_folder, family_of
+from graft.plugins.families import families_by_folder, family_of
 from spaces import plugins
 from spaces.plugins.rules import REQUIRED
 

@@ -84,7 +84,7 @@ class Database(Mapping[str, Study]):
 
         Of a large study it has the 5,000 best and newest trials.
         """
-        from graft.interchange.optuna_studies import open_storage
+        from graft.exports.interchange.optuna_studies import open_storage
 
         return open_storage(self.url)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from graft.files import OutputError, cell, writing
-from graft.report.document import Picture
+from graft.report.rendering.document import Picture
 
 _ROWS = 50
 

@@ -23,7 +23,7 @@ import polars as pl
 
 from graft.api.display import Figures, frame_table
 from graft.api.trials import TrialRecord
-from graft.report.document import Picture
+from graft.report.rendering.document import Picture
 from graft.stored.status import Status
 from spaces.errors import GraftError, StudyError
 from spaces.records import Progress

@@ -85,7 +85,7 @@ class Space:
     @contextmanager
     def load(self) -> Generator[spaces.Space]:
         """The space as it is read, while its plug-ins are in use; raises SpaceError, one line, if it is none."""
-        from graft.families import families
+        from graft.plugins.families import families
         from spaces import parse
 
         own, more = plugins_of_text(self.text, self.origin, self.changes), collect_plugins(self.plugins)

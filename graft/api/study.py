@@ -23,7 +23,7 @@ from storage.frames import Reader, open_reader
 
 if TYPE_CHECKING:
     from graft.api.running import Run
-    from graft.huggingface.exporting import Exported
+    from graft.exports.huggingface.exporting import Exported
     from graft.report.compatibility.content import Transfer
     from graft.report.compatibility.reading import MatrixRequest
     from graft.retraining.comparison import Comparison
@@ -143,7 +143,7 @@ class Study:
         `variant`: as of `model`. Raises OutputError for a folder that is there and not empty, StudyError for a trial
         that is no causal model over tokens.
         """
-        from graft.huggingface.exporting import begin_export, finish_export
+        from graft.exports.huggingface.exporting import begin_export, finish_export
 
         begun = begin_export(self.database, self.name, number, Path(folder), variant=variant, device=device)
         return finish_export(begun, _ignore)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from graft.families import family_of, version
+from graft.plugins.families import family_of, version
 from graft.plugins.stored import describe_changes, read_outside, reread
 from graft.stored.fingerprints import Conditions, compare, list_some, read_conditions
 from spaces import plugins

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from graft.families import families, version
 from graft.launching.editing.administration import remove_checkpoints
 from graft.launching.editing.space_changes import plan_change
+from graft.plugins.families import families, version
 from graft.plugins.stored import plugins_of_study
 from graft.stored.differences import Difference, compare_spaces, describe_differences
 from spaces import parse

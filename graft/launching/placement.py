@@ -11,7 +11,7 @@ from graft.devices import check_device
 from spaces.errors import StudyError
 
 if TYPE_CHECKING:
-    from workers.engine.locations import Location
+    from workers.engine.machine.locations import Location
 
 EXECUTORS = ("auto", "inline", "processes", "ray")
 ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
@@ -38,8 +38,8 @@ class Placement:
         `auto` is ray with an address, processes where there are several GPUs (or instances of one) and none is named,
         else inline. Raises StudyError that names the value and the choices.
         """
-        from workers.engine import devices
-        from workers.engine.locations import locations_of
+        from workers.engine.machine import devices
+        from workers.engine.machine.locations import locations_of
 
         if self.executor not in EXECUTORS:
             raise StudyError(f"--executor: {self.executor!r} must be one of {', '.join(EXECUTORS)}")
@@ -65,8 +65,8 @@ class Placement:
 
     def describe(self) -> str:
         """Where trials train: `cpu: AMD EPYC 9B14, 2 cores; 2 workers`, or which cluster."""
-        from workers.engine import devices
-        from workers.engine.locations import describe
+        from workers.engine.machine import devices
+        from workers.engine.machine.locations import describe
 
         if self.executor == "ray" or self.device is None:
             return f"the Ray cluster {self.ray_address or 'of this machine'}"
@@ -77,13 +77,13 @@ class Placement:
 
     def locations(self) -> list[Location]:
         """Where on this machine the workers' processes compute."""
-        from workers.engine.locations import locations_of
+        from workers.engine.machine.locations import locations_of
 
         return locations_of(str(self.device))
 
     def process_count(self) -> int:
         """Of workers, a process each: one for each GPU, or one per core where there is none."""
-        from workers.engine.devices import default_workers
+        from workers.engine.machine.devices import default_workers
 
         return self.workers or len(self.locations()) * default_workers(str(self.device))
 
@@ -92,7 +92,7 @@ class Placement:
         return read_environment(self.ray_env) if self.ray_env else {}
 
     def _check_cluster(self) -> None:
-        from workers.pool.ray_access import check_access
+        from workers.pool.ray.access import check_access
 
         if self.ray_env and not self.ray_address:
             raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address; here trials run in this environment")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graft.families import families
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
@@ -17,6 +16,7 @@ from graft.launching.placement import Placement
 from graft.launching.process.crash_record import CrashRecord
 from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
+from graft.plugins.families import families
 from graft.plugins.stored import plugins_of_study
 from graft.shadowing import PACKAGES
 from spaces import load
@@ -131,12 +131,12 @@ def _run_ray(
     watch: Callable[[Progress], bool],
     record: CrashRecord,
 ) -> Progress:
-    from workers.pool.ray_access import stay_on_loopback
+    from workers.pool.ray.access import stay_on_loopback
 
     if placement.ray_address is None:
         stay_on_loopback()
     try:
-        from workers.pool import ray_tune
+        from workers.pool.ray import tune as ray_tune
     except ModuleNotFoundError:
         raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'") from None
     last: list[Progress] = []

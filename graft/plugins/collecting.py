@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from graft.families import FAMILIES, packaged_names
+from graft.plugins.families import FAMILIES, packaged_names
 from spaces.errors import PluginError, SpaceError
 from spaces.plugins.bundles import Bundle, Outside, check_distinct
 from spaces.plugins.indexing import Indexer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from graft.families import FAMILIES
+from graft.plugins.families import FAMILIES
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Bundle, Outside, Source
 from spaces.plugins.indexing import Indexer

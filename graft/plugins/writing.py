@@ -6,8 +6,8 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from graft.families import FAMILIES, packaged_names
 from graft.files import OutputError, writing
+from graft.plugins.families import FAMILIES, packaged_names
 from spaces.errors import PluginError
 from spaces.messages import no_such, shorten
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from graft.files import OutputError, writing
 from graft.report.data import StudyData
-from graft.report.document import Block, Document, Paragraph
+from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
 from search.analysis.arms.experiment import read_arms
 from spaces.errors import StudyError

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from graft.files import OutputError, writing
-from graft.report.document import Block, Document, Picture
-from graft.report.drawing import figure_style, to_svg
-from graft.report.formatting import number
+from graft.report.rendering.document import Block, Document, Picture
+from graft.report.rendering.drawing import figure_style, to_svg
+from graft.report.rendering.formatting import number
 from graft.report.study import WRITERS
 from spaces.errors import StudyError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graft.report.compatibility import heatmap
 from graft.report.compatibility.content import Transfer, caption
 from graft.report.data import StudyData
-from graft.report.document import Picture
+from graft.report.rendering.document import Picture
 from graft.report.sections import FigureNumbers
 from graft.report.study import collect_sections, number_figures
 from spaces import plugins

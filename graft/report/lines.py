@@ -13,7 +13,16 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from graft.report.data import StudyData
-from graft.report.drawing import PANEL, arm_colour, figure_style, fit_scale, label_decades, legend, to_svg
+from graft.report.rendering.drawing import (
+    INK,
+    PANEL,
+    arm_colour,
+    figure_style,
+    fit_scale,
+    label_decades,
+    legend,
+    to_svg,
+)
 
 _ACROSS = 3
 """Panels side by side."""
@@ -57,6 +66,15 @@ def draw_panels(
         if len(keys) > 1:
             legend(figure, keys)
         return to_svg(figure, name)
+
+
+def draw_beside_answers(
+    lines: pl.DataFrame, draw: Callable[[Axes, pl.DataFrame, Sequence[str]], None], name: str
+) -> str:
+    """A figure of longest_lines in which the right answers are dashed; `draw` knows the order of the series."""
+    order: list[str] = lines["series"].unique(maintain_order=True).to_list()
+    keys = [*series_keys(order), Line2D([], [], color=INK, linestyle="--", label="right answers")]
+    return draw_panels(panels_of(lines), lambda axes, frame: draw(axes, frame, order), keys, name)
 
 
 def draw_series(axes: Axes, frame: pl.DataFrame, order: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 import yaml
 
 from graft.files import OutputError, writing
-from graft.report.document import Block, Document, Paragraph
+from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
 from spaces import plugins
 from spaces.errors import StudyError

@@ -9,10 +9,10 @@ import polars as pl
 import polars.selectors as cs
 
 from graft.files import OutputError, writing
-from graft.report import html, markdown
 from graft.report.data import StudyData
-from graft.report.document import Block, Document, Heading, Paragraph, Table
-from graft.report.formatting import number
+from graft.report.rendering import html, markdown
+from graft.report.rendering.document import Block, Document, Heading, Paragraph, Table
+from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.stored.fingerprints import read_conditions
 from graft.stored.params import Renewal

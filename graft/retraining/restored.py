@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graft.devices import similar_device
-from graft.families import families, version
+from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
 from graft.stored.fingerprints import Conditions, follow, read_conditions
 from graft.stored.trials import read_metrics, read_trial

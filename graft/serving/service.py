@@ -60,7 +60,7 @@ class Service:
         Raises StudyError if another process serves the database, or writes it where one alone may; StorageError for a
         database that cannot be written.
         """
-        from workers.engine.devices import default_width, default_workers
+        from workers.engine.machine.devices import default_width, default_workers
         from workers.pool.turns import Turns
 
         _check_device(placement)
@@ -244,7 +244,7 @@ class Service:
 
 def _check_device(placement: Placement) -> None:
     """Raise StudyError unless it says plainly on which one device of this machine trials are to train."""
-    from workers.engine.devices import gpus
+    from workers.engine.machine.devices import gpus
 
     count = gpus()
     if count > 1 and (placement.executor != "inline" or placement.device == "cuda"):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graft.families import version
+from graft.plugins.families import version
 from spaces.records import Fingerprint
 from storage.frames import Reader
 

@@ -15,7 +15,7 @@ from typing import Any, final
 import polars as pl
 from packaging.version import InvalidVersion, Version
 
-from graft.families import families
+from graft.plugins.families import families
 from spaces.errors import GraftError
 from spaces.space import Space
 from storage.frames.study import StudyReader

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from graft.families import families
+from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from spaces.plugins.active import using
 from spaces.reading.transfer_section import has_one_objective

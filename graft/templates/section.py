@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graft.report.document import Block, Paragraph, Table
-from graft.report.formatting import number
+from graft.report.rendering.document import Block, Paragraph, Table
+from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 
 

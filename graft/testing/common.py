@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graft.families import family_of
+from graft.plugins.families import family_of
 from spaces import plugins
 from workers.numerics.parameters import Parameter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graft.families import family_of
+from graft.plugins.families import family_of
 from graft.testing import Configuration, DoesNotApply, check
 from graft.testing.contracts.task import share_seen
 from graft.testing.training import time_beside

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from graft.families import FAMILIES, families, family_of, packaged_names
+from graft.plugins.families import FAMILIES, families, family_of, packaged_names
 from graft.testing.common import Configuration, DoesNotApply
 from spaces import plugins
 from spaces.errors import PluginError
@@ -13,7 +13,7 @@ from spaces.program import complete_config
 from spaces.records import Report, Trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
 from workers.engine.pack import Pack
-from workers.engine.timing import best_rate
+from workers.engine.speed.timing import best_rate
 
 TOKENS = {"name": "add_mod", "modulus": 13}
 MODELS: Mapping[type[Task], Mapping[str, Any]] = {

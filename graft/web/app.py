@@ -11,13 +11,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from graft.families import version
-from graft.web.access import find_holder
-from graft.web.guard import Guard
+from graft.plugins.families import version
 from graft.web.models import Problem
 from graft.web.reading import refuse_error
-from graft.web.refusals import RefusalError, answer
 from graft.web.routes import events, exports, figures, frames, pages, queue, studies, study_pages, trials
+from graft.web.security.access import find_holder
+from graft.web.security.guard import Guard
+from graft.web.security.refusals import RefusalError, answer
 from graft.web.settings import Settings
 from spaces.errors import GraftError
 from storage.databases import find_database

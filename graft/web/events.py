@@ -16,7 +16,7 @@ from typing import Self, final
 
 from graft.stored.studies import read_best, read_state
 from graft.web.models import Change, EndedTrial
-from graft.web.refusals import RefusalError
+from graft.web.security.refusals import RefusalError
 from spaces.records import State
 from storage.frames import Reader
 from storage.frames.study import StudyReader

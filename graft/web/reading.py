@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from graft.web.refusals import RefusalError
+from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
 from spaces.errors import GraftError, StudyError
 from storage.databases.database import AwayError

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi.responses import HTMLResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from graft.report.formatting import number, plain
+from graft.report.rendering.formatting import number, plain
 
 _FLUSH = "\f"
 """Where a part of a page ends; HTML does not have it otherwise."""

@@ -14,8 +14,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from graft.web.access import read_tokens
 from graft.web.app import create_app
+from graft.web.security.access import read_tokens
 from graft.web.settings import LOOPBACK_NAMES, AddressError, Settings, is_loopback
 from storage import bring_up, open_reader
 

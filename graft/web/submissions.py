@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from graft.families import families
 from graft.launching.claiming import new_study
 from graft.launching.run import CHECKED_DRAWS
 from graft.plugins.collecting import plugins_of_text
-from graft.web.refusals import RefusalError
+from graft.plugins.families import families
+from graft.web.security.refusals import RefusalError
 from spaces import parse
 from spaces.grammar.nodes import Node, compose, read
 from spaces.messages import shorten

@@ -19,8 +19,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from graft.families import families
 from graft.launching.claiming import enrol
+from graft.plugins.families import families
 from search.steering import leases
 from spaces import load
 from spaces.errors import GraftError

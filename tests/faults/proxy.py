@@ -75,7 +75,7 @@ class Proxy:
         self._armed = what
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     async def _open(self) -> None:
         self._flowing.set()

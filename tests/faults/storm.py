@@ -15,7 +15,7 @@ from tests.faults.farm import CLOCK, FATES
 from tests.faults.history import events
 from tests.faults.weather import Strike, Weather
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds that a launcher has to notice that its file is gone, or that it is the second one."""
 
 

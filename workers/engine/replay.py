@@ -11,10 +11,10 @@ from spaces import plugins
 from spaces.errors import StudyError
 from spaces.messages import no_such
 from spaces.records import Report, Trial
+from workers.engine.machine.process import prepare
 from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lane_tensors import evaluation_seed_of
 from workers.engine.pack.lanes import NARROWEST
-from workers.engine.process import prepare
 from workers.networks.scorers import scaled_logits
 from workers.numerics.temperature import refit
 from workers.training.recipe import Recipe, evaluation_sets

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,11 +31,14 @@ class Layout:
         cls, parameters: Mapping[str, Parameter], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Layout:
         """Of these parameters, in this order."""
+        sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
 
         def of_each(flags: Iterable[bool]) -> Tensor:
-            sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
             # Made on the device at once: a step that is recorded would send what is made here at each replay.
-            return torch.tensor(np.repeat([float(on) for on in flags], sizes), dtype=dtype, device=device)
+            found = torch.empty(sum(sizes), dtype=dtype, device=device)
+            for piece, on in zip(found.split(sizes), flags, strict=True):
+                piece.fill_(float(on))
+            return found
 
         decays = of_each(parameter.decay for parameter in parameters.values())
         learns = [not parameter.frozen for parameter in parameters.values()]

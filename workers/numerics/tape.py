@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,21 +11,15 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from workers.numerics.simplifying import Operation, Slot, replace, simplify, slots_in
 
-@dataclass(frozen=True)
-class Slot:
-    """Stands for a tensor that was given to the function or made by it."""
-
-    number: int
-
-
-class _Operation(NamedTuple):
-    """A call of a tensor operation, with slots in place of tensors; a tensor that stays is a constant."""
-
-    function: Callable[..., Any]
-    arguments: list[Any]
-    """The positional ones, and the keywords."""
-    results: list[Any]
+_FILLED: dict[Any, float] = {
+    torch.ops.aten.ones_like.default: 1,
+    torch.ops.aten.zeros_like.default: 0,
+    torch.ops.aten.new_ones.default: 1,
+    torch.ops.aten.new_zeros.default: 0,
+}
+"""What takes nothing but shape and kind from a tensor -> the number that it fills another with."""
 
 
 class Tape(TorchDispatchMode):
@@ -42,7 +35,7 @@ class Tape(TorchDispatchMode):
         self._leaves = [Slot(number) for number in range(len(leaves))]
         self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self._leaves, strict=True)))
         self._next = len(leaves)
-        self._operations: list[_Operation] = []
+        self._operations: list[Operation] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -61,48 +54,39 @@ class Tape(TorchDispatchMode):
             if result is not None and result not in self._slots:  # an operation in place returns what it was given
                 self._slots[result] = Slot(self._next)
                 self._next += 1
-        # A number written into the function becomes a tensor that is copied at each replay, which may write into it.
-        again = torch.ops.aten.lift_fresh_copy.default if func is torch.ops.aten.lift_fresh.default else func
-        self._operations.append(_Operation(again, arguments, self.slots(results)))
+        if func is torch.ops.aten.lift_fresh.default:
+            # A number written into the function becomes a tensor, copied at each replay, which may write into it.
+            func = torch.ops.aten.lift_fresh_copy.default
+        elif func in _FILLED or func is torch.ops.aten.new_full.default:
+            number = _FILLED[func] if func in _FILLED else args[2]
+            kind = {"dtype": returned.dtype, "device": returned.device}
+            func, arguments = torch.ops.aten.full.default, [[[*returned.shape], number], kind]
+        self._operations.append(Operation(func, arguments, self.slots(results)))
         return returned
 
     def slots(self, tree: Any) -> Any:
         """The tree with slots in place of tensors; one that was neither given nor made is a constant and stays."""
-        return _replace(Tensor, lambda tensor: self._slots.get(tensor, tensor), tree)
+        return replace(Tensor, lambda tensor: self._slots.get(tensor, tensor), tree)
 
     def replayer(self, results: list[Any]) -> Callable[..., list[Tensor]]:
         """The function of the leaves that runs the operations again and returns the tensors of these slots."""
+        operations = simplify(self._operations, results)
         freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first
-        needed = _slots_in(results)
-        for operation in reversed(self._operations):
-            used = _slots_in((operation.arguments, operation.results))
+        needed = slots_in(results)
+        for operation in reversed(operations):
+            used = slots_in((operation.arguments, operation.results))
             freed.append([*(used - needed)])
             needed |= used
-        steps = list(zip(self._operations, reversed(freed), strict=True))
+        steps = list(zip(operations, reversed(freed), strict=True))
 
         def replay(*leaves: Tensor) -> list[Tensor]:
             values: dict[Any, Any] = dict(zip(self._leaves, leaves, strict=True))
             for operation, unneeded in steps:
-                arguments, keywords = _replace(Slot, values.__getitem__, operation.arguments)
+                arguments, keywords = replace(Slot, values.__getitem__, operation.arguments)
                 returned = pytree.tree_leaves(operation.function(*arguments, **keywords))
                 values.update(zip(operation.results, returned, strict=True))
                 for slot in unneeded:
                     del values[slot]
-            return _replace(Slot, values.__getitem__, results)
+            return replace(Slot, values.__getitem__, results)
 
         return replay
-
-
-def _replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
-    """`tree_map_only` for the arguments of an operation, which are many and simple."""
-    if isinstance(tree, kind):
-        return new(tree)
-    if isinstance(tree, (list, tuple)):
-        return [_replace(kind, new, leaf) for leaf in tree]
-    if isinstance(tree, dict):
-        return {name: _replace(kind, new, leaf) for name, leaf in tree.items()}
-    return tree
-
-
-def _slots_in(tree: Any) -> set[Slot]:
-    return {leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Slot)}

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from spaces.records import Directives, Offer, Progress, Report
-from workers.engine.devices import default_workers
-from workers.engine.process import prepare
+from workers.engine.machine.devices import default_workers
+from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
 from workers.pool.turns import undivided
 from workers.pool.worker import Turn

@@ -24,11 +24,11 @@ from typing import Any, final
 from spaces.plugins.active import install
 from spaces.plugins.bundles import Outside
 from spaces.records import Directives, Offer, Progress, Report
-from workers.engine.locations import Location
-from workers.engine.process import prepare
+from workers.engine.machine.locations import Location
+from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
-from workers.pool.controller_actor import ControllerActor
 from workers.pool.logs import log_exchange
+from workers.pool.ray.controller_actor import ControllerActor
 from workers.pool.slots import MOST_CRASHES
 from workers.pool.worker_settings import WorkerSettings, make_worker
 

@@ -21,7 +21,7 @@ from typing import Protocol
 from spaces.errors import PluginError
 from spaces.records import Checkpoint, Directives, Offer, Report, Trial, TrialStart
 from workers.engine.checkpoints import Archive
-from workers.engine.memory import Shortage, attempt
+from workers.engine.machine.memory import Shortage, attempt
 from workers.engine.pack import CHECK_STEPS, Pack
 from workers.engine.pack.lanes import NARROWEST
 from workers.pool.checkpoint_timer import CheckpointTimer

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workers.engine.checkpoints import Archive
-from workers.engine.devices import default_width
-from workers.engine.widths import FoundWidths
+from workers.engine.machine.devices import default_width
+from workers.engine.speed.widths import FoundWidths
 from workers.pool import Saving
 from workers.pool.exchanger import Exchange
 from workers.pool.turns import undivided

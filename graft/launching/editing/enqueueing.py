@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from graft.families import families
+from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from search.samplers import Strategy
 from search.steering.strategies import begin

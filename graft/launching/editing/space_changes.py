@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from graft.families import version
 from graft.launching.checkpoints import folder_of
+from graft.plugins.families import version
 from graft.stored.differences import compare_spaces, describe_differences
 from search.objectives import Rating, list_metrics, no_such_metric, rating_after
 from spaces.errors import SpaceError, StudyError

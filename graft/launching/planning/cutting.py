@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from graft.families import families
+from graft.plugins.families import families
 from spaces import load
 from spaces.experiment import ExperimentSpace
 from spaces.grammar.formulas import Level

@@ -57,7 +57,7 @@ class Estimate:
 
 def estimate_study(space: Space) -> Estimate:
     """The size of a study of this space; nothing is trained."""
-    from workers.engine.timing import reported_metrics
+    from workers.engine.speed.timing import reported_metrics
 
     search = space.search
     groups = math.ceil(search.trials / search.group)
@@ -113,8 +113,8 @@ def plan_packs(
     is begun; `show` is called with what is being timed. Raises StudyError where no pack fits into memory, or none of
     the width that `placement` asks for.
     """
-    from workers.engine.devices import default_width
-    from workers.engine.memory import Shortage, attempt
+    from workers.engine.machine.devices import default_width
+    from workers.engine.machine.memory import Shortage, attempt
 
     device = str(placement.device)
     timing = _Timing(
@@ -161,9 +161,9 @@ class _Timing:
 
     def plans(self, usual: int) -> list[PackPlan]:
         """What a launch would do with packs of these trials, if `usual` is the width that it starts with."""
-        from workers.engine.devices import default_width
-        from workers.engine.process import prepare
-        from workers.engine.widths import PAID, FoundWidths
+        from workers.engine.machine.devices import default_width
+        from workers.engine.machine.process import prepare
+        from workers.engine.speed.widths import PAID, FoundWidths
 
         prepare()
         if self.width:
@@ -197,10 +197,10 @@ class _Timing:
         return plans
 
     def _plan(self, trial: Trial, width: int, reason: str) -> PackPlan:
-        from workers.engine.devices import default_workers
+        from workers.engine.machine.devices import default_workers
         from workers.engine.pack.evaluation import describe_evaluation
+        from workers.engine.speed.timing import model_steps_per_second
         from workers.engine.step import describe_step
-        from workers.engine.timing import model_steps_per_second
 
         workers = self.workers or default_workers(self.device)
         rate = workers * model_steps_per_second(trial, width=width, device=self.device)

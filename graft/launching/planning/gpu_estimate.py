@@ -1,4 +1,4 @@
-"""What a GPU that is not here would take for a study: an estimate from the code of the step (`workers.engine.cost`)."""
+"""What a GPU that is not here would take for a study, estimated from the step (`workers.engine.speed.cost`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def describe_gpu_estimate(trial: Trial, device: str) -> Iterator[str]:
 
     Raises StudyError for a task whose data cannot be drawn without numbers.
     """
-    from workers.engine.cost import GPUS, count_step, estimate_rates
-    from workers.engine.memory import estimate_lane_bytes
-    from workers.engine.widths import knee
+    from workers.engine.machine.memory import estimate_lane_bytes
+    from workers.engine.speed.cost import GPUS, count_step, estimate_rates
+    from workers.engine.speed.widths import knee
 
     gpu = GPUS[device]
     try:

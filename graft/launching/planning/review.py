@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from graft.families import family_of
+from graft.plugins.families import family_of
 from search.objectives import list_metrics, no_such_metric
 from spaces import plugins
 from spaces.errors import PluginError, SpaceError
@@ -108,8 +108,8 @@ def _structures(part: Part) -> list[Trial]:
 
 def _find_shortage(part: Part, device: str | None) -> str | None:
     """Why a trial does not fit into the memory of a device; None if each does, as far as its state tells."""
-    from workers.engine.devices import default_device
-    from workers.engine.memory import free_bytes, least_bytes
+    from workers.engine.machine.devices import default_device
+    from workers.engine.machine.memory import free_bytes, least_bytes
 
     where = device or default_device()
     free = free_bytes(where)
@@ -128,8 +128,8 @@ def _describe_sizes(trial: Trial) -> str:
 
 def _estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
     """A note if a trial, or as many lanes as were asked for, will hardly fit with all that a step holds."""
-    from workers.engine.devices import default_device
-    from workers.engine.memory import estimate_lane_bytes, free_bytes, least_bytes
+    from workers.engine.machine.devices import default_device
+    from workers.engine.machine.memory import estimate_lane_bytes, free_bytes, least_bytes
 
     where = device or default_device()
     free = free_bytes(where)
@@ -163,7 +163,7 @@ def _check_sampler(part: Part) -> None:
 
 def _check_variant(part: Part) -> None:
     """Raise SpaceError if no trial keeps the average that the objective asks for."""
-    from workers.engine.timing import variants_of
+    from workers.engine.speed.timing import variants_of
 
     wanted = part.space.search.objective.variant
     known = dict.fromkeys(name for trial in part.trials for name in variants_of(trial.config))
@@ -177,7 +177,7 @@ def _check_objective(part: Part) -> Iterator[str]:
 
     A task of a corpus is checked with a small one.
     """
-    from workers.engine.timing import reported_metrics
+    from workers.engine.speed.timing import reported_metrics
 
     trials = _structures(part)
     reported = [reported_metrics(replace(trial, config=_sketch(trial.config))) for trial in trials]

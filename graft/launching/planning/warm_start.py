@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from graft.families import families
+from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from graft.stored.studies import read_target_objectives
 from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare

@@ -11,8 +11,8 @@ import matplotlib
 import polars as pl
 from matplotlib.colors import Colormap, to_hex
 
-from graft.report.drawing import INK
-from graft.report.formatting import MISSING, number
+from graft.report.rendering.drawing import INK
+from graft.report.rendering.formatting import MISSING, number
 from search.analysis.statistics.verdicts import BETTER, WORSE
 
 MARK = "*"

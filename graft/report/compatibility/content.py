@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from graft.report.compatibility.cells import MARK, Cell, Shading, change
-from graft.report.document import Block, Heading, Paragraph, Table
-from graft.report.formatting import MISSING, number
+from graft.report.rendering.document import Block, Heading, Paragraph, Table
+from graft.report.rendering.formatting import MISSING, number
 from search.analysis.statistics.verdicts import BETTER, WORSE
 from search.analysis.transfer.affinity import best_sources, generality, similarity
 from search.analysis.transfer.compatibility_matrix import Matrix

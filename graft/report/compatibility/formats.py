@@ -7,13 +7,13 @@ from pathlib import Path
 
 from graft.files import OutputError, writing
 from graft.files import write as write_frame
-from graft.report import markdown
 from graft.report.compatibility import heatmap, latex, page
 from graft.report.compatibility.cells import Cell
 from graft.report.compatibility.content import Transfer, caption, conclusions, opening, title
-from graft.report.document import Block, Document, Heading, Picture, Table
 from graft.report.nonlinearities.content import HEADING, table
 from graft.report.nonlinearities.learned import Learned
+from graft.report.rendering import markdown
+from graft.report.rendering.document import Block, Document, Heading, Picture, Table
 
 
 def render(transfer: Transfer, path: Path, learned: Learned | None = None) -> None:

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from graft.report.compatibility.cells import COLOURS, MARK, Cell
 from graft.report.compatibility.content import Transfer
-from graft.report.drawing import INK, SOFT, figure_style, to_svg
+from graft.report.rendering.drawing import INK, SOFT, figure_style, to_svg
 
 _CELL = (0.78, 0.5)
 """Inches of one cell."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from graft.report.compatibility.cells import MARK, Cell
 from graft.report.compatibility.content import Transfer, caption
-from graft.report.formatting import plain
+from graft.report.rendering.formatting import plain
 from search.analysis.transfer.affinity import best_sources
 
 _SPECIAL: Mapping[str, str] = {

@@ -10,14 +10,14 @@ from pathlib import Path
 import polars as pl
 from matplotlib.colors import to_hex
 
-from graft.report import html
 from graft.report.compatibility.cells import COLOURS, MARK, Cell, change
 from graft.report.compatibility.content import Transfer, conclusions, opening, title
-from graft.report.document import Block, Paragraph, Picture, Table
-from graft.report.formatting import MISSING, number
 from graft.report.nonlinearities.content import HEADING, caption, list_drawn, table
 from graft.report.nonlinearities.figure import svg
 from graft.report.nonlinearities.learned import Learned, Nonlinearity
+from graft.report.rendering import html
+from graft.report.rendering.document import Block, Paragraph, Picture, Table
+from graft.report.rendering.formatting import MISSING, number
 
 _STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{ending}") for ending in ("css", "js"))
 

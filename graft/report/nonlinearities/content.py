@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from graft.report.document import Table
-from graft.report.formatting import number
 from graft.report.nonlinearities.learned import MOST, Learned, Nonlinearity
+from graft.report.rendering.document import Table
+from graft.report.rendering.formatting import number
 
 HEADING = "What the sources learned"
 """Of the section within the report of a compatibility matrix."""

@@ -12,9 +12,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from graft.report.drawing import SOFT, figure_style, legend, to_svg
-from graft.report.formatting import number
 from graft.report.nonlinearities.learned import Learned, Nonlinearity, Panel, gelu
+from graft.report.rendering.drawing import SOFT, figure_style, legend, to_svg
+from graft.report.rendering.formatting import number
 from spaces.messages import shorten
 
 _PANEL = (2.7, 2.1)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from graft.files import OutputError, writing
 from graft.files import write as write_frame
-from graft.report import html
-from graft.report.document import Document, Picture
-from graft.report.drawing import figure_style
 from graft.report.nonlinearities.content import caption, frame, table, title
 from graft.report.nonlinearities.figure import figure, svg
 from graft.report.nonlinearities.learned import Learned
+from graft.report.rendering import html
+from graft.report.rendering.document import Document, Picture
+from graft.report.rendering.drawing import figure_style
 
 
 def render(learned: Learned, path: Path) -> None:

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import ClassVar, Literal
 
 from graft.report.data import StudyData
-from graft.report.document import Block, Paragraph
+from graft.report.rendering.document import Block, Paragraph
 from search.analysis.study.scores import Claim
 
 

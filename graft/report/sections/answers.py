@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import final
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, arm_colour
-from graft.report.lines import draw_line, draw_panels, panels_of, read_series, series_keys
+from graft.report.lines import draw_beside_answers, draw_line, read_series
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, arm_colour
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 
@@ -47,15 +46,11 @@ class Answers(Section):
             "over trials with Student's 95 % intervals. Dashed: the line. Answers that level off are boundary values "
             "(paper 000, Figures 1 and 9)."
         )
-        order: list[str] = self.lines["series"].unique(maintain_order=True).to_list()
-        keys = [*series_keys(order), Line2D([], [], color=INK, linestyle="--", label="right answers")]
-        svg = draw_panels(
-            panels_of(self.lines), lambda axes, frame: _draw(axes, frame, order), keys, f"figure{figures.own}"
-        )
+        svg = draw_beside_answers(self.lines, _draw, f"figure{figures.own}")
         yield Picture(number=figures.own, caption=caption, svg=svg)
 
 
-def _draw(axes: Axes, frame: pl.DataFrame, order: list[str]) -> None:
+def _draw(axes: Axes, frame: pl.DataFrame, order: Sequence[str]) -> None:
     for (series,), own in frame.group_by("series", maintain_order=True):
         draw_line(axes, own, arm_colour(order.index(str(series))))
     found = _SLOPE.search(frame["rest"][0])

@@ -10,10 +10,10 @@ import polars as pl
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, figure_style, label_decades, to_svg
-from graft.report.formatting import number as written
 from graft.report.lines import read_series
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, figure_style, label_decades, to_svg
+from graft.report.rendering.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 

@@ -8,8 +8,8 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, PANEL, SOFT, arm_colour, figure_style, row_panels, to_svg
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, PANEL, SOFT, arm_colour, figure_style, row_panels, to_svg
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.arms.comparison import ArmComparison
 

@@ -7,8 +7,8 @@ from typing import Any, final
 
 import polars as pl
 
-from graft.report.document import Block, Paragraph, Table
-from graft.report.formatting import MISSING, number
+from graft.report.rendering.document import Block, Paragraph, Table
+from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.arms.comparison import ArmComparison
 from search.analysis.arms.experiment import Choice, ComparedTrials, confirmations

@@ -10,8 +10,8 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.document import Block, Picture
 from graft.report.lines import draw_panels, draw_series, panels_of, series_keys
+from graft.report.rendering.document import Block, Picture
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 

@@ -7,11 +7,11 @@ from typing import final
 
 import polars as pl
 
-from graft.report.document import Block, Paragraph, Table
-from graft.report.drawing import look
-from graft.report.formatting import MISSING, number, percent, percent_with_margin, with_margin
+from graft.report.rendering.document import Block, Paragraph, Table
+from graft.report.rendering.drawing import look
+from graft.report.rendering.formatting import MISSING, number, percent, percent_with_margin, with_margin
+from graft.report.rendering.series import series_label
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.report.series import series_label
 from search.analysis.study.groups import compare_within_groups
 from search.analysis.study.top_k import PORTIONS
 

@@ -9,9 +9,9 @@ from typing import Any, final
 import polars as pl
 from matplotlib.figure import Figure
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, figure_style, to_svg
-from graft.report.formatting import number, percent, percent_with_margin
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, figure_style, to_svg
+from graft.report.rendering.formatting import number, percent, percent_with_margin
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.averaging_grid import CONDITIONS, compare_powers
 from search.analysis.study.scores import Claim

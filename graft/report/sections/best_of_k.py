@@ -9,8 +9,8 @@ from typing import final
 import polars as pl
 from matplotlib.lines import Line2D
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, row_panels, to_svg
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, row_panels, to_svg
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.arms.experiment import best_of_k
 

@@ -9,8 +9,8 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import (
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import (
     dodges,
     figure_style,
     fit_scale,
@@ -22,9 +22,7 @@ from graft.report.drawing import (
     on_doublings,
     to_svg,
 )
-from graft.report.sections import FigureNumbers, Part, Section, left_out
-from graft.report.sections._group_measures import measure_groups
-from graft.report.series import (
+from graft.report.rendering.series import (
     ALL_ZERO,
     Series,
     drawn_series,
@@ -34,6 +32,8 @@ from graft.report.series import (
     series_label,
     variants_of,
 )
+from graft.report.sections import FigureNumbers, Part, Section, left_out
+from graft.report.sections._group_measures import measure_groups
 from search.analysis.study.groups import trend
 
 _MOST_MARKS = 2000

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import final
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, arm_colour
-from graft.report.lines import draw_line, draw_panels, panels_of, read_series, scale_numbers, series_keys
+from graft.report.lines import draw_beside_answers, draw_line, read_series, scale_numbers
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, arm_colour
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import LINE, longest_lines, trace_lines
 
@@ -51,15 +50,11 @@ class BoundaryValues(Section):
             "answers. Lines that level off where the dashed ones rise do not leave the range of training (paper 000, "
             "Figures 1 and 9)."
         )
-        order: list[str] = self.lines["series"].unique(maintain_order=True).to_list()
-        keys = [*series_keys(order), Line2D([], [], color=INK, linestyle="--", label="right answers")]
-        svg = draw_panels(
-            panels_of(self.lines), lambda axes, frame: _draw(axes, frame, order), keys, f"figure{figures.own}"
-        )
+        svg = draw_beside_answers(self.lines, _draw, f"figure{figures.own}")
         yield Picture(number=figures.own, caption=caption, svg=svg)
 
 
-def _draw(axes: Axes, frame: pl.DataFrame, order: list[str]) -> None:
+def _draw(axes: Axes, frame: pl.DataFrame, order: Sequence[str]) -> None:
     for (series, end), own in frame.group_by("series", "end", maintain_order=True):
         if end in _ENDS:
             draw_line(axes, own, arm_colour(order.index(str(series))))

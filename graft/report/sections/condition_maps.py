@@ -10,9 +10,9 @@ from typing import final
 import polars as pl
 from matplotlib.figure import Figure
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, figure_style, to_svg
-from graft.report.formatting import number as written
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, figure_style, to_svg
+from graft.report.rendering.formatting import number as written
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_maps import TWO_NUMBERS, map_conditions
 from spaces.experiment import ARM

@@ -10,8 +10,8 @@ from typing import final
 
 import polars as pl
 
-from graft.report.document import Block, Table
-from graft.report.formatting import number
+from graft.report.rendering.document import Block, Table
+from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
 
 

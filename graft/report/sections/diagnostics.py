@@ -8,11 +8,11 @@ from typing import final
 
 import polars as pl
 
-from graft.families import member_names
-from graft.report.document import Block, Table
-from graft.report.formatting import number
+from graft.plugins.families import member_names
+from graft.report.rendering.document import Block, Table
+from graft.report.rendering.formatting import number
+from graft.report.rendering.series import series_label
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.report.series import series_label
 from search.analysis.study.scores import Claim, mean_last
 
 

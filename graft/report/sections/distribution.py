@@ -8,10 +8,10 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import figure_style, grid, key, label_decades, label_percents, legend, look, to_svg
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import figure_style, grid, key, label_decades, label_percents, legend, look, to_svg
+from graft.report.rendering.series import ALL_ZERO, Series, drawn_series, is_series, series_label, variants_of
 from graft.report.sections import FigureNumbers, Part, Section, left_out
-from graft.report.series import ALL_ZERO, Series, drawn_series, is_series, series_label, variants_of
 from search.analysis.study.scores import distribution
 
 

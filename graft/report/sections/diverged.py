@@ -9,8 +9,8 @@ from typing import Any, final
 
 import polars as pl
 
-from graft.report.document import Block, Paragraph, Table
-from graft.report.formatting import MISSING, number, parameter
+from graft.report.rendering.document import Block, Paragraph, Table
+from graft.report.rendering.formatting import MISSING, number, parameter
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.arms.divergence import compare_settings, count_lost, list_lost
 

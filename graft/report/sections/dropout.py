@@ -10,8 +10,8 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import (
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import (
     SOFT,
     dodges,
     figure_style,
@@ -23,9 +23,9 @@ from graft.report.drawing import (
     on_doublings,
     to_svg,
 )
+from graft.report.rendering.series import portion_name, portion_title, portions_of, variants_of
 from graft.report.sections import FigureNumbers, Part, Section, left_out
 from graft.report.sections._group_measures import MEASURES, measure_groups
-from graft.report.series import portion_name, portion_title, portions_of, variants_of
 from search.analysis.study.dropout import DropoutRates, average_dropout
 
 _LABELS = {

@@ -8,8 +8,8 @@ from typing import final
 
 import polars as pl
 
-from graft.report.document import Block, Paragraph, Table
-from graft.report.formatting import MISSING, number
+from graft.report.rendering.document import Block, Paragraph, Table
+from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.stored.fingerprints import Conditions, compare
 

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, look, to_svg
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, fit_scale, legend, look, to_svg
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.sections._group_measures import GAP
 from search.analysis.study.averaging_grid import CONDITIONS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import final
 
-from graft.report.document import Block, Paragraph, Table
-from graft.report.formatting import MISSING, number
+from graft.report.rendering.document import Block, Paragraph, Table
+from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.report.sections._group_measures import measure_groups
 

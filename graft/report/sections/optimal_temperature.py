@@ -10,9 +10,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, arm_colour, fit_scale
 from graft.report.lines import draw_line, draw_panels, panels_of, read_series, scale_numbers
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, arm_colour, fit_scale
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import NUMBER, longest_lines, trace_lines
 from spaces.records import TRAINED

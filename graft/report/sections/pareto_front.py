@@ -10,9 +10,9 @@ from typing import final
 import polars as pl
 from matplotlib.lines import Line2D
 
-from graft.report.document import Block, Paragraph, Picture, Table
-from graft.report.drawing import INK, PANEL, SOFT, arm_colour, figure_style, legend, row_panels, to_svg
-from graft.report.formatting import number, parameter
+from graft.report.rendering.document import Block, Paragraph, Picture, Table
+from graft.report.rendering.drawing import INK, PANEL, SOFT, arm_colour, figure_style, legend, row_panels, to_svg
+from graft.report.rendering.formatting import number, parameter
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.pareto import pareto_front
 from search.analysis.study.trials import compare_parameters

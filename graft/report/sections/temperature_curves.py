@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import INK, SOFT, arm_colour, fit_scale
 from graft.report.lines import draw_line, draw_panels, scale_numbers
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import INK, SOFT, arm_colour, fit_scale
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import trace_lines
 

@@ -8,10 +8,10 @@ from typing import final
 
 import polars as pl
 
-from graft.report.document import Block, Table
-from graft.report.formatting import MISSING, number
+from graft.report.rendering.document import Block, Table
+from graft.report.rendering.formatting import MISSING, number
+from graft.report.rendering.series import series_label
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.report.series import series_label
 from search.analysis.study.trained_scorer import compare_with_trained
 from spaces.records import TRAINED
 

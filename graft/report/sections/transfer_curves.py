@@ -10,9 +10,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import arm_colour, fit_scale
 from graft.report.lines import draw_panels
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import arm_colour, fit_scale
 from graft.report.sections import FigureNumbers, Part
 from graft.report.sections._transfers import TransferSection
 

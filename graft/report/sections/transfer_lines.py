@@ -9,8 +9,8 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.document import Block, Picture
 from graft.report.lines import draw_panels, draw_series
+from graft.report.rendering.document import Block, Picture
 from graft.report.sections import FigureNumbers, Part
 from graft.report.sections._transfers import TransferSection
 from search.analysis.study.condition_lines import longest_lines, trace_lines

@@ -7,8 +7,8 @@ from typing import final
 
 import polars as pl
 
-from graft.report.document import Block, Table
-from graft.report.formatting import MISSING, number, with_margin
+from graft.report.rendering.document import Block, Table
+from graft.report.rendering.formatting import MISSING, number, with_margin
 from graft.report.sections import FigureNumbers, Part
 from graft.report.sections._transfers import TransferSection
 from search.analysis.statistics.intervals import mean_with_interval

@@ -9,9 +9,9 @@ from typing import final
 import polars as pl
 from matplotlib.axes import Axes
 
-from graft.report.document import Block, Picture
-from graft.report.drawing import arm_colour, fit_scale
 from graft.report.lines import draw_line, draw_panels, scale_numbers
+from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.drawing import arm_colour, fit_scale
 from graft.report.sections import FigureNumbers, Part
 from graft.report.sections._transfers import TransferSection
 from search.analysis.statistics.intervals import mean_with_interval

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graft.families import families
+from graft.plugins.families import families
 from graft.testing.common import Configuration, DoesNotApply, build
 from search.samplers import Sampler
 from spaces import parse

@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from graft.families import family_of
+from graft.plugins.families import family_of
 from graft.report.data import StudyData
-from graft.report.document import Heading, Picture
+from graft.report.rendering.document import Heading, Picture
 from graft.report.sections import FigureNumbers, Part, Section
 from graft.testing.common import Configuration
 from spaces import plugins

@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from graft.web.events import Cursor, Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
-from graft.web.refusals import RefusalError
+from graft.web.security.refusals import RefusalError
 from spaces.errors import StudyError
 from storage.databases.database import study_topic
 from storage.frames import Reader

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from graft.report.document import Picture
 from graft.report.figures import draw_figures, figure_kinds
+from graft.report.rendering.document import Picture
 from graft.report.study import read
 from graft.web.models import Figure
 from graft.web.reading import OpenReader, OpenStudy
-from graft.web.refusals import RefusalError
+from graft.web.security.refusals import RefusalError
 from spaces.errors import StudyError
 
 router = APIRouter(tags=["figures"], prefix="/studies/{study}/figures")

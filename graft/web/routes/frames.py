@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from graft.stored.studies import read_studies
 from graft.stored.trials import list_front, list_trials
-from graft.web.conditions import check_condition, check_order
+from graft.web.charts.conditions import check_condition, check_order
 from graft.web.reading import OpenReader, OpenStudy
 from graft.web.routes.studies import Tag
 from graft.web.routes.trials import Sort, Where

@@ -18,15 +18,15 @@ from graft.serving.listing import read_queue
 from graft.stored.differences import compare_spaces
 from graft.stored.status import Status, read_status
 from graft.stored.studies import read_studies, read_target_objectives
-from graft.web.access import COOKIE, find_holder
-from graft.web.drawing.charts import draw_curves
+from graft.web.charts.lines import draw_curves
+from graft.web.charts.sampling import read_sample
+from graft.web.charts.study_charts import SHOWN, best_so_far, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
-from graft.web.refusals import RefusalError
 from graft.web.rendering import STATIC, render
 from graft.web.routes.figures import drawing
 from graft.web.routes.queue import Submitter, check_owner
-from graft.web.sampling import read_sample
-from graft.web.study_charts import SHOWN, best_so_far, draw_learned
+from graft.web.security.access import COOKIE, find_holder
+from graft.web.security.refusals import RefusalError
 from search.analysis.study.two_studies import compare_studies
 from spaces.errors import SpaceError, StudyError
 from spaces.reading.transfer_section import is_transfer_text

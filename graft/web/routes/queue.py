@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from graft.web.access import LOCAL, Holder
 from graft.web.models import Accepted, Priority, QueueState, Submission
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
-from graft.web.refusals import RefusalError
+from graft.web.security.access import LOCAL, Holder
+from graft.web.security.refusals import RefusalError
 from graft.web.submissions import read_submission
 from storage import QueueEntry, QueueRequest, Terms, request_queue, request_stop
 from storage.frames import Reader

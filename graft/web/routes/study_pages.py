@@ -16,16 +16,16 @@ from graft.files import cell
 from graft.launching.progress_text import duration
 from graft.stored.status import read_status
 from graft.stored.trials import PARAMS_PREFIX
-from graft.web.drawing.charts import Line, draw_curves
+from graft.web.charts.lines import Line, draw_curves
+from graft.web.charts.ranges import Ranges
+from graft.web.charts.sampling import numeric_params, rank_associations, read_sample
+from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
-from graft.web.ranges import Ranges
 from graft.web.reading import Number, OpenReader, OpenStudy, refuse_error
-from graft.web.refusals import log_refusal
 from graft.web.rendering import render, stream
 from graft.web.routes.trials import show_trial
-from graft.web.sampling import numeric_params, rank_associations, read_sample
-from graft.web.study_charts import StudyCharts
+from graft.web.security.refusals import log_refusal
 from spaces.errors import GraftError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Query
 
 from graft.stored.params import Renewal
 from graft.stored.trials import LISTED, read_metrics, read_trial
-from graft.web.conditions import LONGEST, check_condition, check_order
+from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.models import MetricPage, MetricRow, Point, TrialDetails, TrialPage, TrialRow
 from graft.web.reading import Number, OpenReader, OpenStudy
-from graft.web.refusals import RefusalError
+from graft.web.security.refusals import RefusalError
 from spaces.errors import StudyError
 from spaces.settings import MOST_TRIALS
 from storage.frames.study import StudyReader

@@ -6,10 +6,10 @@ import functools
 
 import torch
 
-from workers.engine.devices import gpus, is_usable
 from workers.engine.fused.plan import THREADS, KernelPlan, Limits, Workspace
 from workers.engine.fused.step import FusedStep, arrange, find_obstacle
 from workers.engine.fused.trust import find_fault
+from workers.engine.machine.devices import gpus, is_usable
 from workers.numerics.cuda import minimal
 from workers.numerics.cuda.compiler import CompilerError, compiler_version, load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from spaces.messages import shorten
-from workers.engine.nvidia import find_driver
+from workers.engine.machine.nvidia import find_driver
 from workers.numerics.cuda.compiler import CompilerError
 from workers.numerics.cuda.minimal import kernel_key
 from workers.numerics.native import cache_folder
@@ -31,7 +31,7 @@ def find_fault(name: str, architecture: str, device: str) -> str | None:
     try:
         driver = find_driver()
         key = f"{name}; driver {driver.version if driver else ''}; kernel {kernel_key(architecture)}"
-        command = [sys.executable, "-m", "workers.engine.fused.check", device]
+        command = [sys.executable, "-m", "workers.engine.fused_check", device]
         fault = kept_or_found(cache_folder(), key, lambda: run_check(command, SECONDS))
     except CompilerError as error:
         fault = str(error)

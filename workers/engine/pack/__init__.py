@@ -16,13 +16,13 @@ from torch import Tensor
 
 from spaces.records import Ancestor, Metric, Report, Trial
 from workers.engine.checkpoints import Archive, Snapshot
+from workers.engine.machine.process import flush_subnormals, use_device
 from workers.engine.pack.lane_tensors import LaneTensors, initial_parameters
 from workers.engine.pack.lanes import NARROWEST, Lanes, LaneTrial
 from workers.engine.pack.lineage import line_of_descent
 from workers.engine.pack.reporting import Reporting, pad_to_power_of_two
 from workers.engine.pack.saved_states import find_saved_state, take_snapshot
 from workers.engine.pack.stepping import stepper_of
-from workers.engine.process import flush_subnormals, use_device
 from workers.engine.step import step_of
 from workers.training.recipe import Recipe, initial_state, layout_of
 

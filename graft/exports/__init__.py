@@ -1,0 +1,1 @@
+"""Trials as other programs have them: scripts, Hugging Face models, records of other tools."""

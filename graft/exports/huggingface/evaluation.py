@@ -1,0 +1,139 @@
+"""Language models scored by lm-evaluation-harness: trained trials, and pretrained models under a scorer of Graft."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from graft.exports.interchange.extras import require_extra
+from spaces.errors import StudyError
+
+_COLUMNS = {
+    "task": pl.String(),
+    "metric": pl.String(),
+    "filter": pl.String(),
+    "value": pl.Float64(),
+    "standard_error": pl.Float64(),
+    "samples": pl.Int64(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harness:
+    """What is asked of a model, and how."""
+
+    tasks: Sequence[str]
+    """Names of tasks of the harness, or of `include`."""
+    include: Path | None = None
+    """A folder with tasks of one's own, as YAML files."""
+    limit: int | None = None
+    """Examples of each task; None: all."""
+    examples: int | None = None
+    """Shown before each question; None: as the task has it."""
+    batch: int = 8
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A harness with its tasks found."""
+
+    harness: Harness
+    manager: Any
+    """The harness' own index of tasks."""
+
+
+def find_tasks(harness: Harness) -> Asked:
+    """Raise StudyError if the harness is not installed or has no task of such a name, before anything is trained.
+
+    Its own tasks, thousands of files, are looked through only for names that are not among one's own.
+    """
+    require_extra("lm_eval", "evaluate")
+    with _quiet():
+        unknown, manager = [*harness.tasks], None
+        for defaults in (False, True):
+            if unknown and (defaults or harness.include):
+                include = None if harness.include is None else str(harness.include)
+                tasks = import_module("lm_eval.tasks")
+                manager = tasks.TaskManager(include_path=include, include_defaults=defaults)
+                unknown = [name for name in harness.tasks if not manager.match_tasks([name])]
+    if unknown:
+        raise StudyError(f"--tasks: lm-evaluation-harness has no task {unknown[0]!r}; `lm-eval ls tasks` lists its own")
+    return Asked(harness=harness, manager=manager)
+
+
+def evaluate_folder(folder: Path, asked: Asked) -> pl.DataFrame:
+    """Score the model that `search export --to huggingface` wrote; one row per task, metric and filter.
+
+    `standard_error` is over the task's examples, as the harness has it; null where it has none.
+    """
+    if not (folder / "tokenizer.json").is_file():
+        raise StudyError(f"{folder}: the model has no tokenizer, so that it cannot be asked in text")
+    return _score({"pretrained": str(folder), "trust_remote_code": True}, asked)
+
+
+def evaluate_pretrained(folder: Path, scorer: Mapping[str, Any] | None, dtype: str, asked: Asked) -> pl.DataFrame:
+    """The same of a pretrained model of the kind of Llama or Gemma, its softmax replaced by a scorer; None: left."""
+    from workers.networks.pretrained import load_pretrained
+
+    model = load_pretrained(folder, scorer, dtype).to(asked.harness.device)
+    return _score({"pretrained": model, "tokenizer": str(folder)}, asked)
+
+
+def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:
+    harness = asked.harness
+    with _quiet():
+        wrapped = import_module("lm_eval.models.huggingface").HFLM(
+            **model, batch_size=harness.batch, device=harness.device
+        )
+        found: Any = import_module("lm_eval").simple_evaluate(
+            model=wrapped,
+            tasks=[*harness.tasks],
+            task_manager=asked.manager,
+            limit=harness.limit,
+            num_fewshot=harness.examples,
+            log_samples=False,
+        )
+    return to_frame(found)
+
+
+def to_frame(found: Mapping[str, Any]) -> pl.DataFrame:
+    """The harness' results as rows: `{"results": {task: {"acc,none": .., "acc_stderr,none": ..}}, "n-samples": ..}`."""
+    rows = list[tuple[Any, ...]]()
+    for task, numbers in found["results"].items():
+        samples = found.get("n-samples", {}).get(task, {}).get("effective")
+        for key, value in numbers.items():
+            metric, comma, rule = key.partition(",")
+            if not comma or metric.endswith("_stderr") or not isinstance(value, int | float):
+                continue
+            error = numbers.get(f"{metric}_stderr,{rule}")
+            rows.append((task, metric, rule, value, error if isinstance(error, float) else None, samples))
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+
+def write_results(frame: pl.DataFrame, path: Path, about: Mapping[str, Any]) -> None:
+    """A JSON file with the rows and what they are of."""
+    path.write_text(json.dumps({**about, "results": frame.to_dicts()}, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """The harness' own libraries warn of one another, and it of what a task leaves out."""
+    logger = logging.getLogger("lm_eval")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,266 @@
+"""A stored trial as a folder that Hugging Face transformers loads, with the code of its model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graft.exports.huggingface.card import write_card
+from graft.exports.huggingface.shaking import Shaken, shake
+from graft.files import OutputError, writing
+from graft.retraining.restored import RestoredTrial
+from graft.retraining.weights import check_weights, restore_trained
+from spaces import plugins
+from spaces.errors import StudyError
+from spaces.plugins.active import using
+from storage.frames import open_reader
+
+if TYPE_CHECKING:
+    from workers.engine.trained_model import TrainedModel
+    from workers.training.recipe import Recipe
+
+_FILES = Path(__file__).parent / "files"
+_NETWORK = "network_graft.py"
+
+TAIL = '''
+
+# What the configuration names
+# ----------------------------------------------------------------------------------------------------
+
+
+CLASSES = {{one.__name__: one for one in ({classes},)}}
+
+
+def build(plan):
+    """An object of one of the classes from its fields, each a plain value or another such plan."""
+    fields = {{name: build(value) if isinstance(value, dict) else value for name, value in plan.items()
+              if name != "class"}}
+    return CLASSES[plan["class"]](**fields)
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """What is to be written, checked before anything is trained for it."""
+
+    restored: RestoredTrial
+    study: str
+    folder: Path
+    variant: str
+    device: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written."""
+
+    parameters: int
+    steps: int
+    variant: str
+    difference: float
+    """Largest difference between a logit of the written code and one of the trial's own; 0: equal to the bit."""
+
+    def __str__(self) -> str:
+        same = "logits equal to the bit" if self.difference == 0 else f"logits equal within {self.difference:.1e}"
+        return f"{self.parameters:,} parameters after step {self.steps:,}, {self.variant}; {same}"
+
+
+def begin_export(
+    url: str, study: str, number: int, folder: Path, *, variant: str | None = None, device: str | None = None
+) -> Export:
+    """A stored trial that can be written as a model of Hugging Face to a folder.
+
+    `variant`: raw, ema, bema ...; None: the objective's, as `Study.model` has it. Raises OutputError for a folder that
+    is there and not empty, and StudyError for a trial that is no causal model over tokens.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"{folder} exists and is not empty; name another folder")
+    restored = restore_trained(url, study, number, device)
+    with open_reader(url) as reader:
+        variant = variant or str(reader.study(study).row["objective"]).split("/")[1]
+    check_weights(restored, variant, "safetensors")
+    with using(restored.outside):
+        check_model(restored)
+    return Export(restored=restored, study=study, folder=folder, variant=variant, device=restored.device(device))
+
+
+def finish_export(export: Export, watch: Callable[[int], None]) -> Exported:
+    """Train the trial again, as far as it was trained, and write it; what goes wrong leaves no folder.
+
+    `watch` is called with the steps that the training reaches.
+    """
+    from workers.engine.replay import weights
+    from workers.engine.trained_model import trained_model
+
+    restored, folder = export.restored, export.folder
+    with using(restored.outside):
+        learned = weights(
+            restored.trial, variant=export.variant, steps=restored.steps, device=export.device, watch=watch
+        )
+        trained = trained_model(restored.trial, learned)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                difference = _write(folder, trained, learned)
+                written = Exported(
+                    parameters=sum(array.size for array in learned.values()),
+                    steps=restored.steps,
+                    variant=export.variant,
+                    difference=difference,
+                )
+                write_card(folder, restored, export.study, export.variant, written)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+    return written
+
+
+def check_model(restored: RestoredTrial) -> None:
+    """Raise StudyError if a trial is no single causal model over tokens, which alone transformers can generate from."""
+    from workers.data.tasks import TokenTask
+    from workers.training.recipe import Recipe
+
+    recipe, number = Recipe.of(restored.trial.config), restored.trial.number
+    if not recipe.learning.is_plain:
+        raise StudyError(f"trial {number} has learning {plugins.name_of(recipe.learning)}: it is several models")
+    if not recipe.model.causal or not isinstance(recipe.task, TokenTask):
+        model, task = plugins.name_of(recipe.model), plugins.name_of(recipe.task)
+        raise StudyError(
+            f"trial {number} is no language model for Hugging Face: its model {model} on the task {task} does not go"
+            " from tokens to the next one; choose a trial of a transformer or a minimal over tokens"
+        )
+
+
+def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> float:
+    """Write everything but the card; the largest difference of logits."""
+    import numpy as np
+
+    from workers.engine.exporting import largest_difference, write_safetensors
+
+    recipe = trained.recipe
+    model = recipe.model.evaluations()[""]
+    shaken = shake(dict.fromkeys(map(type, list_parts(model))), ["outputs"])
+    for path in sorted(_FILES.glob("*.py")):
+        shutil.copyfile(path, folder / path.name)
+    head = '"""The network of a trained trial, in plain PyTorch: what of Graft computes it, taken out by Graft."""'
+    tail = TAIL.format(classes=", ".join(shaken.names.values()))
+    (folder / _NETWORK).write_text(f"{head}\n\n{shaken.text}\n{tail}", encoding="utf-8")
+    settings = _settings(recipe, model, learned, shaken)
+    tensors = {f"network.{name}": array for name, array in learned.items()}
+    if (tokens := write_tokenizer(folder, recipe)) is not None:
+        own = settings["vocab_size"]
+        places = np.full(tokens.count, own, dtype=np.int64)
+        places[[*tokens.kept, tokens.count - 1]] = np.arange(own)
+        tensors["own_tokens"] = places
+        end = {"bos_token_id": tokens.count - 1, "eos_token_id": tokens.count - 1, "pad_token_id": tokens.count - 1}
+        settings |= {"vocab_size": tokens.count, "own_vocabulary": own, **end}
+    else:
+        end = dict[str, int]()
+    _write_json(folder / "config.json", settings)
+    _write_json(folder / "generation_config.json", {"use_cache": False, **end})
+    write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    return largest_difference(trained, _load(folder / _NETWORK).build(settings["network"]))
+
+
+def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Shaken) -> dict[str, Any]:
+    """What config.json has; `vocab_size` is the network's own."""
+    from workers.data.tasks import TokenTask
+
+    assert isinstance(recipe.task, TokenTask), "it was checked"
+    table = learned.get("position.table")
+    return {
+        "model_type": "graft",
+        "architectures": ["GraftForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "configuration_graft.GraftConfig",
+            "AutoModelForCausalLM": "modeling_graft.GraftForCausalLM",
+        },
+        "dtype": recipe.training.dtype,
+        "vocab_size": recipe.task.tokens,
+        "hidden_size": model.width,
+        "num_hidden_layers": getattr(model, "depth", 1),
+        "num_attention_heads": getattr(model, "heads", 1),
+        "max_position_embeddings": recipe.task.longest if table is None else len(table),
+        **({} if table is None else {"learned_positions": len(table)}),
+        "network": plan_of(model, shaken.names),
+        "shapes": {name: list(array.shape) for name, array in learned.items()},
+        "tie_word_embeddings": False,
+        "use_cache": False,
+    }
+
+
+def list_parts(plugin: object) -> Iterator[object]:
+    """A plug-in and all that are parts of it."""
+    yield plugin
+    for name, rule in plugins.rules(type(plugin)).items():
+        if rule.family:
+            yield from list_parts(getattr(plugin, name))
+
+
+def plan_of(plugin: object, names: Mapping[type, str]) -> dict[str, Any]:
+    """The class and the fields of a plug-in, as `build` of the network's file reads them."""
+    found: dict[str, Any] = {"class": names[type(plugin)]}
+    for name, rule in plugins.rules(type(plugin)).items():
+        value = getattr(plugin, name)
+        found[name] = plan_of(value, names) if rule.family else value
+    return found
+
+
+def _load(path: Path) -> Any:
+    """A file as a module, which no other import finds."""
+    name = "graft_exported_network"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec, "it is a Python file"
+    assert spec.loader, "it is a Python file"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for the names of their annotations
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[name]
+    return module
+
+
+# --------------------------------------------------------------------------------------------------------- tokenizers
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenTokens:
+    """Of a tokenizer's file."""
+
+    count: int
+    """Tokens, the end of a text as the last one."""
+    kept: list[int]
+    """Those that the trial has, in its own order."""
+
+
+def write_tokenizer(folder: Path, recipe: Recipe) -> WrittenTokens | None:
+    """The files of a language task's tokenizer; None where the task has none."""
+    from workers.data.tasks.language import Language
+    from workers.data.tokenizers import HasFile
+
+    if not isinstance(recipe.task, Language):
+        return None
+    known = recipe.task.tokenised
+    if not isinstance(encoder := known.encoder, HasFile):
+        return None
+    text, end = encoder.file()
+    tokenizer = json.loads(text)
+    if known.source.lower_case:
+        before = [tokenizer["normalizer"]] if tokenizer.get("normalizer") else []
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *before]}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False), encoding="utf-8")
+    longest = recipe.task.longest
+    described = {"eos_token": end, "bos_token": end, "pad_token": end, "model_max_length": longest}
+    _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **described})
+    return WrittenTokens(count=encoder.size + 1, kept=[*known.kept])
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

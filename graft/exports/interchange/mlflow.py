@@ -1,0 +1,52 @@
+"""Chosen trials as runs of MLflow: an experiment in a SQLite file, `mlflow.db`."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from graft.exports.interchange.logged_trials import LoggedTrial
+
+PACKAGE = "mlflow"
+FILE = "mlflow.db"
+_METRICS = 1_000
+_PARAMS = 100
+"""Most that MLflow takes at once."""
+_REFUSED = re.compile(r"[^\w./: -]")
+
+
+def write(trials: Iterable[LoggedTrial], folder: Path, study: str) -> int:
+    """Write one run for each trial into the experiment `study`; how many.
+
+    MLflow's names have no `=`: the metric `tvd/bema/length=64` is `tvd/bema/length:64` there.
+    """
+    entities: Any = importlib.import_module("mlflow.entities")
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells each table that it makes
+    client = importlib.import_module("mlflow").MlflowClient(tracking_uri=f"sqlite:///{folder.absolute() / FILE}")
+    experiment = client.create_experiment(study, artifact_location=(folder.absolute() / "artifacts").as_uri())
+    count = 0
+    for trial in trials:
+        start, end = (round(time.timestamp() * 1000) for time in (trial.started, trial.ended))
+        tags = {name: str(value) for name, value in trial.facts.items()}
+        run = client.create_run(experiment, start_time=start, tags=tags, run_name=trial.name).info.run_id
+        params = [entities.Param(_name(path), str(value)) for path, value in {**trial.config, **trial.params}.items()]
+        for first in range(0, len(params), _PARAMS):
+            client.log_batch(run, params=params[first : first + _PARAMS])
+        metrics = [
+            entities.Metric(_name(name), value, start, step)
+            for step, values in trial.validations
+            for name, value in values.items()
+        ]
+        for first in range(0, len(metrics), _METRICS):
+            client.log_batch(run, metrics=metrics[first : first + _METRICS])
+        client.set_terminated(run, "FINISHED", end)
+        count += 1
+    return count
+
+
+def _name(name: str) -> str:
+    return _REFUSED.sub(":", name)

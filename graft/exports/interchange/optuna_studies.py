@@ -1,0 +1,130 @@
+"""The studies of a database for Optuna, read-only and as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, final
+
+import polars as pl
+
+from graft.files import writing
+from graft.plugins.families import families
+from graft.plugins.stored import read_outside
+from search.optuna_view.journal import write_journal
+from search.optuna_view.storage import Reading, ReadOnlyStorage, Version
+from search.optuna_view.trials import COLUMNS
+from spaces import parse
+from spaces.errors import GraftError
+from spaces.plugins.active import using
+from spaces.space import Space
+from storage.frames import Reader, open_reader
+from storage.frames.study import StudyReader, quote
+
+MOST_SHOWN = 5_000
+"""Trials of a study that are shown: beyond some thousand, Optuna's pages take minutes to draw."""
+_VERSION = ("state", "fence", "finished_at", "objective")
+"""What changes when a trial ends, or is queued again."""
+_BATCH = 500
+"""Trials whose validations are read at once."""
+
+
+def open_storage(url: str, most: int | None = MOST_SHOWN) -> ReadOnlyStorage:
+    """Optuna's storage over a database, read-only: `optuna.load_study(study_name=..., storage=...)`.
+
+    `most`: trials of a study that are shown, the best and the newest, half of them each; None: all. Raises StorageError
+    where there is no such database.
+    """
+    with open_reader(url):
+        return ReadOnlyStorage(DatabaseStudies(url, most))
+
+
+def export_journal(url: str, study: str, file: Path) -> int:
+    """Write a study with all of its trials as a journal file of Optuna; how many trials.
+
+    Raises OutputError where it cannot be written; a file that is there is replaced, at once and at the end.
+    """
+    with open_reader(url) as reader:
+        reader.study(study)
+    aside = file.with_name(f".{file.name}.part")
+    with writing(file):
+        try:
+            aside.unlink(missing_ok=True)
+            count = write_journal(open_storage(url, most=None), study, aside)
+            aside.replace(file)
+        finally:
+            aside.unlink(missing_ok=True)
+    return count
+
+
+@final
+class DatabaseStudies:
+    """Reads a database for Optuna's storage; each call over a connection of its own, so that any thread may call."""
+
+    def __init__(self, url: str, most: int | None) -> None:
+        self._url = url
+        self._most = most
+
+    def list_studies(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `studies`, oldest first."""
+        with open_reader(self._url) as reader:
+            return reader.studies().rows(named=True)
+
+    def read_spaces(self, study: str) -> Sequence[Space]:
+        """The spaces that a study has had, the present one last; those that cannot be read are left out."""
+        with open_reader(self._url) as reader:
+            stored = reader.study(study)
+            texts = [*stored.changes()["space"], stored.row["space"]]
+            return [space for text in texts for space in _read_space(reader, study, text)]
+
+    def read_trials(self, study: str, known: Mapping[int, Version]) -> Reading:
+        """The trials to show; rows and validations only of those whose version is not the known one."""
+        with open_reader(self._url) as reader, reader.moment():
+            stored = reader.study(study)
+            versions = {number: _version(rest) for number, *rest in self._choose(stored).iter_rows()}
+            # A trial that trains has another validation each time.
+            stale = [number for number, one in versions.items() if one[0] == "running" or known.get(number) != one]
+            rows: list[dict[str, Any]] = []
+            validations: dict[int, dict[int, float | None]] = {}
+            for start in range(0, len(stale), _BATCH):
+                numbers = stale[start : start + _BATCH]
+                chosen = f"number IN ({', '.join(map(str, numbers))})"
+                rows += stored.trials(chosen, columns=COLUMNS).rows(named=True)
+                for number, step, value in _read_validations(reader, stored, rows[-len(numbers) :]):
+                    validations.setdefault(number, {})[step] = value
+        return Reading(versions, rows, validations)
+
+    def _choose(self, stored: StudyReader) -> pl.DataFrame:
+        """Number and version of the trials that are shown."""
+        columns = ("number", *_VERSION)
+        if self._most is None:
+            return stored.trials(columns=columns)
+        best = stored.trials("objective IS NOT NULL", top=self._most // 2, columns=columns)
+        newest = stored.trials(sort="number DESC", top=self._most, columns=columns)
+        others = newest.join(best, on="number", how="anti", maintain_order="left")
+        return pl.concat([best, others.head(self._most - best.height)])
+
+
+def _version(columns: Sequence[Any]) -> Version:
+    return tuple(columns)
+
+
+def _read_space(reader: Reader, study: str, text: str) -> Iterator[Space]:
+    """The space of a text, unless this version of Graft, or this machine, can no longer read it."""
+    with suppress(GraftError), using(read_outside(reader, study)):
+        yield parse(text, f"the space of study {study}", families())
+
+
+def _read_validations(
+    reader: Reader, stored: StudyReader, rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[int, int, float | None]]:
+    """number, step and value of the objective's metric, of all validations that are kept of these trials."""
+    metric, variant, *condition = str(stored.row["objective"]).split("/", 2)
+    ids = {row["id"]: row["number"] for row in rows}
+    found = reader.query(
+        f"SELECT trial_id, step, value FROM metrics WHERE trial_id IN ({', '.join(map(str, ids))})"
+        f" AND name = {quote(metric)} AND variant = {quote(variant)} AND condition = {quote(''.join(condition))}"
+        " ORDER BY trial_id, step"
+    )
+    return [(ids[trial], step, value) for trial, step, value in found.rows()]

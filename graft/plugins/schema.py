@@ -1,0 +1,179 @@
+"""JSON Schema of spaces, with every plug-in and its fields: what editors complete and check as a space is written.
+
+It is made from the rules that spaces are read by, but knows no draw's value and no rule between fields: what it lets
+pass may still be refused by `search space check`; what it refuses is no space.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, get_args
+
+from graft.plugins.families import FAMILIES, families, family_of
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.grammar.formulas import DrawKind
+from spaces.plugins.rules import Rule
+from spaces.settings import Search, Training
+
+Schema = dict[str, Any]
+
+_EXPRESSION: Schema = {
+    "type": "string",
+    "description": "an expression: 10 ** uniform(-5, -1), 2 * $width, choice(1, 2)",
+}
+_DRAW: Schema = {
+    "type": "object",
+    "properties": {
+        kind: {"type": "array", "minItems": 2} | ({} if kind == "choice" else {"maxItems": 2})
+        for kind in get_args(DrawKind)
+    },
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+}
+_NAMED: Schema = {"type": ["object", "null"], "propertyNames": {"pattern": "^[a-z][a-z0-9_]*$"}}
+_REQUIRED = ("study", "task", "model", "optimizer", "training", "search")
+
+
+def space_schema() -> Schema:
+    """The schema of a space file, with the plug-ins that are in use now. Imports torch."""
+    parts = families()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A space of Graft",
+        "type": "object",
+        "properties": {
+            "study": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "description": "its name"},
+            "plugins": {"type": ["array", "string", "null"], "description": "files and modules with your plug-ins"},
+            "group": {**_NAMED, "description": "values drawn once for the trials that train together"},
+            "trial": {**_NAMED, "description": "values drawn for each trial"},
+            **{name: _plugin(name) for name in parts if name not in ("sampler", "stopping")},
+            "training": _record(Training, "training"),
+            "search": _search(),
+            "arms": {"type": "object", "description": "named alternatives: paths and their values"},
+            "seeds": {"type": "integer", "minimum": 1},
+            "confirm": {"type": "object"},
+            "transfer": {"type": "object"},
+        },
+        "additionalProperties": False,
+        "if": {"required": ["transfer"]},
+        "else": {"required": list(_REQUIRED)},
+        "$defs": {name: _family(name) for name in FAMILIES},
+    }
+
+
+def _plugin(family: str) -> Schema:
+    return {"$ref": f"#/$defs/{family}"}
+
+
+def _search() -> Schema:
+    fields = {name: _value(rule) for name, rule in plugins.rules(Search).items()}
+    several = {"oneOf": [_plugin("stopping"), {"type": "array", "items": _plugin("stopping")}]}
+    metric = {"type": "string", "pattern": "^[^/]+/(raw|ema|bema)(/[^/].*)?$"}
+    objective = {
+        "type": "object",
+        "properties": {"minimize": metric, "maximize": metric, "at": {"enum": ["best", "last"]}},
+        "oneOf": [{"required": ["minimize"]}, {"required": ["maximize"]}],
+        "additionalProperties": False,
+    }
+    expression = {"type": "string", "description": "over metrics (tvd/raw) and values of a trial (model.width)"}
+    second = {
+        "type": "object",
+        "properties": {"minimize": expression, "maximize": expression},
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }
+    two = {"type": "array", "prefixItems": [objective, second], "minItems": 2, "maxItems": 2}
+    bound = {"type": "string", "pattern": "[<>]=", "description": "a comparison: model.width * model.depth <= 64"}
+    return {
+        "type": "object",
+        "properties": {
+            **fields,
+            "sampler": _plugin("sampler"),
+            "stopping": several,
+            "objective": {"oneOf": [objective, two]},
+            "feasible": {"oneOf": [bound, {"type": "array", "items": bound}]},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _family(family: str) -> Schema:
+    """A plug-in in each of the ways to write it: its name, `{name: fields}`, `{name: NAME, field: value}`, a choice."""
+    members = list(_members(family_of(family)))
+    named = [
+        {**record, "properties": {"name": {"const": name}, **record["properties"]}, "required": ["name", *needed]}
+        for name, record, needed in members
+    ]
+    return {
+        "anyOf": [
+            {"enum": [name for name, _, needed in members if not needed], "description": f"a {family} by its name"},
+            {
+                "type": "object",
+                "properties": {name: {**record, "type": ["object", "null"]} for name, record, _ in members},
+                "minProperties": 1,
+                "maxProperties": 1,
+                "additionalProperties": False,
+            },
+            *named,
+            {
+                "type": "object",
+                "properties": {"choice": {"type": "array", "minItems": 2, "items": _plugin(family)}},
+                "required": ["choice"],
+                "additionalProperties": False,
+            },
+        ]
+    }
+
+
+def _members(family: type) -> Iterable[tuple[str, Schema, list[str]]]:
+    """Name, schema and required fields of each plug-in; one from outside that cannot be imported is left out."""
+    for name in plugins.names(family):
+        try:
+            member = plugins.load(family, name)
+        except PluginError:
+            continue
+        yield name, _record(member, name), sorted(plugins.required_fields(member))
+
+
+def _record(member: type, name: str) -> Schema:
+    defaults = {field.name: field.default for field in dataclasses.fields(member)}
+    properties: dict[str, Schema] = {}
+    for field, rule in plugins.rules(member).items():
+        properties[field] = _value(rule)
+        if isinstance(default := defaults[field], bool | int | float | str):
+            properties[field] = {**properties[field], "default": default}
+    first = (member.__doc__ or name).strip().partition("\n\n")[0]
+    required = {"required": sorted(needed)} if (needed := plugins.required_fields(member)) else {}
+    return {
+        "type": "object",
+        "description": " ".join(first.split()),
+        "properties": properties,
+        "additionalProperties": False,
+        **required,
+    }
+
+
+def _value(rule: Rule) -> Schema:
+    """A field: a value by its rule, an expression, or a draw."""
+    if rule.family:
+        return _plugin(plugins.title(rule.family))
+    if rule.kind in ("knob", "size"):
+        return {"description": rule.describe(), "anyOf": [_number(rule), _EXPRESSION, _DRAW]}
+    if rule.kind == "option" and rule.choices:
+        return {"description": rule.describe(), "anyOf": [{"enum": list(rule.choices)}, _DRAW]}
+    kind: object = "boolean" if rule.kind == "flag" else ["string", "number", "boolean"]
+    return {"description": rule.describe(), "anyOf": [{"type": kind}, _DRAW]}
+
+
+def _number(rule: Rule) -> Schema:
+    bounds: Mapping[str, float] = {
+        "exclusiveMinimum" if rule.open_low else "minimum": rule.low,
+        "exclusiveMaximum" if rule.open_high else "maximum": rule.high,
+    }
+    finite = {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
+    return {"type": "integer" if rule.integer else "number", **finite}

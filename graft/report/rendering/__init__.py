@@ -1,0 +1,1 @@
+"""A report as a document, and documents as pages, with their pictures."""

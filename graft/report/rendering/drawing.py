@@ -1,0 +1,163 @@
+"""How every figure looks, and how it becomes an <svg> element."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from graft.report.rendering.formatting import number, plain
+
+INK, SOFT, GRID = "#1b1f24", "#57606a", "#e6eaef"
+PANEL = (3.6, 2.6)
+"""Inches of one panel; a page has room for three side by side."""
+
+STYLE: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#8c959f",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "figure.facecolor": "white",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "svg.fonttype": "path",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+}
+"""Letters are drawn as paths, since no font is sure to be there; a `$` in a name is a dollar."""
+
+
+def figure_style() -> AbstractContextManager[None]:
+    """Figures made in this context look like the others."""
+    return matplotlib.rc_context(cast(Any, STYLE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How a variant looks in every figure."""
+
+    label: str
+    colour: str
+    marker: str
+
+
+_LOOKS = {
+    "raw": Look(label="raw parameters", colour="#D55E00", marker="o"),
+    "ema": Look(label="EMA", colour="#009E73", marker="s"),
+    "bema": Look(label="BEMA", colour="#0072B2", marker="^"),
+}
+"""Colours of Okabe and Ito, told apart with any colour vision; the markers do it without colour."""
+
+
+def look(variant: str) -> Look:
+    """The look of a variant, the same everywhere; those that we do not know share one."""
+    return _LOOKS.get(variant, Look(label=variant, colour="#CC79A7", marker="D"))
+
+
+def grid(rows: int, columns: int) -> tuple[Figure, Any]:
+    """A figure of equal panels that share the y axes of their rows, and its axes as an array [rows, columns]."""
+    width = PANEL[0] * max(columns, 2)  # room for the legend
+    figure = Figure(figsize=(width, PANEL[1] * rows + 0.5), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
+
+
+def row_panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels of these inches side by side, which share their y axis."""
+    figure = Figure(figsize=(width * max(count, 2) if count > 1 else width, height), layout="constrained")
+    panels: Any = figure.subplots(1, count, squeeze=False, sharey=True)
+    return figure, list(panels[0])
+
+
+_ARM_COLOURS = ("#57606a", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#B8A900")
+"""Of Okabe and Ito, told apart with any colour vision; the baseline's is grey."""
+
+
+def arm_colour(index: int) -> str:
+    """The colour of an arm in every figure, by its place in the experiment; the baseline's is 0."""
+    return _ARM_COLOURS[index % len(_ARM_COLOURS)] if index < len(_ARM_COLOURS) else _ARM_COLOURS[1 + index % 7]
+
+
+def key(variant: str) -> Line2D:
+    """The legend's entry of a variant."""
+    seen = look(variant)
+    return Line2D([], [], color=seen.colour, marker=seen.marker, markersize=6, linewidth=1.8, label=seen.label)
+
+
+def legend(figure: Figure, keys: Sequence[Line2D]) -> None:
+    """One legend above all panels, where no data is."""
+    figure.legend(handles=list(keys), loc="outside upper center", ncols=min(len(keys), 3))
+
+
+def fit_scale(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic y axis for positive values over a factor of ten; with zeros among them, linear below the least."""
+    positive = [value for value in values if value > 0]
+    if not positive or min(values) < 0 or max(positive) < 10 * min(positive):
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+    elif len(positive) < len(values):
+        axes.set_yscale("symlog", linthresh=min(positive))
+    else:
+        axes.set_yscale("log")
+        label_decades(axes.yaxis, max(positive) / min(positive))
+
+
+def label_decades(axis: Axis, ratio: float) -> None:
+    """Ticks of a logarithmic axis over max / min = `ratio` as plain numbers, with 2 and 5 between few decades."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if ratio < 100 else (1.0,), numticks=7))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def label_percents(axis: Axis) -> None:
+    """Ticks of a logarithmic axis of shares as percents."""
+    axis.set_major_locator(LogLocator(numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def on_doublings(amount: float) -> float:
+    """The position of a gap on an axis of doublings: 0, 1, 3, 7, 15 are equally far apart."""
+    return math.log2(amount + 1)
+
+
+def label_doublings(axis: Axis, most: float) -> None:
+    """Ticks at 0, 1, 3, 7, ... of an axis of doublings that ends at `most`."""
+    last = math.ceil(on_doublings(most))
+    axis.set_major_locator(FixedLocator(range(last + 1)))
+    axis.set_major_formatter(FuncFormatter(lambda position, _: f"{2**position - 1:g}"))
+
+
+def to_svg(figure: Figure, name: str) -> str:
+    """The figure as an <svg> element; its ids start with `name`, as several stand in one page."""
+    with io.StringIO() as file, matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        text = file.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    return plain(re.sub(r'(href="#|url\(#)', rf"\1{name}-", text).rstrip())
+
+
+def dodges(count: int) -> list[float]:
+    """Shifts that set several marks of one position beside one another."""
+    return [0.16 * (index / (count - 1) - 0.5) if count > 1 else 0.0 for index in range(count)]

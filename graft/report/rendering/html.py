@@ -1,0 +1,84 @@
+"""A report as one HTML file: styles, figures and, where it sorts a table, its script inside; nothing fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from graft.report.rendering.document import Block, Document, Heading, Paragraph, Picture, Table
+from graft.report.rendering.formatting import plain
+
+_STYLE = Path(__file__).with_name("style.css")
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>{script}
+</body>
+</html>
+"""
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the report to one file that opens without a network."""
+    body = "\n".join(map(element, document.blocks))
+    path.write_text(page(document.title, body), encoding="utf-8")
+
+
+def page(title: str, body: str, style: str = "", script: str = "") -> str:
+    """A whole page; of scripts, it runs the one that it is given and no other. `title` is text, the others are code."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _PAGE.format(
+        title=escape(plain(title)),
+        style=_STYLE.read_text(encoding="utf-8") + style,
+        body=plain(body),
+        script=f"\n<script>{script}</script>" if script else "",
+        policy=f"{_POLICY}; script-src 'sha256-{digest}'" if script else _POLICY,
+    )
+
+
+def element(block: Block) -> str:
+    """One block as HTML."""
+    match block:
+        case Heading(text=text):
+            return f"<h2>{escape(text)}</h2>"
+        case Paragraph(text=text):
+            return f"<p>{escape(text)}</p>"
+        case Table():
+            return _fold(block) if block.folded else _table(block, f"<caption>{escape(block.caption)}</caption>")
+        case Picture(number=number, caption=caption, svg=svg):
+            name = f'<figcaption id="caption{number}"><b>Figure {number}.</b> {escape(caption)}</figcaption>'
+            return f'<figure role="group" aria-labelledby="caption{number}">\n<div>{svg}</div>\n{name}\n</figure>'
+
+
+def _fold(table: Table) -> str:
+    return f"<details>\n<summary>{escape(table.caption)}</summary>\n{_table(table, '')}\n</details>"
+
+
+def _table(table: Table, caption: str) -> str:
+    header = _row("th", ' scope="col"', table.header, table.labels)
+    rows = "\n".join(_row("td", "", row, table.labels) for row in table.rows)
+    return f'<div class="wide"><table>{caption}\n<thead>\n{header}\n</thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+
+
+def _row(tag: str, attributes: str, cells: Sequence[str], labels: int) -> str:
+    """One row; a label's cell has the class that sets it to the left."""
+    marks = [' class="label"' if column < labels else "" for column in range(len(cells))]
+    inside = [f"<{tag}{attributes}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
+    return f"<tr>{''.join(inside)}</tr>"

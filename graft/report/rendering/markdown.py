@@ -1,0 +1,54 @@
+"""A report as a Markdown file, with its figures as SVG files beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+from graft.report.rendering.document import Block, Document, Heading, Paragraph, Picture, Table
+from graft.report.rendering.formatting import plain
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|&~#$])")
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the report, and figure N to `<stem>_figureN.svg`."""
+    pictures = {block.number: block for block in document.blocks if isinstance(block, Picture)}
+    for number, picture in pictures.items():
+        _beside(path, number).write_text(f'<?xml version="1.0" encoding="utf-8"?>\n{picture.svg}\n', encoding="utf-8")
+    text = "\n\n".join([f"# {_escape(document.title)}", *(_block(block, path) for block in document.blocks)])
+    path.write_text(plain(f"{text}\n"), encoding="utf-8")
+
+
+def _beside(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}_figure{number}.svg")
+
+
+def _escape(text: str) -> str:
+    """Text that Markdown and the HTML inside it leave alone, on one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _block(block: Block, path: Path) -> str:
+    match block:
+        case Heading(text=text):
+            return f"## {_escape(text)}"
+        case Paragraph(text=text):
+            return _escape(text)
+        case Table():
+            return _table(block)
+        case Picture(number=number, caption=caption):
+            address = quote(_beside(path, number).name)
+            return f"![Figure {number}]({address})\n\n**Figure {number}.** {_escape(caption)}"
+
+
+def _table(table: Table) -> str:
+    rule = ["---" if column < table.labels else "---:" for column in range(len(table.header))]
+    rows = [_row(map(_escape, table.header)), _row(rule), *(_row(map(_escape, row)) for row in table.rows)]
+    return "\n".join([f"{_escape(table.caption)}\n", *rows])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,81 @@
+"""The ranges of values that a person looks at, as the address of a page has them: `low.PATH=0.001&high.PATH=0.1`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import urlencode
+
+import polars as pl
+
+from graft.stored.trials import PARAMS_PREFIX
+from graft.web.security.refusals import RefusalError
+
+OBJECTIVES = ("objective", "second_objective")
+"""Paths that are columns of trials, not values that were drawn."""
+_MOST = 40
+"""Bounds of an address."""
+_BOUND = re.compile(r"(low|high)\.([A-Za-z_]\w*(?:\.\w+)*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Path of a value -> the least and the greatest that is kept; infinite where it is open."""
+
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+
+    @classmethod
+    def parse(cls, query: Iterable[tuple[str, str]]) -> Self:
+        """Of the names and values of an address, of which others are left out; refused with 400 for no number."""
+        found: dict[str, tuple[float, float]] = {}
+        given = [(match, text) for name, text in query if text.strip() and (match := _BOUND.fullmatch(name))]
+        if len(given) > _MOST:
+            raise RefusalError(400, f"{len(given)} bounds of ranges; there may be {_MOST}")
+        for match, text in given:
+            low, high = found.get(match[2], (-math.inf, math.inf))
+            bound = _read_number(match[0], text)
+            found[match[2]] = (bound, high) if match[1] == "low" else (low, bound)
+        return cls(found)
+
+    def __str__(self) -> str:
+        """As an address has them; empty: there are none."""
+        ends = [
+            (f"{side}.{path}", bound)
+            for path in self.bounds
+            for side, bound in zip(("low", "high"), self.write(path), strict=True)
+            if bound
+        ]
+        return urlencode(ends)
+
+    def write(self, path: str) -> tuple[str, str]:
+        """The two bounds of a value as a form shows them, empty where it is open."""
+        low, high = self.bounds.get(path, (-math.inf, math.inf))
+        return _write_bound(low), _write_bound(high)
+
+    def keep(self, trials: pl.DataFrame) -> pl.Series:
+        """Which trials are in all ranges; one without such a number is in none."""
+        kept = pl.Series([True]).new_from_index(0, trials.height)
+        for path, (low, high) in self.bounds.items():
+            name = path if path in OBJECTIVES else PARAMS_PREFIX + path
+            if name in trials.columns and trials[name].dtype.is_numeric():
+                kept &= trials[name].is_between(low, high).fill_null(value=False)
+            else:
+                kept &= False
+        return kept
+
+
+def _write_bound(bound: float) -> str:
+    return f"{bound!r}" if math.isfinite(bound) else ""
+
+
+def _read_number(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise RefusalError(400, f"{name}: {text[:40]!r} is no number")
+    return number

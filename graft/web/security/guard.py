@@ -1,0 +1,185 @@
+"""What is refused before any route is reached.
+
+The checks come in the order of what they cost: the server's name, the origin of a page's request, the rate, the token,
+the body. All are made on loopback, too: a page of another site can send requests there, and a name that somebody else
+controls can lead there (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
+from typing import final
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from graft.web.security.access import COOKIE, LOCAL, Holder
+from graft.web.security.refusals import RefusalError, answer
+from graft.web.settings import Settings
+
+_READING = ("GET", "HEAD")
+_CLIENTS = 10_000
+"""Clients whose rate is remembered."""
+_FREE = ("/login", "/static/")
+"""Where a browser without a token gets to."""
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+FindHolder = Callable[[str], Holder | None]
+"""Whose token a text is; None: nobody's."""
+
+
+@final
+class Guard:
+    """The application behind it sees only requests that pass; it finds the Holder in `request.state.holder`."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, find_holder: FindHolder) -> None:
+        self._app = app
+        self._settings = settings
+        self._find_holder = find_holder
+        self._rates = Rates(settings.rate, settings.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            body = await self._check(scope, receive)
+        except RefusalError as refusal:
+            await answer(refusal, scope)(scope, receive, send_with_headers)
+            return
+        await self._app(scope, _replay(body, receive), send_with_headers)
+
+    async def _check(self, scope: Scope, receive: Receive) -> bytes:
+        """The body of a request that passes; raises RefusalError."""
+        headers = Headers(scope=scope)
+        state = scope.setdefault("state", {})
+        _check_host(headers, self._settings.hosts)
+        _check_origin(scope["method"], headers)
+        wait = self._rates.take((scope.get("client") or ("",))[0])
+        if wait:
+            raise RefusalError(429, "too many requests; wait a little", {"Retry-After": str(int(wait) + 1)})
+        state["holder"] = await self._authenticate(scope["path"], headers)
+        state["token"] = state["holder"] and state["holder"].name
+        return await self._read_body(scope["method"], headers, receive)
+
+    async def _authenticate(self, path: str, headers: Headers) -> Holder | None:
+        if not self._settings.needs_token:
+            return LOCAL
+        token = _token_of(headers)
+        holder = await anyio.to_thread.run_sync(self._find_holder, token) if token else None
+        if holder is None and not path.startswith(_FREE):
+            reason = "this token is not known, or was revoked" if token else "a token is needed: Authorization: Bearer"
+            raise RefusalError(401, reason, {"WWW-Authenticate": "Bearer"})
+        return holder
+
+    async def _read_body(self, method: str, headers: Headers, receive: Receive) -> bytes:
+        """All of the body; of methods that only read, none."""
+        if method in _READING:
+            return b""
+        most = self._settings.largest_body
+        told = headers.get("content-length", "0")
+        if not told.isdecimal() or int(told) > most:
+            raise RefusalError(413, f"the body has more than {most:,} bytes")
+        parts = bytearray()
+        try:
+            with anyio.fail_after(self._settings.body_seconds):
+                more = True
+                while more:
+                    message = await receive()
+                    parts += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(parts) > most:
+                        raise RefusalError(413, f"the body has more than {most:,} bytes")
+        except TimeoutError:
+            raise RefusalError(408, f"the body took more than {self._settings.body_seconds:g} seconds") from None
+        return bytes(parts)
+
+
+@final
+class Rates:
+    """A bucket for each client: `burst` requests at once, and `rate` more each second."""
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Take one request out of a client's bucket: 0, or the seconds until there is one."""
+        now = self._clock()
+        left, since = self._buckets.pop(client, (float(self._burst), now))
+        left = min(left + (now - since) * self._rate, self._burst)
+        wait = max(0.0, (1 - left) / self._rate)
+        self._buckets[client] = (left if wait else left - 1, now)
+        if len(self._buckets) > _CLIENTS:
+            self._buckets.popitem(last=False)
+        return wait
+
+
+def _check_host(headers: Headers, hosts: frozenset[str]) -> None:
+    given = headers.getlist("host")
+    name = _host_name(given[0]) if len(given) == 1 else ""
+    if name not in hosts:
+        raise RefusalError(421, f"this server is not called {name[:60]!r}; --allow-host adds a name")
+
+
+def _host_name(host: str) -> str:
+    """`localhost:8000` -> `localhost`, `[::1]:8000` -> `[::1]`."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() else host).lower()
+
+
+def _check_origin(method: str, headers: Headers) -> None:
+    """Refuse what a page of another site asks for; only to follow a link from there is allowed."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    if origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower():
+        raise RefusalError(403, "a request of a page from another origin")
+    follows = method in _READING and headers.get("sec-fetch-mode") == "navigate"
+    if site not in ("same-origin", "none") and not follows:
+        raise RefusalError(403, "a request of a page from another site")
+
+
+def _token_of(headers: Headers) -> str | None:
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return token.strip()
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return None
+    return found.value if found else None
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """What gives the body that was read already, and then what comes after it: that the client has gone."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return next_message

@@ -1,0 +1,120 @@
+"""The fused step against the traced one, on a GPU: `python -m workers.engine.fused_check cuda:0`.
+
+In a process of its own: what a faulty kernel does to memory, or to the GPU's context, ends with it. It prints one line
+of JSON: null, or what differs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from workers.engine.fused.device import make_step
+from workers.engine.fused.step import FusedStep, Knobs
+from workers.engine.machine.process import flush_subnormals, prepare, use_device
+from workers.engine.step import TracedStep
+from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.tracing import tree_map
+from workers.training.recipe import Recipe, State, initial_state, layout_of
+
+WIDTHS = (7, 2, 33)
+STEPS = 5
+TOLERANCE = 1e-4
+"""Of the largest number of a tensor: float32 sums come in another order."""
+
+
+def configurations() -> Iterator[dict[str, Any]]:
+    """Small trials with each kind of dropout, in shared memory and beyond it, padded too."""
+    rates = list(itertools.product((0.0, 0.3), (0.0, 0.2)))
+    for (embedding, rows), unit in itertools.product(rates, ("occurrence", "token")):
+        dropout = {"embedding_dropout": embedding, "residual_dropout": rows, "dropout_unit": unit}
+        yield _configuration(dropout, length=5, vocabulary=9, widths=(13, 6, 10), batch=21)
+    yield _configuration({"embedding_dropout": 0.3, "residual_dropout": 0.2}, 8, 17, (32, 16, 24), 128)
+    yield _configuration({"residual_dropout": 0.2}, 16, 31, (60, 30, 40), 16)
+    yield _configuration({"embedding_dropout": 0.1}, 5, 9, (13, 6, 10), 16, pad=True)
+
+
+def _configuration(
+    dropout: dict[str, Any], length: int, vocabulary: int, widths: tuple[int, int, int], batch: int, pad: bool = False
+) -> dict[str, Any]:
+    width, key_width, value_width = widths
+    sizes = {"width": width, "key_width": key_width, "value_width": value_width}
+    return {
+        "task": {"name": "set_complement", "length": length, "vocabulary": vocabulary},
+        "model": {"name": "minimal", **sizes, **dropout},
+        "optimizer": {"name": "adamw", "epsilon": 1e-4},  # so that a gradient of nothing but rounding moves nothing
+        "averaging": {"name": "bema"},
+        "training": {"steps": 100, "batch": batch, "validate_every": 100, "validation_batch": 8, "pad_shapes": pad},
+    }
+
+
+@flush_subnormals()
+def find_difference(recipe: Recipe, device: torch.device, fused: FusedStep) -> str | None:
+    """How some fused steps of this recipe differ from traced ones, and in packs of other widths; None: they do not."""
+    widest = max(WIDTHS)
+    knobs, seeds, state = _start(recipe, widest, device)
+    expected = state
+    traced = TracedStep(recipe.pad(), repr(recipe), device)
+    bound = recipe.pad().bind(knobs)
+    for _ in range(STEPS):
+        batch = bound.task.training(
+            Streams.of(seeds, Purpose.TRAINING_DATA, expected.step), recipe.training.batch, expected.step
+        )
+        expected = traced(knobs, seeds, expected, batch)
+    found, made = fused.advance(knobs, seeds, state, STEPS)
+    if made != STEPS or found.step.tolist() != expected.step.tolist():
+        return f"it made {found.step.tolist()} steps instead of {expected.step.tolist()}"
+    for name, own, other in _tensors(found, expected):
+        error = float((own.double() - other.double()).abs().max() / other.double().abs().max().clamp(min=1e-30))
+        if not error <= TOLERANCE:
+            return f"{name} differ by {error:.2g} of the largest from the traced step's"
+    for width in WIDTHS:
+        few: Knobs = {path: values[:width].clone() for path, values in knobs.items()}
+        alone, _ = fused.advance(few, seeds[:width], tree_map(lambda one, n=width: one[:n].clone(), state), STEPS)
+        for name, own, other in _tensors(alone, found):
+            if not torch.equal(own, other[:width]):
+                return f"{name} of {width} lanes have other bits than of {widest}"
+    return None
+
+
+def _start(recipe: Recipe, lanes: int, device: torch.device) -> tuple[Knobs, Tensor, State]:
+    """Lanes of this recipe with other seeds and rates."""
+    shared = recipe.pad()
+    layout = layout_of(shared, device)
+    seeds = torch.arange(lanes) * 7919 + 3
+    own = layout_of(recipe)
+    parameters = torch.stack([layout_of(shared).pad(own, one) for one in own.initial(seeds)]) * 3
+    knobs = {path: torch.full((lanes,), float(value), dtype=torch.float64) for path, value in recipe.knobs().items()}
+    knobs["optimizer.learning_rate"] = torch.logspace(-5, -3, lanes, dtype=torch.float64)
+    state = vmap(lambda one: initial_state(shared, layout, one))(parameters.to(device, recipe.dtype))
+    return {path: values.to(device) for path, values in knobs.items()}, seeds.to(device), state
+
+
+def _tensors(one: State, other: State) -> Iterator[tuple[str, Tensor, Tensor]]:
+    yield "parameters", one.parameters, other.parameters
+    yield "losses", one.loss_sum, other.loss_sum
+    for name in one.moments:
+        yield f"{name} moments", one.moments[name], other.moments[name]
+    yield "averages", one.shadow["ema"], other.shadow["ema"]
+
+
+def main(device: torch.device, make: Callable[[Recipe, torch.device], FusedStep] = make_step) -> str | None:
+    """The first difference of all configurations."""
+    prepare()
+    use_device(device)
+    for configuration in configurations():
+        recipe = Recipe.of(configuration)
+        if difference := find_difference(recipe, device, make(recipe.pad(), device)):
+            return difference
+    return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(torch.device(sys.argv[1]))))

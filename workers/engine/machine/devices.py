@@ -1,0 +1,101 @@
+"""Which devices there are, and how many lanes a pack gets on each while nothing is measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from spaces.messages import shorten
+from workers.engine.machine.nvidia import TorchBuild, explain_obstacle, find_driver, is_hidden
+
+WIDTHS = {"cpu": 32, "cuda": 1024}
+"""Lanes of a pack until its own width is found: what one core's cache holds; a thousand on a GPU."""
+
+
+def default_device() -> str:
+    """`cuda` where there is a GPU that computes, else `cpu`."""
+    return "cuda" if gpus() and is_usable("cuda") else "cpu"
+
+
+def gpus() -> int:
+    """GPUs of this machine that torch sees."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a driver too old, in several lines: `describe_unused_gpu` has one
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0  # the count alone includes cards of no use
+
+
+def describe_gpus() -> list[str]:
+    """A line for each GPU that torch computes on; of a MIG instance its name says so."""
+    lines: list[str] = []
+    for index in range(gpus()) if is_usable("cuda") else ():
+        properties = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+        lines.append(
+            f"cuda:{index}: {properties.name}, compute capability {properties.major}.{properties.minor}, "
+            f"{properties.multi_processor_count} multiprocessors, {free / 1e9:.1f} of {total / 1e9:.1f} GB free"
+        )
+    return lines
+
+
+def describe_torch() -> str:
+    """Version of torch, and what it is built for."""
+    return f"{torch.__version__}, built {f'for CUDA {torch.version.cuda}' if torch.version.cuda else 'without CUDA'}"
+
+
+def describe_unused_gpu() -> str | None:
+    """Why torch cannot compute on this machine's NVIDIA cards, and the cure; None if it can, or is not meant to."""
+    if is_hidden():
+        return None
+    driver = find_driver()
+    error = _find_fault("cuda") if driver else None
+    if driver is None or error is None:
+        return None
+    return explain_obstacle(driver, TorchBuild(torch.__version__, torch.version.cuda, error if gpus() else ""))
+
+
+def default_width(device: str) -> int:
+    """Lanes of a pack on a device such as `cpu` or `cuda:1`."""
+    return WIDTHS[device.partition(":")[0]]
+
+
+def device_name(device: str) -> str:
+    """What kind of device it is, in its maker's words; of a CPU with the cores that this process may use."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_processor()}, {default_workers(device)} cores"
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def default_workers(device: str) -> int:
+    """Workers on a device of this machine: one per core that this process may use; one for a GPU."""
+    if device.partition(":")[0] != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_usable(device: str) -> bool:
+    """Whether torch can compute on the device on this machine."""
+    return device.partition(":")[0] in WIDTHS and _find_fault(device) is None
+
+
+def _find_fault(device: str) -> str | None:
+    """What torch says instead of computing on a device: it may see a card that it has no kernels for."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.zeros(1, device=device).add_(1).item()
+    except (RuntimeError, AssertionError) as error:
+        return shorten(str(error).partition("\n")[0], 200)
+    return None

@@ -1,0 +1,73 @@
+"""Where on this machine workers may compute: GPUs, the instances that one is divided into (MIG), or the processor."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from workers.engine.machine.devices import device_name, gpus
+
+_INSTANCE = re.compile(r"^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
+_CARD = re.compile(r"^GPU \d+: (.+) \(UUID: (GPU-[^)]+)\)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """What one process of workers computes on."""
+
+    device: str
+    """As that process names it: `cuda:1`; an instance of a GPU is its only one, `cuda`."""
+    name: str
+    """For people: `cuda:1: NVIDIA H100`, `MIG 1g.10gb of NVIDIA H100`."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that the process needs."""
+
+
+def locations_of(device: str) -> list[Location]:
+    """Where workers compute whose device is `cpu`, `cuda` (all GPUs, all their instances) or `cuda:1`."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or index:
+        return [Location(device=device, name=f"{device}: {device_name(device)}")]
+    if instances := find_instances():
+        return [
+            Location(device="cuda", name=name, environment={"CUDA_VISIBLE_DEVICES": own}) for name, own in instances
+        ]
+    found = (f"cuda:{number}" for number in range(gpus()))
+    return [Location(device=one, name=f"{one}: {device_name(one)}") for one in found]
+
+
+def describe(locations: Sequence[Location], workers: int) -> str:
+    """`cuda:0: NVIDIA H100, cuda:1: NVIDIA H100; 4 workers, a process each, up to 2 on each`."""
+    names = ", ".join(location.name for location in locations)
+    shared = f", up to {-(-workers // len(locations))} on each" if workers > len(locations) else ""
+    return f"{names}; {workers} worker{'s' if workers > 1 else ''}, a process each{shared}"
+
+
+def find_instances(environment: Mapping[str, str] = os.environ) -> list[tuple[str, str]]:
+    """Name and UUID of each MIG instance that this process may use, as nvidia-smi lists them; none on most machines.
+
+    CUDA shows a process one instance at most, whatever there are: each needs a process of its own.
+    """
+    allowed = environment.get("CUDA_VISIBLE_DEVICES")
+    program = shutil.which("nvidia-smi")
+    if program is None or not torch.cuda.is_available() or (allowed is not None and "MIG-" not in allowed):
+        return []
+    try:
+        listed = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found: list[tuple[str, str]] = []
+    card = ""
+    for line in listed.splitlines():
+        if match := _CARD.match(line):
+            card = match[1]
+        elif match := _INSTANCE.match(line):
+            found.append((f"MIG {match[1]} of {card}", match[2]))
+    wanted = {one.strip() for one in allowed.split(",")} if allowed is not None else None
+    return [(name, own) for name, own in found if wanted is None or own in wanted]

@@ -1,0 +1,159 @@
+"""Memory: what a device has free, what a lane of a pack needs, and how to tell that there was too little."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from spaces import plugins
+from spaces.messages import shorten
+from workers.networks.models import in_use
+from workers.numerics.layout import Layout
+from workers.numerics.randomness import Purpose, Streams
+from workers.numerics.tracing import tree_leaves
+from workers.training.recipe import Recipe, initial_state, layout_of
+
+_PHRASES = (
+    "can't allocate memory",
+    "Storage size calculation overflowed",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasLtCreate",
+    "CUSOLVER_STATUS_ALLOC_FAILED",
+)
+"""How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
+of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
+HELD = 12
+"""Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
+_CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
+"""Controller -> files of limit and usage: of the one hierarchy of version 2, and of version 1."""
+
+
+Result = TypeVar("Result")
+
+
+class Shortage(NamedTuple):
+    """Memory ran out; `reason` is torch's message."""
+
+    reason: str
+
+
+def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
+    """What `act` returns, or how memory ran out in it; other errors go through."""
+    try:
+        return act()
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        reason = shorten(_reason(error), 200)
+    if torch.device(device).type == "cuda":  # only now is the error gone, and with it what its frames held
+        torch.cuda.empty_cache()
+    return Shortage(reason)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _PHRASES)
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The line that says it: a replayed step puts its operations in front."""
+    lines = str(error).splitlines()
+    telling = (line for line in lines if any(phrase in line for phrase in _PHRASES))
+    return re.sub(r"^(\w+Error: )+", "", next(telling, str(error)).strip()) or type(error).__name__
+
+
+def free_bytes(device: str) -> int:
+    """What this process could still allocate on a device: of a CPU what neither the machine nor a cgroup denies."""
+    if torch.device(device).type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min([_machine_free(Path("/proc/meminfo")), *cgroup_free(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _machine_free(meminfo: Path) -> int:
+    with suppress(OSError):
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2  # not Linux: take half of it as free
+
+
+def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
+    """Bytes left below the limit of each memory cgroup that this process is in, directly or not.
+
+    `membership` has lines `number:controllers:path` as /proc/self/cgroup has; `mount` holds the hierarchies.
+    """
+    with suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _, controller, path = line.split(":", 2)
+            for folder in (mount / controller / path.lstrip("/"), *(mount / controller / path.lstrip("/")).parents):
+                if controller in _CGROUP_FILES and folder.is_relative_to(mount):
+                    with suppress(OSError, ValueError):  # no such folder in this container; `max`: no limit
+                        limit, usage = (int((folder / name).read_text()) for name in _CGROUP_FILES[controller])
+                        yield max(0, limit - usage)
+
+
+def least_bytes(config: Mapping[str, Any]) -> int:
+    """What a trial of this configuration needs at the least.
+
+    Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
+    """
+    recipe = Recipe.of(config).pad()
+    layout = layout_of(recipe, "meta")  # tensors without memory
+    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="meta")
+    return flat.nbytes + sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
+
+
+def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
+    """`lane_bytes` of a configuration, from batches of one and two: each row of a batch needs as much."""
+    training = config["training"]
+    rows = training["batch"] // training.get("accumulate", 1)
+    small = ({**training, "batch": batch, "accumulate": 1} for batch in (1, 2))
+    one, two = (lane_bytes(Recipe.of({**config, "training": changed})) for changed in small)
+    return one + (two - one) * (rows - 1)
+
+
+def lane_bytes(recipe: Recipe) -> int:
+    """About what training and validation need for each lane at most: the state before and after a step, activations.
+
+    Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
+    """
+    sizes = {path: torch.tensor([value], dtype=torch.float64) for path, value in recipe.knobs().items()}
+    recipe = recipe.pad()
+    layout = layout_of(recipe)
+    flat = torch.zeros(layout.total, dtype=recipe.dtype)
+    state = sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
+    zero = torch.zeros(1, dtype=torch.int64)
+    own, streams = plugins.bind(recipe.task, sizes, "task"), Streams.of(zero, Purpose.TRAINING_DATA, 0)
+    at_once = max(1, recipe.training.batch // recipe.training.accumulate)
+    drawn = own.training(streams, at_once, zero)
+    batch = {name: tensor[0] for name, tensor in drawn.items()}
+    model = Layout.of(recipe.model.parameters(recipe.task), recipe.dtype)
+    weights = torch.zeros(model.total, dtype=recipe.dtype).requires_grad_()
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = recipe.task.loss(recipe.model.outputs(model.split(weights), batch, {}), batch)
+        del loss  # kept alive until here: a freed activation's address could be counted as another's
+    sites = recipe.model.dropout_sites(recipe.task, recipe.training.batch, batch["inputs"].shape[-1]).values()
+    masks = sum(math.prod(site.shape) for site in sites if in_use(site.rate))
+    return 2 * state + recipe.learning.passes * HELD * sum(kept.values()) + masks

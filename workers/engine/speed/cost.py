@@ -1,0 +1,123 @@
+"""What a training step costs on a GPU, from the code of the step itself: an estimate, which no GPU has confirmed.
+
+The traced step runs on tensors without numbers, and its kernels are listed with what they read, write and compute. A
+kernel takes the longest of three times: to be launched, to move its bytes, to make its FLOPs (the roofline; Williams,
+Waterman and Patterson 2009), one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from spaces.records import Trial
+from workers.engine.pack.lane_data import draw_training_batch
+from workers.engine.pack.lane_tensors import LaneTensors
+from workers.engine.speed.operations import Kernel, KernelList
+from workers.engine.speed.widths import FREE_SHARE, WIDEST, next_width
+from workers.engine.step import TracedStep
+from workers.training.recipe import Recipe, layout_of
+
+
+class Gpu(NamedTuple):
+    """What a GPU's maker says of it."""
+
+    name: str
+    multiprocessors: int
+    threads: int
+    """That a multiprocessor holds."""
+    flops: float
+    """Per second, float32 without tensor cores."""
+    bandwidth: float
+    """Bytes per second."""
+    memory: float
+    """Bytes."""
+
+
+GPUS: Mapping[str, Gpu] = {
+    "a100": Gpu("A100 (SXM, 80 GB)", 108, 2048, 19.5e12, 2.039e12, 80e9),
+    "h100": Gpu("H100 (SXM)", 132, 2048, 67e12, 3.35e12, 80e9),
+    "rtx4090": Gpu("RTX 4090", 128, 1536, 82.6e12, 1.008e12, 24e9),
+}
+"""Source: NVIDIA's data sheets of the A100, the H100 and the Ada architecture."""
+LAUNCH_SECONDS = 5e-6
+"""From one kernel to the next where the processor starts each."""
+BANDWIDTH_SHARE, FLOPS_SHARE = 0.8, 0.5
+"""What of a GPU's figures kernels of this kind are taken to reach."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """One optimizer step of a pack: its data, its dropout and its update."""
+
+    lanes: int
+    kernels: Sequence[Kernel]
+
+    @property
+    def bytes(self) -> int:
+        """Read and written."""
+        return sum(kernel.bytes for kernel in self.kernels)
+
+    @property
+    def flops(self) -> int:
+        """Of all kernels."""
+        return sum(kernel.flops for kernel in self.kernels)
+
+    def of_lanes(self, lanes: int) -> StepCost:
+        """About the cost of another number of lanes: what kernels move and compute is in proportion to it."""
+        share = lanes / self.lanes
+        kernels = [
+            Kernel(one.operation, int(one.bytes * share), int(one.flops * share), int(one.size * share))
+            for one in self.kernels
+        ]
+        return StepCost(lanes=lanes, kernels=kernels)
+
+    def seconds(self, gpu: Gpu) -> float:
+        """What the step would take."""
+        return sum(_seconds(kernel, gpu) for kernel in self.kernels)
+
+    def launch_share(self, gpu: Gpu) -> float:
+        """The share of that time in kernels which are over before the next one can be launched."""
+        bound = (kernel for kernel in self.kernels if _seconds(kernel, gpu) <= LAUNCH_SECONDS)
+        return sum(_seconds(kernel, gpu) for kernel in bound) / self.seconds(gpu)
+
+    def occupancy(self, gpu: Gpu) -> float:
+        """The share of the GPU's threads that kernels have numbers for, averaged over the time."""
+        room = gpu.multiprocessors * gpu.threads
+        filled = sum(_seconds(kernel, gpu) * min(1.0, kernel.size / room) for kernel in self.kernels)
+        return filled / self.seconds(gpu)
+
+
+def estimate_rates(cost: StepCost, gpu: Gpu, lane_bytes: int) -> dict[int, float]:
+    """Width of a pack -> model-steps per second: the powers of two that a search for the width would try.
+
+    Until doubling twice gains less than 5 %, or the GPU's memory ends (`workers.engine.speed.widths`).
+    """
+    rates: dict[int, float] = {}
+    most = min(WIDEST, int(FREE_SHARE * gpu.memory // lane_bytes))
+    while width := next_width(rates, most):
+        rates[width] = width / cost.of_lanes(width).seconds(gpu)
+    return rates
+
+
+def _seconds(kernel: Kernel, gpu: Gpu) -> float:
+    moving = kernel.bytes / (BANDWIDTH_SHARE * gpu.bandwidth)
+    return max(LAUNCH_SECONDS, moving, kernel.flops / (FLOPS_SHARE * gpu.flops))
+
+
+def count_step(trial: Trial, lanes: int) -> StepCost:
+    """The cost of a step of so many lanes of this trial's structure; nothing is trained.
+
+    Raises RuntimeError or NotImplementedError for a task whose data depend on numbers (Othello without a pool).
+    """
+    device = torch.device("meta")  # of tensors that have a shape and no numbers: operations on them cost nothing
+    recipe = Recipe.of(trial.config).pad()
+    step = TracedStep(recipe, trial.structure, device)
+    tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, device), lanes, device)
+    with KernelList(device) as listed:
+        batch: dict[str, Any] = dict(draw_training_batch(recipe, [None] * lanes, tensors))
+        step.advance_unrecorded(tensors.knobs, tensors.seeds, tensors.state, batch)
+    return StepCost(lanes=lanes, kernels=listed.kernels)

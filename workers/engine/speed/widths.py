@@ -1,0 +1,154 @@
+"""How many lanes a pack should have: measured on the device, and kept for structures of the same size.
+
+Widths 2, 4, 8, ... are tried with copies of a trial, until doubling twice has gained less than 5 % or memory ends. The
+width is then the narrowest that is within 5 % of the fastest: fewer lanes need less memory, and let a search decide
+sooner. A structure counts as of the same size when a lane of it needs as many bytes, to the next power of two, and is
+computed by the same kind of step on the same kind of device; so a few entries serve a search of hundreds of shapes.
+
+What the search may cost: a worker tries one width at a time, and only when 2 % of its training time so far covers twice
+the cost of the last width (at first a second). Until the search ends it uses the device's default width. A width that
+turns out to cost more delays the next one.
+
+A worker widens its packs by portions of that default, and only while the queue is long (`workers.pool.worker`): in
+small studies, and near the end of large ones, workers share what is left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import final
+
+import torch
+
+from spaces.records import Trial
+from workers.engine.machine.devices import default_workers, device_name
+from workers.engine.machine.memory import Shortage, attempt, free_bytes, lane_bytes
+from workers.engine.pack.lanes import NARROWEST
+from workers.engine.speed.rate_file import RateFile, Rates
+from workers.engine.speed.timing import best_rate
+from workers.engine.step import step_of
+from workers.numerics.native import cache_folder
+from workers.training.recipe import Recipe
+
+TOLERANCE = 0.05
+WIDEST = 4096
+PAID = 0.02
+FIRST_SECONDS = 1.0
+FREE_SHARE = 0.8
+"""Of free memory, how much the lanes of a pack may be predicted to need."""
+KINDS_KEPT = 1024
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Workers of one process that try widths together would measure one another."""
+
+
+def knee(rates: Rates) -> int:
+    """The narrowest width whose rate is within 5 % of the best; of no rates the narrowest there is."""
+    best = max(rates.values(), default=0.0)
+    return min((width for width, rate in rates.items() if rate >= (1 - TOLERANCE) * best), default=NARROWEST)
+
+
+def next_width(rates: Rates, most: int) -> int | None:
+    """The width to try next, at most `most`; None when further doubling would not pay."""
+    if not rates:
+        return NARROWEST if most >= NARROWEST else None
+    widest = max(rates)
+    # Two doublings without a gain, not one: a single measurement on a busy machine may come out low.
+    before = [rate for width, rate in rates.items() if 4 * width <= widest]
+    flat = bool(before) and max(rates.values()) < (1 + TOLERANCE) * max(before)
+    return None if flat or 2 * widest > most else 2 * widest
+
+
+@final
+@dataclass(kw_only=True)
+class FoundWidths:
+    """The search for the width that suits a structure, and the time that one worker may still spend on it."""
+
+    device: str
+    rate_file: RateFile = field(default_factory=lambda: RateFile(cache_folder() / "widths.json"))
+    rate_of: Callable[[Trial, int, str], float] = best_rate
+    """Model-steps per second of a pack of copies of a trial, of that many lanes, on a device."""
+    clock: Callable[[], float] = time.perf_counter
+    sharing: int | None = None
+    """Workers that share the device's memory; None: as many as suit such a device."""
+    _purse: float = 0.0
+    _kinds: dict[str, str] = field(default_factory=dict[str, str])
+    """Structure -> what is remembered of its like under this key."""
+    _most: dict[str, int] = field(default_factory=dict[str, int])
+    """Key -> the widest that memory has room for."""
+    _known: dict[str, int] = field(default_factory=dict[str, int])
+    """Key -> the width, once all are tried."""
+    _cost: dict[str, float] = field(default_factory=dict[str, float])
+    """Key -> seconds that the last width took to try."""
+
+    def add_training_time(self, seconds: float) -> None:
+        """Add seconds of training; a fiftieth of them may be spent on trying widths."""
+        self._purse += PAID * seconds
+
+    def find(self, trial: Trial) -> int | None:
+        """The width for trials of this structure; None while it is not known. May measure one width first."""
+        key = self._key(trial)
+        if key not in self._known:
+            width = next_width(self.rates(trial), self._most[key])
+            # A worker that finds another one measuring trains on instead of waiting: it asks again at its next offer.
+            if width and self._affords(key) and _ONE_AT_A_TIME.acquire(blocking=False):
+                try:
+                    self._try(trial, key, width)
+                finally:
+                    _ONE_AT_A_TIME.release()
+            rates = self.rates(trial)
+            if next_width(rates, self._most[key]) is None:
+                self._known[key] = knee(rates)
+        return self._known.get(key)
+
+    def explore(self, trial: Trial) -> None:
+        """Try widths for this structure until its own is found, or no more can be paid for."""
+        before = -1
+        while self.find(trial) is None and len(self.rates(trial)) > before:
+            before = len(self.rates(trial))
+
+    def rates(self, trial: Trial) -> Rates:
+        """The known rates of structures of this size, for widths that fit in memory."""
+        key = self._key(trial)
+        return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
+
+    def _affords(self, key: str) -> bool:
+        # Twice as wide may take twice as long as the last try did.
+        return self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
+
+    def _try(self, trial: Trial, key: str, width: int) -> None:
+        start = self.clock()
+        rate = attempt(lambda: self.rate_of(trial, width, self.device), self.device)
+        self._cost[key] = self.clock() - start
+        self._purse -= self._cost[key]
+        if isinstance(rate, Shortage):
+            # Kept in this process alone: how much memory is free is another matter at the next launch.
+            self._most[key] = width // 2
+        else:
+            self.rate_file.add(key, width, rate)
+
+    def _key(self, trial: Trial) -> str:
+        key = self._kinds.get(trial.structure)
+        if key is None:
+            recipe = Recipe.of(trial.config)
+            needed = lane_bytes(recipe)
+            step = type(step_of(recipe, trial.structure, torch.device(self.device))).__name__
+            key = f"{_versions()}; {device_name(self.device)}; {step}, 2^{(needed - 1).bit_length()} bytes a lane"
+            if len(self._kinds) >= KINDS_KEPT:
+                self._kinds.clear()
+            self._kinds[trial.structure] = key
+            room = FREE_SHARE * free_bytes(self.device) / (self.sharing or default_workers(self.device))
+            self._most.setdefault(key, min(WIDEST, int(room // needed)))
+        return key
+
+
+def _versions() -> str:
+    try:
+        graft = metadata.version("graft-search")
+    except metadata.PackageNotFoundError:
+        graft = "of no version"
+    return f"graft {graft}, torch {torch.__version__}"

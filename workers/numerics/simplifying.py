@@ -1,0 +1,143 @@
+"""A recording without what need not be done at each replay: the same numbers of fewer operations.
+
+Left out is what no result needs. What is computed of constants alone is computed once. What repeats an operation on the
+same tensors is taken from there. Bits stay: what is left are the same operations on the same numbers.
+
+A tensor that is written into, or that somebody gets who may write into it, is neither shared nor kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+LARGEST_KEPT = 1 << 14
+"""Entries of a tensor that is kept from the recording on: some hundred recordings are remembered."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Stands for a tensor that was given to the function or made by it."""
+
+    number: int
+
+
+class Operation(NamedTuple):
+    """A call of a tensor operation, with slots in place of tensors; a tensor that stays is a constant."""
+
+    function: Callable[..., Any]
+    arguments: list[Any]
+    """The positional ones, and the keywords."""
+    results: list[Any]
+
+
+def replace(kind: type, new: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree_map_only` for the arguments of an operation, which are many and simple."""
+    if isinstance(tree, kind):
+        return new(tree)
+    if isinstance(tree, (list, tuple)):
+        return [replace(kind, new, leaf) for leaf in tree]
+    if isinstance(tree, dict):
+        return {name: replace(kind, new, leaf) for name, leaf in tree.items()}
+    return tree
+
+
+def slots_in(tree: Any) -> set[Slot]:
+    """All that stand in it."""
+    return {leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Slot)}
+
+
+def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation]:
+    """Operations that give the slots among `results` the same numbers."""
+    apart = _find_apart(operations, results)
+    known: dict[Slot, Any] = {}
+    """Slot -> what stands for it: a constant, or the result of an earlier operation."""
+    done: dict[Hashable, list[Any]] = {}
+    """What was computed -> its results."""
+    left: list[Operation] = []
+    for function, own_arguments, own_results in operations:
+        arguments = replace(Slot, lambda slot: known.get(slot, slot), own_arguments)
+        operation = Operation(function, arguments, own_results)
+        used = {id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in _tensors((own_arguments, own_results))}
+        if used & apart or not _depends_on_its_arguments_alone(function):
+            left.append(operation)
+            continue
+        key = function, _key_of(arguments)
+        if key not in done:
+            done[key] = _compute(operation) or own_results
+        if done[key] is own_results:
+            left.append(operation)
+        known.update(zip(own_results, done[key], strict=True))
+    return _needed(left, slots_in(results))
+
+
+def _find_apart(operations: Sequence[Operation], results: Sequence[Any]) -> set[Any]:
+    """Slots, and ids of constants, whose memory is written into or is the callers'; views share it."""
+    shared: dict[Any, Any] = {}
+
+    def root(name: Any) -> Any:
+        while name in shared:
+            name = shared[name]
+        return name
+
+    written: set[Any] = set(slots_in(results))
+    for operation in operations:
+        schema: Any = getattr(operation.function, "_schema", None)
+        if schema is not None and not any(one.alias_info for one in schema.returns) and not schema.is_mutable:
+            continue
+        names = [id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in _tensors(operation.arguments)]
+        names += slots_in(operation.results)
+        if schema is None or schema.is_mutable:
+            written.update(names)
+        for name in names[1:]:
+            if root(name) != root(names[0]):
+                shared[root(name)] = root(names[0])
+    roots = {root(name) for name in written}
+    every = {name for operation in operations for name in slots_in((operation.arguments, operation.results))}
+    return written | {name for name in {*every, *shared} if root(name) in roots}
+
+
+def _depends_on_its_arguments_alone(function: Callable[..., Any]) -> bool:
+    tags = getattr(function, "tags", None)
+    return tags is not None and torch.Tag.nondeterministic_seeded not in tags
+
+
+def _compute(operation: Operation) -> list[Any] | None:
+    """The results of an operation on constants, if they are small; else None."""
+    if slots_in(operation.arguments):
+        return None
+    positional, keywords = operation.arguments
+    found = pytree.tree_leaves(operation.function(*positional, **keywords))
+    return found if all(one.numel() <= LARGEST_KEPT for one in found) else None
+
+
+def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operation]:
+    """Those of whose results some are needed, and those that write."""
+    kept: list[Operation] = []
+    for operation in reversed(operations):
+        schema: Any = getattr(operation.function, "_schema", None)
+        if schema is None or schema.is_mutable or needed & slots_in(operation.results):
+            kept.append(operation)
+            needed = needed | slots_in(operation.arguments)
+    return kept[::-1]
+
+
+def _tensors(tree: Any) -> Iterable[Any]:
+    """The slots and the constants of it."""
+    return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, (Slot, Tensor)))
+
+
+def _key_of(tree: Any) -> Hashable:
+    """Equal for the same values of the same types; a tensor is the same as itself alone."""
+    if isinstance(tree, Tensor):
+        return "tensor", id(tree)
+    if isinstance(tree, (list, tuple)):
+        return tuple(map(_key_of, tree))
+    if isinstance(tree, dict):
+        return tuple((name, _key_of(leaf)) for name, leaf in sorted(tree.items()))
+    return type(tree), repr(tree) if isinstance(tree, float) else tree
