@@ -48,6 +48,8 @@ class Browser:
         self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while not self._named("Page.loadEventFired"):
             self._receive()
+        while not self.run("location.href !== 'about:blank' && document.readyState === 'complete'"):
+            time.sleep(0.02)  # the event was that of the blank page before
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
