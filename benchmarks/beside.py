@@ -62,11 +62,17 @@ class Window(NamedTuple):
     seconds: float
     processor: float
     """Seconds that the service's own process got, whatever it did with them."""
+    answering: float
+    """Seconds of the process that answers for it, if there is one."""
 
     @property
     def rate(self) -> float:
         """Steps a second by the clock."""
         return self.steps / self.seconds
+
+
+Look = tuple[int, float, float, float]
+"""Steps of all trials, the clock, and the processor seconds of the service's process and of those that it started."""
 
 
 class Counter(NamedTuple):
@@ -75,15 +81,18 @@ class Counter(NamedTuple):
     database: Path
     pid: int
 
-    def read(self) -> tuple[int, float, float]:
-        """Steps of all trials, the clock, and the processor time of the trainer."""
+    def read(self) -> Look:
+        """As of now."""
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
             [(steps,)] = connection.execute("SELECT coalesce(sum(steps), 0) FROM trials").fetchall()
-        return steps, time.perf_counter(), self._processor()
+        started = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return steps, time.perf_counter(), processor_of(self.pid), sum(map(processor_of, started))
 
-    def _processor(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:13])) / _TICKS
+
+def processor_of(pid: int | str) -> float:
+    """Processor seconds of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / _TICKS
 
 
 @contextmanager
@@ -127,10 +136,10 @@ def ask(address: str, requests: int) -> None:
         list(pool.map(loop, range(CLIENTS)))
 
 
-def between(before: tuple[int, float, float], after: tuple[int, float, float]) -> Window:
+def between(before: Look, after: Look) -> Window:
     """What was done between two looks."""
-    steps, seconds, processor = (late - early for early, late in zip(before, after, strict=True))
-    return Window(int(steps), seconds, processor)
+    steps, *seconds = (late - early for early, late in zip(before, after, strict=True))
+    return Window(int(steps), *seconds)
 
 
 def measure_round(counter: Counter, address: str, requests: int, seconds: float, *, asks_first: bool) -> list[Window]:
@@ -180,7 +189,8 @@ def main() -> None:
             cores = [one.processor / one.seconds for one in (quiet, asked)]
             print(
                 f"{number + 1:>5} {quiet.rate:>15,.0f} {cores[0]:6.2f} {asked.rate:>15,.0f} {cores[1]:6.2f} "
-                f"{each / asked.seconds:>12.1f} {clock[-1]:>12.3f} {processor[-1]:>12.3f}",
+                f"{asked.answering / asked.seconds:>12.2f} {each / asked.seconds:>8.1f} "
+                f"{clock[-1]:>12.3f} {processor[-1]:>12.3f}",
                 flush=True,
             )
     print(f"{options.rounds} rounds of {each:,} requests, 95 % intervals;", told("by the clock", clock), end="; ")

@@ -24,13 +24,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from graft.families import families
-
 import spaces
 from benchmarks.options import words_of
 from benchmarks.scale import EVERY, STUDY, VALIDATIONS, report, storage, unit
 from benchmarks.storage import batches
 from graft.launching.claiming import new_study
+from graft.plugins.families import families
 from spaces.records import LearnedSpline, Report, Trial, TrialResult
 from spaces.seeds import trial_seed
 from spaces.space import Space
