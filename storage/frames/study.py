@@ -22,8 +22,6 @@ BATCH_OF_TRIALS = 1_000
 """Trials that are read at once: their JSON is some thousand bytes each."""
 ALL_NUMBERS = range(MOST_TRIALS)
 _ARCHITECTURE = "architectures.id, number, architectures.task, component, low, high, knots, objective"
-_LEARNED = "trials CROSS JOIN architectures WHERE trials.id = architectures.trial_id"
-"""Trials come first, whose index has their objectives: SQLite joins in this order, and reads no configuration."""
 
 
 @final
@@ -112,6 +110,12 @@ class StudyReader:
         schema = {name: TRIALS[name] for name in columns}
         return self._answers.read(f"{self._choose(columns)}{condition}{position}", schema)
 
+    def scores(self) -> pl.DataFrame:
+        """Number and objective of the feasible trials that have one, in no order."""
+        schema = {name: TRIALS[name] for name in ("number", "objective")}
+        has_score = "objective IS NOT NULL AND feasible IS NOT FALSE"
+        return self._answers.read(f"{self._choose(tuple(schema))} AND {has_score}", schema)
+
     def contenders(self) -> pl.DataFrame:
         """number, objective and second_objective of trials that hold the Pareto front of a study of two objectives.
 
@@ -194,7 +198,7 @@ class StudyReader:
 
         `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
         """
-        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {_LEARNED} AND trials.study_id = {self._id}")
+        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {self._learned}")
 
     def best_architectures(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
         """Of each task and component the architectures of the `most` best trials; columns ARCHITECTURES.
@@ -205,9 +209,9 @@ class StudyReader:
         is_rising = f"architectures.task IN ({rising})" if directions else f"'maximize' = '{self.row['direction']}'"
         loss = f"CASE WHEN {is_rising} THEN -objective ELSE objective END"
         place = f"row_number() OVER (PARTITION BY architectures.task, component ORDER BY {loss} NULLS LAST, number)"
-        ranked = f"SELECT architectures.id, {place} AS place FROM {_LEARNED} AND trials.study_id = {self._id}"
+        ranked = f"SELECT architectures.id, {place} AS place FROM {self._learned}"
         best = f"architectures.id IN (SELECT id FROM ({ranked}) AS ranked WHERE place <= {int(most)})"
-        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {_LEARNED} AND {best}")
+        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {self._learned} AND {best}")
 
     def count_architectures(self) -> int:
         """How many non-linearities the study's trials learned."""
@@ -217,6 +221,15 @@ class StudyReader:
         """Whether trials of the study learned non-linearities."""
         sql = f"SELECT id FROM architectures WHERE {self._is_mine} LIMIT 1"
         return self._answers.read(sql, {"id": pl.Int64()}).height > 0
+
+    @property
+    def _learned(self) -> str:
+        """SQL for architectures with their trials, of which an index has all that is needed: no configuration is read.
+
+        SQLite joins in this order.
+        """
+        same = f"architectures.trial_id = trials.number + {trial_id(self._id, 0)}"
+        return f"trials CROSS JOIN architectures WHERE trials.study_id = {self._id} AND {same}"
 
     @property
     def _is_mine(self) -> str:

@@ -46,7 +46,6 @@ _FILES = {
     "vendored/uPlot.min.css": _STYLE,
 }
 
-_SCORED, _HAS_SCORE = ("number", "objective"), "objective IS NOT NULL AND feasible IS NOT FALSE"
 _LOG_LINES = 100
 _ACTIONS = {
     "waiting": ("pause", "cancel"),
@@ -248,7 +247,7 @@ def show_comparison(
         {"name": one.row["name"], "status": status, "note": sample.note}
         for one, status, sample in zip(both, statuses, samples, strict=True)
     ]
-    objectives = {side: one.trials(_HAS_SCORE, columns=_SCORED) for side, one in zip("ab", both, strict=True)}
+    objectives = {side: one.scores() for side, one in zip("ab", both, strict=True)}
     same_objective = len({(one.row["objective"], one.row["direction"]) for one in both}) == 1
     if same_objective:
         values["portions"] = compare_studies(objectives, maximize=both[0].row["direction"] == "maximize").to_dicts()
