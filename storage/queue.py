@@ -21,6 +21,7 @@ from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
 from storage.claims.session import Session
+from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
 from storage.schema import Now, studies, submissions
 
@@ -208,6 +209,7 @@ class Queue:
                 _submit(connection, request)
             else:
                 _change(connection, request)
+            self._session.database.ring(connection, QUEUE_TOPIC)
             return next(one for one in read_entries(connection) if one.study == request.study)
 
         return self._session.transact(act)

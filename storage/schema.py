@@ -44,7 +44,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from spaces.settings import MOST_TRIALS
 
-VERSION = "0012"
+VERSION = "0013"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -63,6 +63,7 @@ metadata = MetaData(
 
 _Identifier = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must be spelled INTEGER
 _Time = DateTime(timezone=True)
+_HAS_ERROR = text("error IS NOT NULL")
 
 studies = Table(
     "studies",
@@ -145,8 +146,9 @@ trials = Table(
     CheckConstraint("state IN ('queued', 'running', 'finished', 'pruned', 'diverged', 'failed')", name="state"),
     CheckConstraint("objective IS NULL OR state IN ('finished', 'pruned')", name="objective"),
     Index(None, "study_id", "state"),
-    Index(None, "study_id", "objective"),
+    Index(None, "study_id", "objective", "number", "second_objective", "feasible"),  # all that a ranking reads
     Index(None, "study_id", "finished_at", "started_at"),
+    Index("ix_trials_error", "study_id", "number", sqlite_where=_HAS_ERROR, postgresql_where=_HAS_ERROR),
 )
 
 metrics = Table(

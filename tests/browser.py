@@ -28,8 +28,11 @@ class Browser:
         self._buffer, self._number, self._session, self._target = b"", 0, "", ""
         self.events: list[dict[str, Any]] = []
 
-    def open(self, path: Path | str, size: tuple[int, int] = (1200, 1000)) -> None:
-        """Show a file, or what an address gives, in place of the last one, and wait until it is whole."""
+    def open(self, path: Path | str, size: tuple[int, int] = (1200, 1000), script: str = "") -> None:
+        """Show a file, or what an address gives, in place of the last one, and wait until it is whole.
+
+        `script` is run in the new page before anything else.
+        """
         last, target = self._target, self.call("Target.createTarget", url="about:blank")["targetId"]
         if last:
             self.call("Target.closeTarget", targetId=last)
@@ -41,9 +44,12 @@ class Browser:
         self.call(
             "Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False
         )
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
         self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while not self._named("Page.loadEventFired"):
             self._receive()
+        while not self.run("location.href !== 'about:blank' && document.readyState === 'complete'"):
+            time.sleep(0.02)  # the event was that of the blank page before
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""

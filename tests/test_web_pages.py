@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import urlopen
 
 import polars as pl
 import pytest
@@ -15,12 +17,15 @@ from hypothesis import strategies as st
 
 from graft.launching.process.run_log import RunLog
 from graft.web.charts.axes import Axis
-from graft.web.charts.sampling import MOST, rank_associations, read_sample
+from graft.web.charts.sampling import MOST, Sample, rank_associations, read_sample
 from graft.web.security.access import make_token
 from graft.web.settings import Settings
+from spaces.errors import StorageError
 from spaces.records import TrialResult
 from storage import ClaimedStudy, QueueRequest, Terms, open_store, request_queue
+from storage.databases import find_database
 from storage.frames import open_reader
+from storage.frames.study import StudyReader
 from storage.schema import trial_id
 from tests.browser import Browser, browser
 from tests.databases import raw
@@ -106,6 +111,39 @@ def test_a_page_shows_what_it_should_and_complains_of_nothing(
     assert not page.run("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)")
     if folder := os.environ.get("SCREENSHOTS"):
         page.picture(Path(folder, f"{path.strip('/').replace('/', '-').replace('?', '-') or 'studies'}-{size}.png"))
+
+
+def test_what_a_study_is_comes_before_its_figures(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_draw = threading.Event()
+
+    def wait_and_read(study: StudyReader) -> Sample:
+        may_draw.wait()
+        return read_sample(study)
+
+    monkeypatch.setattr("graft.web.routes.study_pages.read_sample", wait_and_read)
+    try:
+        with urlopen(f"{shown.address}/studies/demo", timeout=240) as answer:
+            text = ""
+            while "</dl>" not in text:
+                text += answer.read1().decode()
+            assert "trial 0</a>" in text
+            assert "<h2>History" not in text
+            may_draw.set()
+            assert "<h2>History" in answer.read().decode()
+    finally:
+        may_draw.set()
+
+
+def test_figures_that_take_too_long_are_refused_in_their_place(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(study: StudyReader) -> Sample:
+        raise StorageError(f"{find_database(shown.url).name}: interrupted <b>")
+
+    monkeypatch.setattr("graft.web.routes.study_pages.read_sample", refuse)
+    with client_of(shown.url) as client:
+        text = client.get("/studies/demo").text
+    assert '<p class="error" role="alert">No figures: interrupted &lt;b&gt;</p>' in text
+    assert "trial 0</a>" in text
+    assert text.rstrip().endswith("</html>")
 
 
 def test_charts_have_a_mark_for_each_trial_that_leads_to_it(page: Browser, shown: Shown) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import psutil
 import pytest
 import yaml
 from fastapi.testclient import TestClient
@@ -205,13 +207,33 @@ def test_the_service_answers_over_http_beside_its_studies(tmp_path: Path) -> Non
         address = next(line for line in process.stderr if "shows it at" in line).split()[-1]
         body = json.dumps({"space": changed("search", {**yaml.safe_load(TEXT)["search"], "trials": 4, "group": 4})})
         request = Request(f"{address}api/queue", body.encode(), {"Content-Type": "application/json"})
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=240) as answer:
             assert json.load(answer)["entry"]["state"] in ("waiting", "running", "done")
         studies = graft.connect(address)
         wait_until(lambda: studies["tiny"].status().progress.ended == studies["first"].status().progress.ended == 4)
         assert studies["tiny"].trials().height == 4
+        answering = answering_process(process.pid)
+        # Of the same session: Linux shares the processor out among sessions before it looks at priorities.
+        assert (answering.nice(), os.getsid(answering.pid)) == (19, os.getsid(process.pid))
         process.terminate()
         assert process.wait(60) == 130
+        wait_until(lambda: not answering.is_running())
+
+
+@pytest.mark.slow
+def test_what_answers_ends_with_a_service_that_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path, "serve", "--workers", "1", "--pack", "8", "--http", "127.0.0.1:0") as process:
+        address = next(line for line in process.stderr if "shows it at" in line).split()[-1]
+        assert list(graft.connect(address)) == []
+        answering = answering_process(process.pid)
+        process.kill()
+        wait_until(lambda: not answering.is_running())
+
+
+def answering_process(service: int) -> psutil.Process:
+    """The process that answers requests for a service."""
+    [found] = [one for one in psutil.Process(service).children() if "spawn_main" in " ".join(one.cmdline())]
+    return found
 
 
 @pytest.mark.parametrize("address", ["8765", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "0.0.0.0:0"])

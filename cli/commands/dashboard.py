@@ -12,9 +12,6 @@ from cli.option_groups import HttpOptions, with_groups
 from cli.options import Format, Storage, storage_url
 from cli.tables import show, show_text
 
-_NICE = 19
-"""The lowest: what training on the same cores leaves."""
-
 
 def register(app: typer.Typer) -> None:
     """Add the command `dashboard` and the group `token` to the program."""
@@ -42,9 +39,9 @@ def dashboard(
     # Each of Polars' threads takes a core from training; it reads this when it is loaded, below.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     settings = http.settings(storage_url(storage), host)
-    from graft.web.server import serve
+    from graft.web.server import LOWEST_PRIORITY, serve
 
-    os.nice(_NICE)
+    os.nice(LOWEST_PRIORITY)
     with suppress(KeyboardInterrupt):
         serve(settings, host, port, lambda address: typer.echo(f"{address} (Ctrl-C ends it)", err=True))
 

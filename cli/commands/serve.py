@@ -92,6 +92,7 @@ def _answering(address: str, clients: HttpOptions, url: str) -> Generator[None]:
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal() and int(port) < 1 << 16):
         raise OptionError(f"--http {address}: write ADDRESS:PORT, such as 127.0.0.1:8765")
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the process that answers: each thread would take a core
     settings = clients.settings(url, host)
     from graft.web.server import serving
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,11 @@ from graft.launching.progress_text import closing_line
 from graft.serving.lanes import LaneShares
 from graft.serving.running import Pool, StudyRun
 from spaces.errors import GraftError, StorageError, StudyError
-from storage import AwayError, QueueEntry, open_store
+from storage import AwayError, QueueEntry, open_reader, open_store
+from storage.databases.database import QUEUE_TOPIC
 
 LOOK_SECONDS = 0.25
-"""Between two looks at the queue."""
+"""Between two looks at the queue, unless the database tells that it has changed."""
 NOTE_SECONDS = 2.0
 """Between two writings of what each study has."""
 MOST_STUDIES = 8
@@ -77,9 +79,11 @@ class Service:
         self.store = open_store(database)
         try:
             self.store.lock_service()
+            self._listener = open_reader(database)
         except BaseException:
             self.store.close()
             raise
+        self._bell = self._listener.listen(QUEUE_TOPIC)
         self._pool = Pool(
             database=database,
             store=self.store,
@@ -98,6 +102,7 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.store.close()
+        self._listener.close()
 
     def run(self, stop_requested: Callable[[], bool] = lambda: False, *, until_empty: bool = False) -> None:
         """Run what is in the queue until a stop is requested; `until_empty`: or until nothing is left to run.
@@ -116,9 +121,20 @@ class Service:
                     self._note()
                     if until_empty and not self._runs and not self._is_waiting():
                         return
-                    time.sleep(LOOK_SECONDS)
+                    self._wait()
             finally:
                 self._stop_all()
+
+    def _wait(self) -> None:
+        """Until it is time to look at the queue again, or the database tells that it has changed."""
+        if self._bell is None:
+            time.sleep(LOOK_SECONDS)
+            return
+        try:
+            select.select([self._bell], [], [], LOOK_SECONDS)
+            self._listener.hush()
+        except AwayError:  # looking alone does
+            self._bell = None
 
     def _find_crash(self) -> Mapping[int, str]:
         """The study that the last service ran alone when it crashed by itself: its id, and how."""

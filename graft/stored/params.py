@@ -36,8 +36,7 @@ class Renewal:
 
         Trials of a study that is new enough, or that chose among nothing but numbers, are left as they are.
         """
-        space = self._space if any(_has_choice(text) for text in trials["params"]) else None
-        if not space:
+        if not (self._is_old and any(map(_has_choice, trials["params"])) and (space := self._space)):
             return trials
         rows = trials.select("number", "params").rows()
         where = f"number BETWEEN {trials['number'].min()} AND {trials['number'].max()}"
@@ -45,14 +44,19 @@ class Renewal:
         renewed = [_renew(space, number, json.loads(draws[number]), json.loads(params)) for number, params in rows]
         return trials.with_columns(params=pl.Series(renewed, dtype=pl.String))
 
+    @property
+    def _is_old(self) -> bool:
+        """False, too, where the version is none that is known."""
+        with suppress(InvalidVersion):
+            return Version(self._study.row["version"]) < _SINCE
+        return False
+
     @cached_property
     def _space(self) -> Space | None:
-        """None: the params are those that this version stores, or it cannot read the space any more."""
+        """None: this version cannot read the space any more."""
         from spaces import parse
 
-        with suppress(InvalidVersion, GraftError):
-            if Version(self._study.row["version"]) >= _SINCE:
-                return None
+        with suppress(GraftError):
             return parse(self._study.row["space"], f"the space of study {self._study.row['name']}", families())
 
 

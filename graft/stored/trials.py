@@ -13,6 +13,7 @@ from search.analysis.study.pareto import pareto_front
 from spaces.errors import StudyError
 from storage.frames import Reader
 from storage.frames.columns import TRIALS
+from storage.frames.study import StudyReader
 
 PARAMS_PREFIX = "params."
 """What the name of a column starts with that holds one of `params`."""
@@ -73,13 +74,17 @@ def list_front(reader: Reader, study: str) -> pl.DataFrame:
     row = stored.row
     if not row["second_objective"]:
         raise StudyError(f"study {study!r} has one objective, so that one trial is its best and there is no front")
-    columns = ("number", "objective", "second_objective")
-    scored = stored.trials("second_objective IS NOT NULL AND feasible IS NOT FALSE", columns=columns)
-    maximize = row["direction"] == "maximize", str(row["second_objective"]).startswith("maximize")
-    front = pareto_front(scored, maximize).select("number")
+    front = read_front(stored).select("number")
     numbers = ", ".join(map(str, front["number"])) or "NULL"
     listed = list_trials(reader, study, f"number IN ({numbers})", None, None)
     return front.join(listed, on="number", maintain_order="left")
+
+
+def read_front(stored: StudyReader) -> pl.DataFrame:
+    """Number and both objectives of the trials on the Pareto front of a study of two, the best objective first."""
+    row = stored.row
+    maximize = row["direction"] == "maximize", str(row["second_objective"]).startswith("maximize")
+    return pareto_front(stored.contenders(), maximize)
 
 
 def pick_params(batches: Iterable[pl.DataFrame], pattern: str) -> pl.DataFrame:

@@ -7,7 +7,9 @@ connection names the cursor and misses nothing.
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Self, final
@@ -15,6 +17,7 @@ from typing import Self, final
 from graft.stored.studies import read_best, read_state
 from graft.web.models import Change, EndedTrial
 from graft.web.security.refusals import RefusalError
+from spaces.records import State
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
@@ -60,6 +63,11 @@ class Cursor:
         """SQL for the trials that ended after it."""
         at = f"'{_EPOCH + timedelta(microseconds=self.microseconds):%Y-%m-%d %H:%M:%S.%f}'"
         return f"finished_at >= {at} AND (finished_at > {at} OR number > {self.number})"
+
+
+def describe_standing(state: str, planned: int, counts: Mapping[State, int]) -> str:
+    """What a page shows of a study, as page.js writes it of a Change: it is drawn again once the two differ."""
+    return " ".join(map(str, (state, planned, *itertools.chain.from_iterable(sorted(counts.items())))))
 
 
 @final

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from graft.report.rendering.formatting import number, plain
 
+_FLUSH = "\f"
+"""Where a part of a page ends; HTML does not have it otherwise."""
 STATIC = Path(__file__).with_name("static")
 _pages = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("pages")),
@@ -22,4 +25,23 @@ _pages = Environment(
 
 def render(page: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
     """A page, or a part of one, by the name of its template; without characters that HTML does not have."""
-    return HTMLResponse(plain(_pages.get_template(f"{page}.html").render(number=number, **values)), status_code)
+    return HTMLResponse("".join(_render_parts(page, values)), status_code)
+
+
+def stream(page: str, **values: Any) -> StreamingResponse:
+    """The same, sent in the parts that the template ends by `{{ flush }}`: a browser shows one before the next is made.
+
+    What is made late is a function among the values; it must not raise, as the answer has begun.
+    """
+    return StreamingResponse(_render_parts(page, values), media_type="text/html")
+
+
+def _render_parts(page: str, values: Mapping[str, Any]) -> Iterator[str]:
+    waiting: list[str] = []
+    for text in _pages.get_template(f"{page}.html").generate(number=number, flush=_FLUSH, **values):
+        if text != _FLUSH:
+            waiting.append(text)
+        else:
+            yield plain("".join(waiting))
+            waiting.clear()
+    yield plain("".join(waiting))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import os
 import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -17,6 +19,8 @@ from graft.web.security.access import read_tokens
 from graft.web.settings import LOOPBACK_NAMES, AddressError, Settings, is_loopback
 from storage import bring_up, open_reader
 
+LOWEST_PRIORITY = 19
+"""As `nice` has it: what training on the same cores leaves."""
 _CONNECTIONS = 500
 """Open at one time; what is more is answered with 503."""
 _LEAVE_SECONDS = 2
@@ -57,21 +61,46 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
     """
     with _listen(host, port) as listener:
         announce(_address(listener))
-        uvicorn.Server(configure(settings)).run(sockets=[listener])
+        _answer(settings, listener)
 
 
 @contextmanager
 def serving(settings: Settings, host: str, port: int) -> Generator[str]:
-    """Answer requests beside what the block does, in a thread; the address. Raises AddressError as `serve` does."""
+    """Answer requests beside what the block does; the address. Raises AddressError as `serve` does.
+
+    A process of its own does, of the lowest priority: a thread would take the interpreter's lock from the threads that
+    train. It ends with this process, however this one ends.
+    """
     with _listen(host, port) as listener:
-        server = uvicorn.Server(configure(settings))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
-        thread.start()
-        try:
-            yield _address(listener)
-        finally:
-            server.should_exit = True
-            thread.join(2 * _LEAVE_SECONDS)
+        process = multiprocessing.get_context("spawn").Process(target=_answer_beside, args=(settings, listener))
+        process.start()
+        address = _address(listener)
+    try:
+        yield address
+    finally:
+        process.terminate()
+        process.join(2 * _LEAVE_SECONDS)
+        process.kill()
+
+
+def _answer_beside(settings: Settings, listener: socket.socket) -> None:
+    os.nice(LOWEST_PRIORITY)
+    # Ctrl-C is for who trains: it ends this process when nothing trains any more. Not by a session of its own: Linux
+    # shares the processor out among sessions first (autogroup), and this one would have as much as all that trains.
+    os.setpgid(0, 0)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _answer(settings, listener)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent
+    parent.join()
+    os._exit(0)
+
+
+def _answer(settings: Settings, listener: socket.socket) -> None:
+    uvicorn.Server(configure(settings)).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -34,6 +35,8 @@ _SETTABLE = {
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _ROLES = ("both", "source", "target")
 _MOST_PAIRS = 10_000
+_TEXTS = 256
+"""Spaces of which it is remembered what they are: it is asked again and again of each study."""
 
 
 def is_transfer(root: Node) -> bool:
@@ -41,6 +44,7 @@ def is_transfer(root: Node) -> bool:
     return isinstance(root.content, Mapping) and "transfer" in root.content
 
 
+@lru_cache(_TEXTS)
 def is_transfer_text(text: str) -> bool:
     """Whether the text is a space with the section; False for a text that is no space."""
     try:
@@ -49,6 +53,7 @@ def is_transfer_text(text: str) -> bool:
         return False
 
 
+@lru_cache(_TEXTS)
 def has_one_objective(text: str) -> bool:
     """Whether one number compares all trials of a study, whose space this is the text of; without reading the space."""
     try:

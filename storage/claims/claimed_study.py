@@ -13,6 +13,7 @@ Three rules make them safe, and every method keeps them:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, final
 
@@ -36,7 +37,11 @@ from storage.claims.history import Past, follow
 from storage.claims.queries import StudyQueries
 from storage.claims.session import Session, transaction
 from storage.claims.stored_trials import read_queued
+from storage.databases.database import study_topic
 from storage.schema import Now, StudyState, checkpoints, fingerprints, studies, trial_id, trials, workers
+
+_RING_SECONDS = 1.0
+"""Between two rings for a study."""
 
 
 class _Plan(NamedTuple):
@@ -83,6 +88,7 @@ class ClaimedStudy:
         """Number of a running trial -> what its next report is compared with."""
         self._fingerprints = FingerprintTable(study_id, version)
         self._keep_open = keep_open
+        self._rang_at = -_RING_SECONDS
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = ()) -> dict[int, int]:
         if not started and not results:
@@ -97,6 +103,7 @@ class ClaimedStudy:
             if refused:
                 raise StudyError(f"trials {refused[:5]} have ended or run elsewhere; {worker} cannot start them")
             self._end(connection, results, rows.fences(connection, self.id, ended))
+            self._ring(connection)
             if not resumed:
                 return fences, {}, {}
             return fences, checkpointing.read_pasts(connection, resumed), read_numbers(connection, resumed)
@@ -192,6 +199,18 @@ class ClaimedStudy:
         current = [one for one in results if fences.get(one.number) == (one.fence, "running")]
         rows.end(connection, self.id, current)
         checkpointing.delete(connection, [trial_id(self.id, one.number) for one in current])
+        if current:
+            self._ring(connection)
+
+    def _ring(self, connection: Connection) -> None:
+        """Tell who listens that trials have started or ended, at most once a second.
+
+        PostgreSQL has all commits that tell something wait for one another. What is not told is seen a second later.
+        """
+        now = time.monotonic()
+        if now >= self._rang_at + _RING_SECONDS:
+            self._rang_at = now
+            self._database.ring(connection, study_topic(self.id))
 
     def _write_checkpoints(self, connection: Connection, saved: Sequence[Checkpoint], plan: _Plan) -> None:
         """Write checkpoints, but none of a trial that was requeued and has not yet caught up with its reports.

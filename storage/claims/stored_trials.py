@@ -76,7 +76,7 @@ def find_best(connection: Connection, study_id: int, direction: Direction) -> tu
     known = select(c.objective, c.number).where(
         c.study_id == study_id, c.objective.is_not(None), c.feasible.is_not(False)
     )
-    found = connection.execute(known.order_by(order, c.id).limit(1)).first()
+    found = connection.execute(known.order_by(order, c.number).limit(1)).first()
     return (found.objective, found.number) if found else None
 
 

@@ -24,6 +24,15 @@ Insert = sqlite.Insert | postgresql.Insert
 """An INSERT that knows ON CONFLICT; both databases spell it alike."""
 
 
+QUEUE_TOPIC = "graft_queue"
+"""Of `ring` and `listen`: the queue of the service."""
+
+
+def study_topic(study_id: int) -> str:
+    """Of `ring` and `listen`: the trials of a study."""
+    return f"graft_study_{study_id}"
+
+
 class AwayError(StorageError):
     """The server does not answer, or said that it is going: what was sent last may have been done, or not."""
 
@@ -64,6 +73,18 @@ class ReadingConnection(ABC):
 
         Of a plug-in its name. None: no trial of the study has such a path.
         """
+
+    @abstractmethod
+    def listen(self, topic: str) -> int | None:
+        """A file descriptor that becomes readable when what `Database.ring` told of the topic is committed.
+
+        `hush` makes it wait again. None: this database tells nothing, and one has to look. What is told may be lost,
+        too: it ends a wait early, and no more.
+        """
+
+    @abstractmethod
+    def hush(self) -> None:
+        """Take in what was told; raises AwayError if the connection is lost."""
 
 
 class StudyLocks(ABC):
@@ -156,6 +177,10 @@ class Database(ABC):
     @abstractmethod
     def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
         """Write rows of metrics past SQLAlchemy's own handling, which costs more than the rows; known keys stay."""
+
+    @abstractmethod
+    def ring(self, connection: Connection, topic: str) -> None:
+        """Have those who listen to the topic look once the transaction is committed, if the database can tell them."""
 
     @abstractmethod
     def explain(self, error: BaseException) -> str | None:

@@ -100,6 +100,9 @@ class Postgres(Database):
     def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
         connection.exec_driver_sql(_INSERT_METRICS, tuple(map(list, zip(*rows, strict=True))))
 
+    def ring(self, connection: Connection, topic: str) -> None:
+        connection.execute(text("SELECT pg_notify(:topic, '')"), {"topic": topic})
+
     def explain(self, error: BaseException) -> str | None:
         import psycopg
 

@@ -71,6 +71,15 @@ class PostgresReading(ReadingConnection):
         """Nothing to do: each transaction is."""
         return nullcontext()
 
+    def listen(self, topic: str) -> int:
+        with self.connection.begin():
+            self.connection.exec_driver_sql(f"LISTEN {topic}")
+        return self._driver.fileno()
+
+    def hush(self) -> None:
+        for _ in self._driver.notifies(timeout=0):
+            pass
+
     def parameter(self, study_id: int, path: str) -> str:
         value = f"(params ->> '{path}')"
         found = self._kinds(study_id, f"params -> '{path}'")

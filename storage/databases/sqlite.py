@@ -203,6 +203,9 @@ class Sqlite(Database):
     def insert_metrics(self, connection: Connection, rows: Sequence[MetricRow]) -> None:
         connection.exec_driver_sql(_INSERT_METRICS, list(rows))
 
+    def ring(self, connection: Connection, topic: str) -> None:
+        """Nothing to do: who waits looks again by itself."""
+
     def explain(self, error: BaseException) -> str | None:
         if isinstance(error, OSError):
             return f"cannot write {error.filename or 'here'}: {error.strerror or error}"

@@ -49,6 +49,12 @@ class SqliteReading(ReadingConnection):
         finally:
             _execute_unguarded(self._driver, "ROLLBACK")
 
+    def listen(self, topic: str) -> None:
+        """Nothing: a file tells nobody that it has changed."""
+
+    def hush(self) -> None:
+        """Nothing to do."""
+
     def parameter(self, study_id: int, path: str) -> str:
         return f"""json_extract(params, '$."{path}"')"""
 

@@ -106,6 +106,16 @@ class Reader:
         """
         return self._answers.infer(sql)
 
+    def listen(self, topic: str) -> int | None:
+        """As of `ReadingConnection`."""
+        with self.database.readable_errors():
+            return self._answers.reading.listen(topic)
+
+    def hush(self) -> None:
+        """As of `ReadingConnection`."""
+        with self.database.readable_errors():
+            self._answers.reading.hush()
+
     def moment(self) -> AbstractContextManager[None]:
         """What is read inside is as of one moment, however long it takes and whatever is written meanwhile."""
         return self._answers.moment()

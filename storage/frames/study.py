@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import polars as pl
 
 from spaces.plugins.bundles import Bundle
 from spaces.records import State
-from spaces.settings import MOST_TRIALS
+from spaces.settings import MOST_TRIALS, Direction
 from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
 from storage.frames.answers import BATCH, Answers
@@ -21,6 +21,7 @@ from storage.sources import StoredBundle
 BATCH_OF_TRIALS = 1_000
 """Trials that are read at once: their JSON is some thousand bytes each."""
 ALL_NUMBERS = range(MOST_TRIALS)
+_ARCHITECTURE = "architectures.id, number, architectures.task, component, low, high, knots, objective"
 
 
 @final
@@ -37,6 +38,11 @@ class StudyReader:
         """How many trials are in each state that occurs."""
         with self._answers.transaction() as connection:
             return count_trials(connection, self._id)
+
+    def count_numbers(self) -> int:
+        """How many numbers its trials have had: one more than the highest."""
+        sql = f"SELECT coalesce(max(number) + 1, 0) FROM trials WHERE study_id = {self._id}"
+        return self._answers.read(sql, {"n": pl.Int64()}).item()
 
     def best(self) -> tuple[float, int] | None:
         """The best objective of a feasible trial and its number, the lowest of several; None before the first one."""
@@ -73,13 +79,15 @@ class StudyReader:
     ) -> Iterator[pl.DataFrame]:
         """What `trials` gives, BATCH_OF_TRIALS rows at a time; at least one frame."""
         condition = _spell_condition(self._answers, self._id, where)
-        if sort is None and top is not None:
+        is_ranking = sort is None and top is not None
+        if is_ranking:
             sort = "objective" if self.row["direction"] == "minimize" else "objective DESC"
             condition += " AND feasible IS NOT FALSE"
         limit = f" LIMIT {int(top)}" if top is not None else ""
         # Told to order by number, SQLite reads a whole study in that order however few trials the condition leaves; but
-        # told to order by id, which is the same, it would sort a whole study where there is none.
-        last = "id" if where else "number"
+        # told to order by id, which is the same, it would sort a whole study where there is none. The index by
+        # objectives has equal ones by number.
+        last = "id" if where and not is_ranking else "number"
         schema = {name: TRIALS[name] for name in columns}
         order = _spell_order(self._answers, self._id, sort)
         sql = f"{self._choose(columns)}{condition} ORDER BY {order}{last}{limit}"
@@ -101,6 +109,29 @@ class StudyReader:
             position = f" AND number > {int(after)} ORDER BY number LIMIT {int(rows)}"
         schema = {name: TRIALS[name] for name in columns}
         return self._answers.read(f"{self._choose(columns)}{condition}{position}", schema)
+
+    def scores(self) -> pl.DataFrame:
+        """Number and objective of the feasible trials that have one, in no order."""
+        schema = {name: TRIALS[name] for name in ("number", "objective")}
+        has_score = "objective IS NOT NULL AND feasible IS NOT FALSE"
+        return self._answers.read(f"{self._choose(tuple(schema))} AND {has_score}", schema)
+
+    def contenders(self) -> pl.DataFrame:
+        """number, objective and second_objective of trials that hold the Pareto front of a study of two objectives.
+
+        The trials are feasible and have both; left out are those that another one beats in both.
+        """
+        falls, wanted = self.row["direction"] == "minimize", "min"
+        if not str(self.row["second_objective"]).startswith("minimize"):
+            wanted = "max"
+        # From the best objective on, a trial of the front is the best so far in the second one.
+        order = "objective, number" if falls else "objective DESC, number DESC"
+        leading = f"{wanted}(second_objective) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS best_so_far"
+        schema = {name: TRIALS[name] for name in ("number", "objective", "second_objective")}
+        both = "objective IS NOT NULL AND second_objective IS NOT NULL AND feasible IS NOT FALSE"
+        ranked = f"{self._choose([*schema, leading])} AND {both}"
+        sql = f"SELECT {', '.join(schema)} FROM ({ranked}) AS ranked WHERE second_objective = best_so_far"
+        return self._answers.read(sql, schema)
 
     def metrics(self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS) -> pl.DataFrame:
         """The metrics of trials of these numbers, by number, step and name; columns METRICS. `names` None: all."""
@@ -167,17 +198,49 @@ class StudyReader:
 
         `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
         """
-        columns = "architectures.id, number, architectures.task, component, low, high, knots, objective"
-        mine = f"architectures.study_id = {self._id}"
-        sql = f"SELECT {columns} FROM architectures JOIN trials ON trials.id = trial_id WHERE {mine}"
-        frame = self._answers.read(sql, {**ARCHITECTURES, "knots": pl.String()})
-        knots = pl.col("knots").str.json_decode(ARCHITECTURES["knots"])
-        return frame.with_columns(knots).sort("task", "component", "number")
+        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {self._learned}")
+
+    def best_architectures(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
+        """Of each task and component the architectures of the `most` best trials; columns ARCHITECTURES.
+
+        `directions`: task -> direction, of a transfer whose tasks do not share the study's.
+        """
+        rising = ", ".join(quote(task) for task, direction in directions.items() if direction == "maximize") or "NULL"
+        is_rising = f"architectures.task IN ({rising})" if directions else f"'maximize' = '{self.row['direction']}'"
+        loss = f"CASE WHEN {is_rising} THEN -objective ELSE objective END"
+        place = f"row_number() OVER (PARTITION BY architectures.task, component ORDER BY {loss} NULLS LAST, number)"
+        ranked = f"SELECT architectures.id, {place} AS place FROM {self._learned}"
+        best = f"architectures.id IN (SELECT id FROM ({ranked}) AS ranked WHERE place <= {int(most)})"
+        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {self._learned} AND {best}")
+
+    def count_architectures(self) -> int:
+        """How many non-linearities the study's trials learned."""
+        return self._answers.read(f"SELECT count(*) FROM architectures WHERE {self._is_mine}", {"n": pl.Int64()}).item()
 
     def has_architectures(self) -> bool:
         """Whether trials of the study learned non-linearities."""
-        sql = f"SELECT id FROM architectures WHERE study_id = {self._id} LIMIT 1"
+        sql = f"SELECT id FROM architectures WHERE {self._is_mine} LIMIT 1"
         return self._answers.read(sql, {"id": pl.Int64()}).height > 0
+
+    @property
+    def _learned(self) -> str:
+        """SQL for architectures with their trials, of which an index has all that is needed: no configuration is read.
+
+        SQLite joins in this order.
+        """
+        same = f"architectures.trial_id = trials.number + {trial_id(self._id, 0)}"
+        return f"trials CROSS JOIN architectures WHERE trials.study_id = {self._id} AND {same}"
+
+    @property
+    def _is_mine(self) -> str:
+        """SQL for rows of the study's trials, by an index."""
+        first = trial_id(self._id, 0)
+        return f"trial_id >= {first} AND trial_id < {first + MOST_TRIALS}"
+
+    def _read_architectures(self, sql: str) -> pl.DataFrame:
+        frame = self._answers.read(sql, {**ARCHITECTURES, "knots": pl.String()})
+        knots = pl.col("knots").str.json_decode(ARCHITECTURES["knots"])
+        return frame.with_columns(knots).sort("task", "component", "number")
 
     def _choose(self, columns: Sequence[str]) -> str:
         return f"SELECT {', '.join(columns)} FROM trials WHERE study_id = {self._id}"

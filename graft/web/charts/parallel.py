@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from graft.web.charts.axes import Axis
 from graft.web.charts.canvas import FLOOR, LEFT, TOP, WIDTH, element, text, up
@@ -41,16 +41,16 @@ def draw_parallel(columns: Sequence[Column], rows: Sequence[Row], title: str) ->
     parts = [_draw_row(columns, row, gap) for row in sorted(rows, key=lambda row: (row.is_kept, -row.fifth))]
     for place, column in enumerate(columns):
         parts += _draw_column(column, LEFT + gap * place, is_low=place % 2 == 1)
-    return element(Markup("").join(parts), title)
+    return element(Markup("".join(parts)), title)
 
 
-def _draw_row(columns: Sequence[Column], row: Row, gap: float) -> Markup:
+def _draw_row(columns: Sequence[Column], row: Row, gap: float) -> str:
     places = " ".join(
         f"{LEFT + gap * place:.1f},{_FOOT if value is None else up(column.axis, value):.1f}"
         for place, (column, value) in enumerate(zip(columns, row.values, strict=True))
     )
     kind = f"q{row.fifth}" if row.is_kept else "out"
-    return Markup('<polyline class="{}" points="{}"><title>{}</title></polyline>').format(kind, places, row.title)
+    return f'<polyline class="{kind}" points="{places}"><title>{escape(row.title)}</title></polyline>'
 
 
 def _draw_column(column: Column, at: float, *, is_low: bool) -> list[Markup]:

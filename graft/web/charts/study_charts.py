@@ -9,13 +9,12 @@ import polars as pl
 from markupsafe import Markup
 
 from graft.report.nonlinearities.learned import Panel, gelu
-from graft.stored.trials import PARAMS_PREFIX
+from graft.stored.trials import PARAMS_PREFIX, read_front
 from graft.web.charts.axes import Axis
 from graft.web.charts.lines import Line, Point, draw_cloud, draw_curves, draw_points
 from graft.web.charts.parallel import Column, Row, draw_parallel
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import numeric_params, word_params
-from search.analysis.study.pareto import pareto_front
 from storage.frames.study import StudyReader
 
 SHOWN = 7
@@ -112,11 +111,11 @@ class StudyCharts:
         second = self.study.row["second_objective"]
         if not second:
             return None
-        direction, _, label = str(second).partition(" ")
-        columns = ("number", "objective", "second_objective")
-        scored = self.study.trials("second_objective IS NOT NULL AND feasible IS NOT FALSE", columns=columns)
-        front = pareto_front(scored, (self.study.row["direction"] == "maximize", direction == "maximize"))
-        shown = pl.concat([self.trials.select(columns).with_columns(kept=self.kept), front.with_columns(kept=True)])
+        label = str(second).partition(" ")[2]
+        front = read_front(self.study)
+        shown = pl.concat(
+            [self.trials.select(front.columns).with_columns(kept=self.kept), front.with_columns(kept=True)]
+        )
         points = [
             Point(one, other, f"trial {number}: {one:.6g}, {other:.6g}", self._address(number), kept)
             for number, one, other, kept in shown.drop_nulls().unique("number", keep="first").iter_rows()

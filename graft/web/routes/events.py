@@ -13,11 +13,13 @@ from graft.web.events import Cursor, Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
 from graft.web.security.refusals import RefusalError
 from spaces.errors import StudyError
+from storage.databases.database import study_topic
+from storage.frames import Reader
 
 router = APIRouter(tags=["events"])
 
 _SECONDS = 1.0
-"""Between looks at the database."""
+"""Between looks at the database, unless it tells of a change before."""
 _LONGEST = 300
 """Looks of one stream, which then ends; a browser connects again by itself, and its token is asked again."""
 _RETRY = 2_000
@@ -54,6 +56,7 @@ async def send_events(
     A stream ends after some minutes; connect again with the last id. Trials that ended meanwhile are told then.
     """
     follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
+    bell = await anyio.to_thread.run_sync(reader.listen, study_topic(stored.row["id"]))
     for _ in range(_LONGEST):
         try:
             change = await anyio.to_thread.run_sync(follower.look)
@@ -63,4 +66,13 @@ async def send_events(
         if change is not None:
             yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
         if change is None or not change.more:
-            await anyio.sleep(_SECONDS)
+            await _wait(reader, bell)
+
+
+async def _wait(reader: Reader, bell: int | None) -> None:
+    if bell is None:
+        await anyio.sleep(_SECONDS)
+        return
+    with anyio.move_on_after(_SECONDS):
+        await anyio.wait_readable(bell)
+    await anyio.to_thread.run_sync(reader.hush)

@@ -46,7 +46,6 @@ _FILES = {
     "vendored/uPlot.min.css": _STYLE,
 }
 
-_SCORED, _HAS_SCORE = ("number", "objective"), "objective IS NOT NULL AND feasible IS NOT FALSE"
 _LOG_LINES = 100
 _ACTIONS = {
     "waiting": ("pause", "cancel"),
@@ -176,13 +175,15 @@ def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
     name: str = stored.row["name"]
     if is_transfer_text(stored.row["space"]):
         _refuse_own_code(stored)
-    found = stored.architectures()
     directions: dict[str, Direction] = {
         task: one.direction for task, one in read_target_objectives(reader, stored.row).items()
     }
+    found = stored.best_architectures(SHOWN, directions)
     panels = Learned.of(stored.row, found, directions).panels if found.height else []
     shown = [{"title": panel.title, "chart": draw_learned(panel), "members": panel.members[:SHOWN]} for panel in panels]
-    return render("nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=found.height)
+    return render(
+        "nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=stored.count_architectures()
+    )
 
 
 @router.get("/studies/{study}/matrix")
@@ -246,7 +247,7 @@ def show_comparison(
         {"name": one.row["name"], "status": status, "note": sample.note}
         for one, status, sample in zip(both, statuses, samples, strict=True)
     ]
-    objectives = {side: one.trials(_HAS_SCORE, columns=_SCORED) for side, one in zip("ab", both, strict=True)}
+    objectives = {side: one.scores() for side, one in zip("ab", both, strict=True)}
     same_objective = len({(one.row["objective"], one.row["direction"]) for one in both}) == 1
     if same_objective:
         values["portions"] = compare_studies(objectives, maximize=both[0].row["direction"] == "maximize").to_dicts()

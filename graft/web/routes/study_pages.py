@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import polars as pl
 import yaml
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 
 from graft.files import cell
 from graft.launching.progress_text import duration
@@ -19,10 +20,13 @@ from graft.web.charts.lines import Line, draw_curves
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import numeric_params, rank_associations, read_sample
 from graft.web.charts.study_charts import StudyCharts
+from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
-from graft.web.reading import Number, OpenReader, OpenStudy
-from graft.web.rendering import render
+from graft.web.reading import Number, OpenReader, OpenStudy, refuse_error
+from graft.web.rendering import render, stream
 from graft.web.routes.trials import show_trial
+from graft.web.security.refusals import log_refusal
+from spaces.errors import GraftError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
 from storage.frames import Reader
@@ -38,6 +42,7 @@ _ROWS = 10
 _AXES = 7
 """Values that have an axis of parallel coordinates, and a slice."""
 
+Draw = Callable[[], Mapping[str, Any]]
 Chosen = Annotated[str, Query(pattern=r"^[0-9, ]{0,200}$")]
 
 
@@ -50,44 +55,61 @@ ChosenRanges = Annotated[Ranges, Depends(read_ranges)]
 
 
 @router.get("/studies/{study}")
-def show_study(stored: OpenStudy, reader: OpenReader, ranges: ChosenRanges, trials: Chosen = "") -> HTMLResponse:
-    """A study, whose lower part is refreshed whenever something changes."""
+def show_study(
+    stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
+) -> StreamingResponse:
+    """A study, whose lower part is refreshed whenever something changes; its figures come after the rest."""
     row = stored.row
-    return render(
+    return stream(
         "study",
         title=f"Study {row['name']}",
         direction=row["direction"],
         is_transfer=is_transfer_text(row["space"]),
         has_nonlinearities=stored.has_architectures(),
         chosen=trials,
-        **_read_live(stored, reader, trials, ranges),
+        ranges=ranges,
+        **_read_live(stored, reader, request, partial(_draw_sample, stored, trials, ranges)),
     )
 
 
 @router.get("/studies/{study}/live")
-def show_live(stored: OpenStudy, reader: OpenReader, ranges: ChosenRanges, trials: Chosen = "") -> HTMLResponse:
+def show_live(
+    stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
+) -> HTMLResponse:
     """The part of a study's page that changes."""
-    return render("live", **_read_live(stored, reader, trials, ranges))
+    return render("live", **_read_live(stored, reader, request, partial(_draw_sample, stored, trials, ranges)))
 
 
-def _read_live(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> dict[str, Any]:
+def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw) -> dict[str, Any]:
     name: str = stored.row["name"]
     status = read_status(reader, name)
-    sample = read_sample(stored)
-    columns = ("number", "state", "error")
-    problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, columns)
-    known: dict[str, Any] = {
+    problems = stored.trials("error IS NOT NULL", "number DESC", _ROWS, ("number", "state", "error"))
+    return {
         "name": name,
         "objective": status.progress.objective,
         "status": status,
+        "told": describe_standing(status.state, status.progress.planned, status.progress.counts),
         "eta": None if status.eta_seconds is None else duration(status.eta_seconds),
         "problems": problems.to_dicts(),
-        "history": None,
-        "ranges": ranges,
-        "sample_note": sample.note,
+        "draw": partial(_draw_or_refuse, draw, reader.database.name, request),
     }
+
+
+def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str, Any]:
+    """What is drawn; what is refused is said in its place, as the page has begun."""
+    try:
+        return draw()
+    except GraftError as error:
+        refusal = refuse_error(error, database)
+        log_refusal(refusal, request.scope)
+        return {"refusal": refusal.reason}
+
+
+def _draw_sample(stored: StudyReader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
+    """The figures of a sample of the study's trials; empty: none has a result yet."""
+    sample = read_sample(stored)
     if sample.trials.is_empty():
-        return known
+        return {}
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize", maintain_order=True)
     kept = ranges.keep(best)
     numbers = [int(word) for word in re.findall(r"\d{1,9}", chosen)][:_MOST_CURVES]
@@ -97,7 +119,9 @@ def _read_live(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges)
     shown = best.filter(kept)
     curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
-    return known | {
+    return {
+        "ranges": ranges,
+        "sample_note": sample.note,
         "history": charts.history(),
         "curves": curves,
         "curve_numbers": curve_numbers,

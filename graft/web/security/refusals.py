@@ -28,11 +28,8 @@ class RefusalError(Exception):
         self.headers = headers or {}
 
 
-def answer(refusal: RefusalError, scope: Mapping[str, Any]) -> Response:
-    """Log the refusal of a request, by its ASGI scope, and give what the client is told: `{"error": ...}`, or a page.
-
-    A person without a token is led to where one is typed.
-    """
+def log_refusal(refusal: RefusalError, scope: Mapping[str, Any]) -> None:
+    """Log the refusal of a request, by its ASGI scope."""
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "event": "refused",
@@ -44,6 +41,14 @@ def answer(refusal: RefusalError, scope: Mapping[str, Any]) -> Response:
         "token": scope.get("state", {}).get("token"),
     }
     LOG.warning(json.dumps(entry))
+
+
+def answer(refusal: RefusalError, scope: Mapping[str, Any]) -> Response:
+    """Log the refusal of a request, and give what the client is told: `{"error": ...}`, or a page.
+
+    A person without a token is led to where one is typed.
+    """
+    log_refusal(refusal, scope)
     if scope["path"].startswith(_FOR_PROGRAMS):
         return JSONResponse({"error": refusal.reason}, refusal.status, dict(refusal.headers))
     if refusal.status == 401:

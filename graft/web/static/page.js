@@ -34,7 +34,7 @@ async function refresh() {
 
 function follow() {
   const told = document.getElementById("told");
-  let due = false, busy = false, events = null;
+  let due = false, busy = false, events = null, known = live.dataset.told;
   async function update() {
     if (busy || !due || document.hidden) return;
     due = false;
@@ -49,7 +49,14 @@ function follow() {
       events = null;
     } else if (!events) {
       events = new EventSource(live.dataset.events);
-      events.addEventListener("change", () => { due = true; told.textContent = "live"; update(); });
+      events.addEventListener("change", (event) => {
+        const { state, planned, counts } = JSON.parse(event.data);
+        const standing = [state, planned, ...Object.entries(counts).sort().flat()].join(" ");
+        due ||= standing !== known; // the first event tells what the page shows already
+        known = standing;
+        told.textContent = "live";
+        update();
+      });
       events.addEventListener("gone", () => { events.close(); told.textContent = "the study is gone"; });
       events.onerror = () => { told.textContent = "no connection; trying again"; };
     }
