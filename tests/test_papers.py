@@ -242,7 +242,7 @@ def test_a_study_of_a_cut_space_makes_its_items(
 ) -> None:
     steps = ("--steps=6", "--set=training.validate_every=3", "--set=training.validation_batch=32")
     if is_transfer_text(catalogue.read_text(space)):
-        steps = ("--steps=6",)  # its tasks have sections of their own
+        steps = ("--steps=8",)  # its tasks have sections of their own
     if space == "quick/max_retrieval":  # a temperature is fitted to a head that has learnt something
         steps = ("--steps=400", "--set=training.validate_every=400", "--set=training.validation_batch=256")
     status, _, error = called(monkeypatch, capsys, "launch", space, "--study=cut", *steps, *HERE)
