@@ -44,8 +44,8 @@ def describe_gpu_estimate(trial: Trial, device: str) -> Iterator[str]:
 
 
 def _describe_fused(trial: Trial, gpu: Gpu) -> str:
-    from workers.engine.fused.cost import count_fused_step
     from workers.engine.fused.kernels import kernel_for, name_of_kernel
+    from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe
 
     recipe = Recipe.of(trial.config).pad()
