@@ -127,8 +127,8 @@ def test_every_database_gives_the_rows_of_its_study_by_task_component_and_number
     write(url, "before", ROWS[:1])
     write(url)
     with open_reader(url) as reader:
-        found = reader.study("study").architectures()
-        assert reader.study("before").architectures().height == 1
+        found = reader.study("study").architectures.read()
+        assert reader.study("before").architectures.read().height == 1
     assert found.schema == ARCHITECTURES
     by_key = sorted(ROWS, key=lambda row: (row[1], row[2], row[0]))
     assert found.select("number", "task", "component", "knots").rows() == by_key
@@ -140,7 +140,7 @@ def test_every_database_gives_the_rows_of_its_study_by_task_component_and_number
 def test_a_study_without_any_gives_an_empty_frame_of_the_same_type(url: str) -> None:
     write(url, "nothing", [])
     with open_reader(url) as reader:
-        assert reader.study("nothing").architectures().schema == ARCHITECTURES
+        assert reader.study("nothing").architectures.read().schema == ARCHITECTURES
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_at_most_so_many_lines_share_a_panel_and_these_are_the_best() -> None:
 
 def test_each_task_has_a_panel_and_components_are_named_where_there_are_two(database: Path) -> None:
     with open_reader(f"sqlite:///{database}") as reader:
-        row, found = reader.study("study").row, reader.study("study").architectures()
+        row, found = reader.study("study").row, reader.study("study").architectures.read()
     assert list(panels(Learned.of(row, found))) == ["add, mlp", "copying, attention", "copying, mlp"]
     assert list(panels(Learned.of(row, found.filter(component="mlp")))) == ["add", "copying"]
 

@@ -79,9 +79,9 @@ def test_the_best_non_linearities_are_those_of_the_best_trials(
     raw(ranked, f"UPDATE studies SET direction = '{direction}'")
     with open_reader(ranked) as reader:
         study = reader.study("study")
-        every = study.architectures()
-        found = study.best_architectures(3, directions)
-        assert study.count_architectures() == every.height == 2 * len(TRIALS)
+        every = study.architectures.read()
+        found = study.architectures.read_best(3, directions)
+        assert study.architectures.count() == every.height == 2 * len(TRIALS)
     expected: set[tuple[str, int]] = set()
     for task in TASKS:
         sign = -1 if directions.get(task, direction) == "maximize" else 1

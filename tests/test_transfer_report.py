@@ -358,7 +358,7 @@ def test_a_non_linearity_leads_to_its_trial_and_to_those_trained_with_it(page: B
 
 def stored(database: Path) -> pl.DataFrame:
     with open_reader(f"sqlite:///{database}") as reader:
-        return reader.study("stage-two").architectures()
+        return reader.study("stage-two").architectures.read()
 
 
 @pytest.mark.parametrize("ending", ["html", "md", "tex"])

@@ -60,7 +60,7 @@ def nonlinearities_report(
 
     with open_reader(storage_url(storage)) as reader:
         stored = reader.study(study)
-        row, found = stored.row, stored.architectures()
+        row, found = stored.row, stored.architectures.read()
         objectives = read_target_objectives(reader, row)
     if found.is_empty():
         raise StudyError(

@@ -62,7 +62,7 @@ class Study:
     def architectures(self) -> pl.DataFrame:
         """The non-linearities that trials learned: number, task, component, low, high, knots, objective."""
         with open_reader(self.database) as reader:
-            return reader.study(self.name).architectures()
+            return reader.study(self.name).architectures.read()
 
     @property
     def best(self) -> TrialRecord | None:

@@ -19,9 +19,9 @@ from spaces.errors import StudyError
 from storage import migrations, tokens
 from storage.databases import find_database
 from storage.databases.database import Database, ReadingConnection
-from storage.frames.answers import Answers
+from storage.frames.answers import Answers, quote
 from storage.frames.columns import STUDIES
-from storage.frames.study import StudyReader, quote
+from storage.frames.study import StudyReader
 from storage.queue import QueueEntry, read_entries
 from storage.tokens import Token
 

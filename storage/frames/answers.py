@@ -78,6 +78,11 @@ class Answers:
                 yield answer
 
 
+def quote(value: str) -> str:
+    """A text as SQL has it."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _fetch(answer: Rows) -> list[tuple[Any, ...]]:
     """All rows of an answer, few at a time where they are large."""
     fetched: list[tuple[Any, ...]] = []

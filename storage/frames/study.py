@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, final
 
 import polars as pl
 
 from spaces.plugins.bundles import Bundle
 from spaces.records import State
-from spaces.settings import MOST_TRIALS, Direction
+from spaces.settings import MOST_TRIALS
 from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
-from storage.frames.answers import BATCH, Answers
-from storage.frames.columns import ARCHITECTURES, CHANGES, FINGERPRINTS, METRICS, SOURCES, TRIALS, WORKERS, Schema
+from storage.frames.answers import BATCH, Answers, quote
+from storage.frames.architectures import LearnedArchitectures
+from storage.frames.columns import CHANGES, FINGERPRINTS, METRICS, SOURCES, TRIALS, WORKERS, Schema
 from storage.frames.paths import spell_paths
 from storage.schema import trial_id
 from storage.sources import StoredBundle
@@ -21,7 +22,6 @@ from storage.sources import StoredBundle
 BATCH_OF_TRIALS = 1_000
 """Trials that are read at once: their JSON is some thousand bytes each."""
 ALL_NUMBERS = range(MOST_TRIALS)
-_ARCHITECTURE = "architectures.id, number, architectures.task, component, low, high, knots, objective"
 
 
 @final
@@ -193,54 +193,10 @@ class StudyReader:
         """What was changed in the study's space since its launch, in order; columns CHANGES."""
         return self._read_table("changes", CHANGES, "number")
 
-    def architectures(self) -> pl.DataFrame:
-        """The non-linearities that the study's trials learned, by task, component and number; columns ARCHITECTURES.
-
-        `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
-        """
-        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {self._learned}")
-
-    def best_architectures(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
-        """Of each task and component the architectures of the `most` best trials; columns ARCHITECTURES.
-
-        `directions`: task -> direction, of a transfer whose tasks do not share the study's.
-        """
-        rising = ", ".join(quote(task) for task, direction in directions.items() if direction == "maximize") or "NULL"
-        is_rising = f"architectures.task IN ({rising})" if directions else f"'maximize' = '{self.row['direction']}'"
-        loss = f"CASE WHEN {is_rising} THEN -objective ELSE objective END"
-        place = f"row_number() OVER (PARTITION BY architectures.task, component ORDER BY {loss} NULLS LAST, number)"
-        ranked = f"SELECT architectures.id, {place} AS place FROM {self._learned}"
-        best = f"architectures.id IN (SELECT id FROM ({ranked}) AS ranked WHERE place <= {int(most)})"
-        return self._read_architectures(f"SELECT {_ARCHITECTURE} FROM {self._learned} AND {best}")
-
-    def count_architectures(self) -> int:
-        """How many non-linearities the study's trials learned."""
-        return self._answers.read(f"SELECT count(*) FROM architectures WHERE {self._is_mine}", {"n": pl.Int64()}).item()
-
-    def has_architectures(self) -> bool:
-        """Whether trials of the study learned non-linearities."""
-        sql = f"SELECT id FROM architectures WHERE {self._is_mine} LIMIT 1"
-        return self._answers.read(sql, {"id": pl.Int64()}).height > 0
-
     @property
-    def _learned(self) -> str:
-        """SQL for architectures with their trials, of which an index has all that is needed: no configuration is read.
-
-        SQLite joins in this order.
-        """
-        same = f"architectures.trial_id = trials.number + {trial_id(self._id, 0)}"
-        return f"trials CROSS JOIN architectures WHERE trials.study_id = {self._id} AND {same}"
-
-    @property
-    def _is_mine(self) -> str:
-        """SQL for rows of the study's trials, by an index."""
-        first = trial_id(self._id, 0)
-        return f"trial_id >= {first} AND trial_id < {first + MOST_TRIALS}"
-
-    def _read_architectures(self, sql: str) -> pl.DataFrame:
-        frame = self._answers.read(sql, {**ARCHITECTURES, "knots": pl.String()})
-        knots = pl.col("knots").str.json_decode(ARCHITECTURES["knots"])
-        return frame.with_columns(knots).sort("task", "component", "number")
+    def architectures(self) -> LearnedArchitectures:
+        """The non-linearities that its trials learned."""
+        return LearnedArchitectures(self._answers, self._id, self.row["direction"])
 
     def _choose(self, columns: Sequence[str]) -> str:
         return f"SELECT {', '.join(columns)} FROM trials WHERE study_id = {self._id}"
@@ -260,8 +216,3 @@ def _spell_order(answers: Answers, study_id: int, sort: str | None) -> str:
         return ""
     nulls = "" if "nulls" in sort.lower() else "NULLS LAST"
     return f"{spell_paths(answers, study_id, sort)}\n{nulls}, "
-
-
-def quote(value: str) -> str:
-    """A text as SQL has it."""
-    return "'" + value.replace("'", "''") + "'"

@@ -20,7 +20,8 @@ from spaces.errors import GraftError
 from spaces.plugins.active import using
 from spaces.space import Space
 from storage.frames import Reader, open_reader
-from storage.frames.study import StudyReader, quote
+from storage.frames.answers import quote
+from storage.frames.study import StudyReader
 
 MOST_SHOWN = 5_000
 """Trials of a study that are shown: beyond some thousand, Optuna's pages take minutes to draw."""

@@ -40,7 +40,7 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     Raises StudyError if there is no such study, TransferError if its trials make no matrix.
     """
     stored = reader.study(study)
-    row, architectures = stored.row, stored.architectures()
+    row, architectures = stored.row, stored.architectures.read()
     trials = Renewal(stored)(stored.trials(columns=READ))
     column = request.target or target_of(trials)
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}

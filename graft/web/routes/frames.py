@@ -55,7 +55,7 @@ def send_metrics(stored: OpenStudy, name: Annotated[list[str] | None, Query(max_
 @router.get("/studies/{study}/frames/architectures", response_class=Response, responses=_PARQUET)
 def send_architectures(stored: OpenStudy) -> Response:
     """`Study.architectures`: the non-linearities that trials learned."""
-    return _send(stored.architectures())
+    return _send(stored.architectures.read())
 
 
 def _send(frame: pl.DataFrame) -> Response:

@@ -178,11 +178,11 @@ def show_nonlinearities(stored: OpenStudy, reader: OpenReader) -> HTMLResponse:
     directions: dict[str, Direction] = {
         task: one.direction for task, one in read_target_objectives(reader, stored.row).items()
     }
-    found = stored.best_architectures(SHOWN, directions)
+    found = stored.architectures.read_best(SHOWN, directions)
     panels = Learned.of(stored.row, found, directions).panels if found.height else []
     shown = [{"title": panel.title, "chart": draw_learned(panel), "members": panel.members[:SHOWN]} for panel in panels]
     return render(
-        "nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=stored.count_architectures()
+        "nonlinearities", title=f"Non-linearities of {name}", name=name, panels=shown, all=stored.architectures.count()
     )
 
 

@@ -65,7 +65,7 @@ def show_study(
         title=f"Study {row['name']}",
         direction=row["direction"],
         is_transfer=is_transfer_text(row["space"]),
-        has_nonlinearities=stored.has_architectures(),
+        has_nonlinearities=stored.architectures.exist(),
         chosen=trials,
         ranges=ranges,
         **_read_live(stored, reader, request, partial(_draw_sample, stored, trials, ranges)),

@@ -1,0 +1,75 @@
+"""The non-linearities that the trials of one study learned, as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import polars as pl
+
+from spaces.settings import MOST_TRIALS, Direction
+from storage.frames.answers import Answers, quote
+from storage.frames.columns import ARCHITECTURES
+from storage.schema import trial_id
+
+_COLUMNS = "architectures.id, number, architectures.task, component, low, high, knots, objective"
+
+
+@final
+@dataclass(frozen=True)
+class LearnedArchitectures:
+    """Reads those of one study."""
+
+    _answers: Answers
+    _study_id: int
+    _direction: Direction
+
+    def read(self) -> pl.DataFrame:
+        """All of them, by task, component and number; columns ARCHITECTURES.
+
+        `knots` are values at evenly spaced points from `low` to `high`, both included; `objective` is the trial's.
+        """
+        return self._read(f"SELECT {_COLUMNS} FROM {self._learned}")
+
+    def read_best(self, most: int, directions: Mapping[str, Direction]) -> pl.DataFrame:
+        """Of each task and component the architectures of the `most` best trials; columns ARCHITECTURES.
+
+        `directions`: task -> direction, of a transfer whose tasks do not share the study's.
+        """
+        rising = ", ".join(quote(task) for task, direction in directions.items() if direction == "maximize") or "NULL"
+        is_rising = f"architectures.task IN ({rising})" if directions else f"'maximize' = '{self._direction}'"
+        loss = f"CASE WHEN {is_rising} THEN -objective ELSE objective END"
+        place = f"row_number() OVER (PARTITION BY architectures.task, component ORDER BY {loss} NULLS LAST, number)"
+        ranked = f"SELECT architectures.id, {place} AS place FROM {self._learned}"
+        best = f"architectures.id IN (SELECT id FROM ({ranked}) AS ranked WHERE place <= {int(most)})"
+        return self._read(f"SELECT {_COLUMNS} FROM {self._learned} AND {best}")
+
+    def count(self) -> int:
+        """How many there are."""
+        return self._answers.read(f"SELECT count(*) FROM architectures WHERE {self._is_mine}", {"n": pl.Int64()}).item()
+
+    def exist(self) -> bool:
+        """Whether there are any."""
+        sql = f"SELECT id FROM architectures WHERE {self._is_mine} LIMIT 1"
+        return self._answers.read(sql, {"id": pl.Int64()}).height > 0
+
+    @property
+    def _learned(self) -> str:
+        """SQL for architectures with their trials, of which an index has all that is needed: no configuration is read.
+
+        SQLite joins in this order.
+        """
+        same = f"architectures.trial_id = trials.number + {trial_id(self._study_id, 0)}"
+        return f"trials CROSS JOIN architectures WHERE trials.study_id = {self._study_id} AND {same}"
+
+    @property
+    def _is_mine(self) -> str:
+        """SQL for rows of the study's trials, by an index."""
+        first = trial_id(self._study_id, 0)
+        return f"trial_id >= {first} AND trial_id < {first + MOST_TRIALS}"
+
+    def _read(self, sql: str) -> pl.DataFrame:
+        frame = self._answers.read(sql, {**ARCHITECTURES, "knots": pl.String()})
+        knots = pl.col("knots").str.json_decode(ARCHITECTURES["knots"])
+        return frame.with_columns(knots).sort("task", "component", "number")
