@@ -64,7 +64,7 @@ def test_flops_of_products_are_those_of_torchs_own_counter(name: str):
     with FlopCounterMode(display=False) as counter:
         cost = count_step(one, 3)
     products = sum(kernel.flops for kernel in cost.kernels if kernel.operation.startswith(PRODUCTS))
-    assert products == counter.get_total_flops() > 0
+    assert 2 * products == counter.get_total_flops() > 0  # once while it is recorded, once while it is counted
 
 
 @pytest.mark.parametrize(

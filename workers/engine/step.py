@@ -8,6 +8,7 @@ model's native one, where it has that for this task and device, and traces the r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, overload
 
@@ -94,9 +95,9 @@ class TracedStep:
         self._layout = layout_of(recipe, device)
         load_gradients()
         self._update = fused_update_of(recipe, self._layout, device)
-        self._stacked = vmap(self._gradient_of_one) if self._update else vmap(self._advance_one)
+        stacked = vmap(self._gradient_of_one) if self._update else vmap(self._advance_one)
         what = "gradient" if self._update else "step"
-        self._traced = Traced((what, structure, str(device)), self._stacked)
+        self._traced = Traced((what, structure, str(device)), stacked)
         self.kind = f"traced {instruction_set(device)}"
 
     @property
@@ -106,9 +107,11 @@ class TracedStep:
     def __call__(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
         return self._advance(self._traced, knobs, seeds, state, batch)
 
-    def advance_unrecorded(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
-        """The same by the operations that would be recorded."""
-        return self._advance(self._stacked, knobs, seeds, state, batch)
+    def unscripted(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Callable[..., State]:
+        """The step for arguments of these shapes, by its recording's operations, started from Python one by one."""
+        keep = self.masks(knobs, seeds, state, batch)
+        arguments = (knobs, state, batch, keep) if self._update is None else (knobs, state.parameters, batch, keep)
+        return functools.partial(self._advance, self._traced.unscripted(*arguments))
 
     def _advance(self, act: Callable[..., Any], knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> State:
         keep = self.masks(knobs, seeds, state, batch)

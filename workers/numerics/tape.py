@@ -42,6 +42,9 @@ class Tape(TorchDispatchMode):
         return False  # else torch would import its compiler to keep it out of what is recorded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        if func is torch.ops.aten.lift_fresh.default:
+            # A number written into the function becomes a tensor, which may be written into: a copy now, and later.
+            func = torch.ops.aten.lift_fresh_copy.default
         arguments = self.slots((args, kwargs or {}))
         returned = func(*args, **(kwargs or {}))
         results = pytree.tree_leaves(returned)
@@ -54,10 +57,7 @@ class Tape(TorchDispatchMode):
             if result is not None and result not in self._slots:  # an operation in place returns what it was given
                 self._slots[result] = Slot(self._next)
                 self._next += 1
-        if func is torch.ops.aten.lift_fresh.default:
-            # A number written into the function becomes a tensor, copied at each replay, which may write into it.
-            func = torch.ops.aten.lift_fresh_copy.default
-        elif func in _FILLED or func is torch.ops.aten.new_full.default:
+        if func in _FILLED or func is torch.ops.aten.new_full.default:
             number = _FILLED[func] if func in _FILLED else args[2]
             kind = {"dtype": returned.dtype, "device": returned.device}
             func, arguments = torch.ops.aten.full.default, [[[*returned.shape], number], kind]

@@ -72,13 +72,23 @@ class Traced:
         self.seconds = time.perf_counter() - start
         return recording
 
+    def unscripted(self, *arguments: Any) -> Callable[..., Any]:
+        """The operations that a replay makes for arguments of these shapes, started from Python one by one."""
+        leaves, form = pytree.tree_flatten(arguments)
+        replay, form_out = self._list(leaves, form)
+        return lambda *others: pytree.tree_unflatten(replay(*pytree.tree_leaves(others)), form_out)
+
     def _record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
+        replay, form_out = self._list(leaves, form)
+        return _Recording(_off_python(replay, leaves), form_out)
+
+    def _list(self, leaves: list[Tensor], form: pytree.TreeSpec) -> tuple[Callable[..., list[Tensor]], pytree.TreeSpec]:
         # Objects of their own: two leaves may be the same tensor now, and different ones when this is replayed.
         given = [leaf.detach() for leaf in leaves]
         tape = Tape(given)
         with tape:
             results, form_out = pytree.tree_flatten(self._function(*pytree.tree_unflatten(given, form)))
-        return _Recording(_off_python(tape.replayer(tape.slots(results)), leaves), form_out)
+        return tape.replayer(tape.slots(results)), form_out
 
 
 def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Callable[..., Sequence[Tensor]]:

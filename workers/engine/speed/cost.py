@@ -125,7 +125,12 @@ def count_step(trial: Trial, lanes: int) -> StepCost:
     recipe = Recipe.of(trial.config).pad()
     step = TracedStep(recipe, trial.structure, device)
     tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, device), lanes, device)
+
+    def arguments() -> tuple[Any, ...]:
+        batch = dict(draw_training_batch(recipe, [None] * lanes, tensors))
+        return tensors.knobs, tensors.seeds, tensors.state, batch
+
+    advance = step.unscripted(*arguments())
     with KernelList(device) as listed:
-        batch: dict[str, Any] = dict(draw_training_batch(recipe, [None] * lanes, tensors))
-        step.advance_unrecorded(tensors.knobs, tensors.seeds, tensors.state, batch)
+        advance(*arguments())
     return StepCost(lanes=lanes, kernels=listed.kernels)
