@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", choices=(*DATABASES, "both"), default="both")
     parser.add_argument("--trials", type=int, default=1500)
-    parser.add_argument("--service", action="store_true", help="the storm is over a service with four studies queued")
+    parser.add_argument("--service", action="store_true", help="the storm hits a service with four studies queued")
     parser.add_argument("--faults", type=int, default=150)
     parser.add_argument("--seconds", type=float, default=400)
     parser.add_argument("--program", type=int, default=30, help="how many of the faults hit the real program")

@@ -2,7 +2,7 @@
 
 A *score* is on one scale for all sets, more is better: 100 x a metric that is maximised (points), and -100 ln of an
 error or a perplexity, so that 10 is about 10 % less of it. An *effect* is the mean of arm minus baseline over the
-seeds; a *cell* is an arm on a set. The correction is over all cells of the atlas together.
+seeds; a *cell* is an arm on a set. P values are corrected over all cells of the atlas together.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def find_effects(kept: pl.DataFrame) -> Atlas:
 def find_gaps(kept: pl.DataFrame, arm: str) -> pl.DataFrame:
     """What an arm changes of the score out of distribution less that in it, on the tasks that have both.
 
-    Columns as of `Atlas.cells`; the correction is over these tasks.
+    Columns as of `Atlas.cells`; P values are corrected over these tasks.
     """
     scored = score_trials(kept.filter(pl.col("arm").is_in([BASELINE, arm])))
     both = scored.pivot("endpoint", index=["task", "arm", "seed", "state"], values="score")

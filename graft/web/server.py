@@ -85,7 +85,7 @@ def serving(settings: Settings, host: str, port: int) -> Generator[str]:
 
 def _answer_beside(settings: Settings, listener: socket.socket) -> None:
     os.nice(LOWEST_PRIORITY)
-    # Ctrl-C is for who trains: it ends this process when nothing trains any more. Not by a session of its own: Linux
+    # Ctrl-C stops training first, and this process when nothing trains any more. Not by a session of its own: Linux
     # shares the processor out among sessions first (autogroup), and this one would have as much as all that trains.
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
