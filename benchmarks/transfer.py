@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from search.analysis.transfer.affinity import best_sources, by_similarity, generality, similarity
-from search.analysis.transfer.compatibility_matrix import BASELINE, compare
+from search.analysis.transfer.compatibility_matrix import BASELINE, compute_matrix
 
 TASKS = ("memorize", "add_mod", "add", "add_reversed", "mano", "haystack", "copy", "parentheses")
 
@@ -51,10 +51,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     found = made_up(options.results)
-    matrix = compare(found)
+    matrix = compute_matrix(found)
     conclusions = (best_sources, generality, similarity, by_similarity)
     print(f"{found.height:,} results, {matrix.cells.height} cells, Polars on {pl.thread_pool_size()} threads")
-    print(f"matrix       {best_of(options.runs, lambda: compare(found))}")
+    print(f"matrix       {best_of(options.runs, lambda: compute_matrix(found))}")
     print(f"conclusions  {best_of(options.runs, lambda: [work(matrix) for work in conclusions])}")
 
 

@@ -118,8 +118,8 @@ class TrainingOptions:
 
     def resolve_placement(self) -> Placement:
         """Where it trains, decided and checked; raises StudyError as `Placement.resolve` does."""
-        from graft.devices import describe_unused_gpu
         from graft.launching.process.memory_limits import check_address_space
+        from graft.machine.devices import describe_unused_gpu
 
         check_address_space(self.workers)  # before torch is imported, which may not even fit
 

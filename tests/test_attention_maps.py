@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graft.files import OutputError
-from graft.report.attention import sort_sets, write_maps
+from graft.report.papers.attention import sort_sets, write_maps
 from spaces.errors import StudyError
 from tests.trials import config, trial
 from workers.engine.trained_model import AttentionMaps, TrainedModel

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from graft.devices import ESTIMATED
+from graft.machine.devices import ESTIMATED
 from tests.inside import called
 from tests.launches import SPACE
 from tests.pretended_gpu import count_step as count_on_pretended

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from graft import doctor
-from graft.doctor import Finding, Rate, examine, measure
+from graft.machine.doctor import Finding, Rate, examine, measure
 from storage import open_store
 from tests.databases import raw
 from tests.inside import Run, printing

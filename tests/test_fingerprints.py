@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from graft.plugins.families import FAMILIES, families, family_of
-from graft.stored.fingerprints import Conditions, compare
+from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints
 from spaces import load, plugins
 from tests.databases import raw
 from tests.inside import called
@@ -89,7 +89,7 @@ def test_a_digest_changes_with_what_it_is_of(
 
 # -- what is compared ------------------------------------------------------------------------------------------------
 
-NOW = Conditions(
+NOW = StoredFingerprint(
     number=0,
     numerics=NUMERICS,
     version="0.2.0",
@@ -122,10 +122,10 @@ def test_what_moves_numbers_decides_and_the_rest_is_told(
     change: dict[str, object], deciding: list[str], other: list[str]
 ) -> None:
     before = replace(NOW, **change)  # type: ignore[arg-type]
-    found = compare([before], NOW)
+    found = compare_fingerprints([before], NOW)
     assert ([*found.deciding], [*found.other]) == (deciding, other)
     assert found.moves_bits == bool({"numerics", "torch"} & change.keys() and deciding)
-    assert not compare([before, NOW], NOW).all, "what was accepted before is not asked about again"
+    assert not compare_fingerprints([before, NOW], NOW).all, "what was accepted before is not asked about again"
 
 
 # -- a study that goes on --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from graft.devices import check_device, describe_unused_gpu
+from graft.machine.devices import check_device, describe_unused_gpu
 from spaces.errors import StudyError
 from workers.engine.machine import devices
 from workers.engine.machine.nvidia import Driver, TorchBuild, explain_obstacle, find_driver, is_hidden

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from graft.report.formulas import FORMULAS
-from graft.report.papers import find_item, read_items
+from graft.report.papers.formulas import FORMULAS
+from graft.report.papers.items import find_item, read_items
+from graft.report.papers.temperature import PAPER, fitted_temperature
 from graft.report.sections import Section
 from graft.report.sections.condition_lines import ConditionLines
 from graft.report.sections.temperature_curves import closed_form
-from graft.report.temperature import PAPER, fitted_temperature
 from search.analysis.study.condition_lines import longest_lines, sweep_conditions, trace_lines
 from search.analysis.study.gaps import averages_by_gap
 from spaces import plugins

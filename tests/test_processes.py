@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from graft.devices import check_device
 from graft.launching.placement import Placement
+from graft.machine.devices import check_device
 from spaces.errors import StudyError
 from spaces.records import Directives, Offer, Progress, Report
 from tests.launches import SPACE, check_complete, ended, metrics, running, search, undisturbed, wait_until

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graft.retraining.comparison import Comparison, MetricPair, compare, relative_difference
-from graft.stored.fingerprints import Conditions
+from graft.stored.fingerprints import StoredFingerprint
 from spaces.records import Metric, Report
 from tests.databases import raw
 from tests.inside import called
@@ -309,7 +309,7 @@ def test_numbers_that_are_not_finite_are_equal_to_null():
     ]
 
 
-NOW = Conditions(
+NOW = StoredFingerprint(
     number=0,
     numerics=NUMERICS,
     version="0.2.0",
@@ -376,7 +376,7 @@ def test_a_replay_that_diverges_where_the_trial_did_not_is_no_replay():
 def test_a_replay_that_differs_names_what_has_changed_and_says_so_if_nothing_has():
     differing = replace(REPLAYED, pairs=[MetricPair(3, "tvd", "raw", "", 0.5, 0.6, 0.2)])
 
-    def last_words(*conditions: Conditions) -> str:
+    def last_words(*conditions: StoredFingerprint) -> str:
         return replace(differing, conditions=conditions).verdict.partition("; 0 of 1 equal; ")[2]
 
     assert last_words(NOW) == SAME
@@ -394,7 +394,7 @@ def test_a_replay_that_differs_names_what_has_changed_and_says_so_if_nothing_has
     )
     mixed = last_words(NOW, replace(changed, number=1))
     assert mixed == "it was trained under 2 fingerprints; changed since: the source of averaging bema"
-    unknown = Conditions(numerics=NUMERICS, version="0.2.0", sources={})
+    unknown = StoredFingerprint(numerics=NUMERICS, version="0.2.0", sources={})
     assert last_words(unknown) == "what determined its numbers was not stored with it"
     assert (
         "trained with torch 2.8.0, replayed with 2.9.0, so bits are not promised"

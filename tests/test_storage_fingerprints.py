@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from graft.stored.fingerprints import read_conditions
+from graft.stored.fingerprints import read_fingerprints
 from spaces.records import Checkpoint
 from storage import open_reader, open_store
 from tests.databases import OBJECTIVE, claimed, held, make_fingerprint, make_report, make_trial, raw
@@ -29,7 +29,7 @@ def test_trials_of_one_fingerprint_share_a_row_which_learns_their_plug_ins(url: 
     assert raw(url, ROWS) == [(0, None, "2.9.0", "native AVX2"), (1, None, "2.9.0", "traced AVX2")]
     assert raw(url, OF_TRIALS) == [(0, 0), (1, 0), (2, 1), (3, None)]
     with open_reader(url) as reader:
-        first, _ = read_conditions(reader, "study")
+        first, _ = read_fingerprints(reader, "study")
     assert first.sources == {"optimizer adamw": "aa", "scorer ssa": "bb"}
 
 

@@ -21,7 +21,7 @@ import benchmarks.transfer
 from search.analysis.statistics.intervals import Bootstrap, Interval, Student
 from search.analysis.statistics.verdicts import BETTER, UNDECIDED, WORSE
 from search.analysis.transfer.affinity import best_sources, by_similarity, generality, similarity
-from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare
+from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compute_matrix
 from search.analysis.transfer.stage_two import READ, results
 
 pytestmark = pytest.mark.fast
@@ -91,7 +91,7 @@ def random_results(seed: int, direction: str = "maximize") -> pl.DataFrame:
 
 
 def test_a_matrix_worked_out_by_hand() -> None:
-    matrix = compare(frame(BY_HAND))
+    matrix = compute_matrix(frame(BY_HAND))
     assert (matrix.sources, matrix.targets) == (("copy", "mano"), ("copy",))
     own, other = cell(matrix, "copy", "copy"), cell(matrix, "mano", "copy")
     assert own["unit"] == "points"
@@ -106,19 +106,19 @@ def test_a_matrix_worked_out_by_hand() -> None:
 
 def test_less_is_better_in_percent_of_each_baseline() -> None:
     rows: list[Row] = [("baseline", "t", 0, 2.0), ("baseline", "t", 1, 4.0), ("s", "t", 0, 1.0), ("s", "t", 1, 5.0)]
-    found = cell(compare(frame(rows, "minimize")), "s", "t")
+    found = cell(compute_matrix(frame(rows, "minimize")), "s", "t")
     assert found["unit"] == "percent"
     assert found["mean"] == pytest.approx((-50 + 25) / 2)
 
 
 @pytest.mark.parametrize(("one", "other"), [(20.0, 23.0), (-2.5, 0.5)])
 def test_a_maximised_metric_beyond_0_and_1_keeps_its_own_unit(one: float, other: float) -> None:
-    found = cell(compare(frame([("baseline", "t", 0, one), ("s", "t", 0, other)])), "s", "t")
+    found = cell(compute_matrix(frame([("baseline", "t", 0, one), ("s", "t", 0, other)])), "s", "t")
     assert (found["unit"], found["mean"]) == ("difference", 3)
 
 
 def test_figure_5_of_paper_002_comes_back() -> None:
-    matrix = compare(figure_5())
+    matrix = compute_matrix(figure_5())
     for source, row in FIGURE_5.items():
         for target, expected in zip(FIGURE_5, row, strict=True):
             assert cell(matrix, source, target)["mean"] == pytest.approx(expected, abs=1e-9)
@@ -128,7 +128,7 @@ def test_figure_5_of_paper_002_comes_back() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_cells_are_those_of_pandas_and_scipy(seed: int, direction: str) -> None:
     random = random_results(seed, direction)
-    matrix = compare(random)
+    matrix = compute_matrix(random)
     table = pd.DataFrame(random.to_dicts()).pivot_table(
         index="seed", columns=["source", "target"], values="value", aggfunc="mean", dropna=False
     )
@@ -153,7 +153,7 @@ def test_cells_are_those_of_pandas_and_scipy(seed: int, direction: str) -> None:
 def test_only_seeds_of_both_sides_pair() -> None:
     rows: list[Row] = [("baseline", "t", seed, 0.1 * seed) for seed in range(5)]
     rows += [("s", "t", seed, 0.1 * seed + 0.05) for seed in range(3, 9)]
-    found = cell(compare(frame(rows)), "s", "t")
+    found = cell(compute_matrix(frame(rows)), "s", "t")
     assert found["mean"] == pytest.approx(5)
     assert (found["pairs"], found["dropped"]) == (2, 7)
 
@@ -167,20 +167,20 @@ def test_a_value_that_is_not_finite_drops_its_pair(side: str, value: float | Non
     rows = [
         (source, target, seed, value if (source, seed) == (side, 1) else known) for source, target, seed, known in rows
     ]
-    found = cell(compare(frame(rows)), "s", "t")
+    found = cell(compute_matrix(frame(rows)), "s", "t")
     assert found["mean"] == pytest.approx(10)
     assert (found["pairs"], found["dropped"]) == (1, 1)
 
 
 def test_a_baseline_of_0_has_no_percent() -> None:
     rows: list[Row] = [("baseline", "t", 0, 0.0), ("s", "t", 0, 1.0), ("baseline", "t", 1, 1.0), ("s", "t", 1, 1.5)]
-    found = cell(compare(frame(rows, "minimize")), "s", "t")
+    found = cell(compute_matrix(frame(rows, "minimize")), "s", "t")
     assert (found["mean"], found["pairs"], found["dropped"]) == (50, 1, 1)
 
 
 def test_cells_that_were_not_tried_are_null_and_in_the_matrix() -> None:
     rows: list[Row] = [*BY_HAND, ("baseline", "mano", 0, 0.5), ("mano", "mano", 0, 0.6), ("copy", "lone", 0, 0.5)]
-    matrix = compare(frame(rows))
+    matrix = compute_matrix(frame(rows))
     assert matrix.cells.height == 2 * 3
     missing = cell(matrix, "copy", "mano")
     assert (missing["mean"], missing["pairs"], missing["dropped"]) == (None, 0, 0)
@@ -190,29 +190,29 @@ def test_cells_that_were_not_tried_are_null_and_in_the_matrix() -> None:
 
 def test_changes_that_are_all_0_are_no_evidence() -> None:
     rows: list[Row] = [(source, "t", seed, 0.5) for source in ("baseline", "s") for seed in range(4)]
-    found = cell(compare(frame(rows)), "s", "t")
+    found = cell(compute_matrix(frame(rows)), "s", "t")
     assert (found["mean"], found["low"], found["high"], found["p"]) == (0, 0, 0, 1)
 
 
 def test_the_order_of_the_results_does_not_matter() -> None:
     random = random_results(7)
     for interval in (Student(), Bootstrap(resamples=200)):
-        one = compare(random, interval=interval)
+        one = compute_matrix(random, interval=interval)
         for seed in range(5):
-            other = compare(random.sample(fraction=1, shuffle=True, seed=seed), interval=interval)
+            other = compute_matrix(random.sample(fraction=1, shuffle=True, seed=seed), interval=interval)
             assert other.cells.write_csv() == one.cells.write_csv()  # to the last digit
             assert other.pairs.write_csv() == one.pairs.write_csv()
 
 
 def test_another_baseline_turns_the_changes_round() -> None:
     rows: list[Row] = [("a", "t", seed, 0.1 * seed) for seed in range(4)] + [("b", "t", seed, 0.3) for seed in range(4)]
-    one, other = cell(compare(frame(rows), "a"), "b", "t"), cell(compare(frame(rows), "b"), "a", "t")
+    one, other = cell(compute_matrix(frame(rows), "a"), "b", "t"), cell(compute_matrix(frame(rows), "b"), "a", "t")
     assert one["mean"] == pytest.approx(-other["mean"])
     assert (one["low"], one["p"]) == pytest.approx((-other["high"], other["p"]))
 
 
 def test_q_is_p_adjusted_over_the_cells_that_have_one() -> None:
-    cells = compare(random_results(5)).cells.drop_nulls("p")
+    cells = compute_matrix(random_results(5)).cells.drop_nulls("p")
     assert cells["q"].to_list() == pytest.approx(scipy.stats.false_discovery_control(cells["p"].to_numpy()))
 
 
@@ -220,7 +220,7 @@ def test_q_is_p_adjusted_over_the_cells_that_have_one() -> None:
 
 
 def test_a_bootstrap_interval_has_numpy_s_percentiles_further_out_by_student_s_quantile() -> None:
-    matrix = compare(figure_5(), interval=Bootstrap())
+    matrix = compute_matrix(figure_5(), interval=Bootstrap())
     pairs = matrix.pairs.filter((pl.col("source") == "mano") & (pl.col("target") == "copy"))
     changes = pairs["change"].to_numpy()
     level = scipy.stats.norm.cdf((6 / 5) ** 0.5 * scipy.stats.t.ppf(0.975, 5))
@@ -231,7 +231,7 @@ def test_a_bootstrap_interval_has_numpy_s_percentiles_further_out_by_student_s_q
 
 
 def test_of_a_few_pairs_there_is_no_bootstrap_interval_and_no_verdict() -> None:
-    cells = compare(figure_5(seeds=5), interval=Bootstrap()).cells
+    cells = compute_matrix(figure_5(seeds=5), interval=Bootstrap()).cells
     assert cells["low"].count() == cells["high"].count() == 0
     assert cells["q"].count() == cells.height
     assert set(cells["verdict"]) == {UNDECIDED}
@@ -239,7 +239,7 @@ def test_of_a_few_pairs_there_is_no_bootstrap_interval_and_no_verdict() -> None:
 
 def test_a_bootstrap_interval_depends_on_its_own_cell_and_the_seed_alone() -> None:
     def bounds(results: pl.DataFrame, seed: int) -> tuple[float, float]:
-        found = cell(compare(results, interval=Bootstrap(seed=seed, resamples=300)), "x", "a")
+        found = cell(compute_matrix(results, interval=Bootstrap(seed=seed, resamples=300)), "x", "a")
         return found["low"], found["high"]
 
     whole = random_results(1)
@@ -250,7 +250,9 @@ def test_a_bootstrap_interval_depends_on_its_own_cell_and_the_seed_alone() -> No
 
 @pytest.mark.parametrize("interval", [Student(confidence=0.5), Bootstrap(confidence=0.5, resamples=2000)])
 def test_less_confidence_is_a_narrower_interval(interval: Interval) -> None:
-    wide, narrow = (cell(compare(random_results(2), interval=one), "y", "b") for one in (type(interval)(), interval))
+    wide, narrow = (
+        cell(compute_matrix(random_results(2), interval=one), "y", "b") for one in (type(interval)(), interval)
+    )
     assert wide["low"] < narrow["low"] < narrow["high"] < wide["high"]
 
 
@@ -258,7 +260,7 @@ def test_less_confidence_is_a_narrower_interval(interval: Interval) -> None:
 
 
 def test_the_diagonal_of_figure_5_wins_four_of_eight_columns() -> None:
-    found = {row["target"]: row for row in best_sources(compare(figure_5())).to_dicts()}
+    found = {row["target"]: row for row in best_sources(compute_matrix(figure_5())).to_dicts()}
     assert {target: row["best"] for target, row in found.items()} == {
         "memorize": "memorize",
         "add_mod": "add_mod",
@@ -291,7 +293,7 @@ def noisy(means: dict[str, float], seeds: int = 6, noise: float = 0.02) -> pl.Da
 
 def test_where_less_is_better_the_best_source_is_the_lowest() -> None:
     rows = noisy({"a": 0.3, "t": -0.2, "b": 0.01}).with_columns(direction=pl.lit("minimize"))
-    matrix = compare(rows)
+    matrix = compute_matrix(rows)
     (found,) = best_sources(matrix).to_dicts()
     assert (found["leading"], found["best"], found["own_against_rest"]) == ("t", "t", BETTER)
     assert found["own"] < 0 < found["others"]
@@ -300,16 +302,16 @@ def test_where_less_is_better_the_best_source_is_the_lowest() -> None:
 
 
 def test_nothing_is_best_whose_interval_holds_zero() -> None:
-    (found,) = best_sources(compare(noisy({"a": 0.004, "t": 0.002}))).to_dicts()
+    (found,) = best_sources(compute_matrix(noisy({"a": 0.004, "t": 0.002}))).to_dicts()
     assert found["best"] is None
     assert found["own_against_rest"] == UNDECIDED
-    (untested,) = best_sources(compare(frame([("baseline", "t", 0, 0.5), ("t", "t", 0, 0.9)]))).to_dicts()
+    (untested,) = best_sources(compute_matrix(frame([("baseline", "t", 0, 0.5), ("t", "t", 0, 0.9)]))).to_dicts()
     assert (untested["leading"], untested["best"], untested["own_against_rest"]) == ("t", None, None)
 
 
 def test_ties_are_no_wins_of_the_diagonal() -> None:
     rows: list[Row] = [(source, "t", seed, 1 / 3) for source in ("baseline", "a", "t") for seed in range(6)]
-    (found,) = best_sources(compare(frame(rows))).to_dicts()
+    (found,) = best_sources(compute_matrix(frame(rows))).to_dicts()
     assert (found["leading"], found["best"], found["own_against_rest"]) == ("t", None, UNDECIDED)
 
 
@@ -322,7 +324,7 @@ def test_matrices_without_an_effect_seldom_name_a_best_source() -> None:
             for target in ("a", "b", "c")
             for seed in range(6)
         ]
-        found = best_sources(compare(frame(rows)))
+        found = best_sources(compute_matrix(frame(rows)))
         named += found["best"].count() > 0
         own += (found["own_against_rest"] != UNDECIDED).any()
     # Five in a hundred are expected at most; eight of fifty have a chance below 1 %.
@@ -331,7 +333,7 @@ def test_matrices_without_an_effect_seldom_name_a_best_source() -> None:
 
 
 def test_generality_is_the_mean_of_a_row() -> None:
-    found = {row["source"]: row for row in generality(compare(figure_5())).to_dicts()}
+    found = {row["source"]: row for row in generality(compute_matrix(figure_5())).to_dicts()}
     for source, row in FIGURE_5.items():
         own = row[list(FIGURE_5).index(source)]
         assert found[source]["mean"] == pytest.approx(sum(row) / 8)
@@ -347,7 +349,7 @@ def test_all_targets_together_are_the_interquartile_mean_and_mann_and_whitney_s_
         for target in "abcdef"
         for seed in range(5)
     ]
-    matrix = compare(frame(rows))
+    matrix = compute_matrix(frame(rows))
     found = {row["source"]: row for row in generality(matrix).to_dicts()}
     for source, row in found.items():
         own = matrix.pairs.filter(pl.col("source") == source)
@@ -360,13 +362,13 @@ def test_all_targets_together_are_the_interquartile_mean_and_mann_and_whitney_s_
         assert row["middle_low"] < row["middle"] < row["middle_high"]
     assert found["good"]["middle_low"] > 0
     assert found["even"]["middle_low"] < 0 < found["even"]["middle_high"]
-    few = generality(compare(frame([row for row in rows if row[1] in "abcd"])))
+    few = generality(compute_matrix(frame([row for row in rows if row[1] in "abcd"])))
     assert few["middle"].count() == 2
     assert few["middle_low"].count() == 0
 
 
 def test_similarity_is_the_correlation_of_rows() -> None:
-    found = similarity(compare(figure_5()))
+    found = similarity(compute_matrix(figure_5()))
     for row in found.to_dicts():
         expected = np.corrcoef(FIGURE_5[row["one"]], FIGURE_5[row["other"]])[0, 1]
         assert row["r"] == pytest.approx(expected)
@@ -378,19 +380,19 @@ def test_similarity_needs_five_cells_that_vary() -> None:
     rows += [("x", target, 0, 0.5 + place / 10) for place, target in enumerate("abcde")]
     rows += [("y", target, 0, 0.5 + place / 10) for place, target in enumerate("abcd")]
     rows += [("z", target, 0, 0.5) for target in "abcde"]
-    found = {(row["one"], row["other"]): row["r"] for row in similarity(compare(frame(rows))).to_dicts()}
+    found = {(row["one"], row["other"]): row["r"] for row in similarity(compute_matrix(frame(rows))).to_dicts()}
     assert found["x", "x"] == pytest.approx(1)
     assert [found["x", "y"], found["y", "y"], found["x", "z"], found["z", "z"]] == [None] * 4
 
 
 def test_the_interval_of_a_correlation_is_scipys() -> None:
-    for row in similarity(compare(figure_5())).filter(pl.col("one") < pl.col("other")).to_dicts():
+    for row in similarity(compute_matrix(figure_5())).filter(pl.col("one") < pl.col("other")).to_dicts():
         expected = scipy.stats.pearsonr(FIGURE_5[row["one"]], FIGURE_5[row["other"]]).confidence_interval(0.95)
         assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high))
 
 
 def test_like_rows_stand_side_by_side() -> None:
-    matrix = by_similarity(compare(figure_5()))
+    matrix = by_similarity(compute_matrix(figure_5()))
     assert matrix.sources == matrix.targets
     place = {source: matrix.sources.index(source) for source in FIGURE_5}
     assert abs(place["add"] - place["add_reversed"]) == 1
@@ -402,7 +404,7 @@ def test_like_rows_stand_side_by_side() -> None:
 
 
 def test_the_order_changes_no_cell() -> None:
-    plain = compare(random_results(3))
+    plain = compute_matrix(random_results(3))
     ordered = by_similarity(plain)
     assert set(ordered.sources) == {"x", "y", "z"}
     assert ordered.cells["source"].unique(maintain_order=True).to_list() == list(ordered.sources)
@@ -428,7 +430,7 @@ def test_the_order_changes_no_cell() -> None:
 )
 def test_results_without_a_matrix_are_refused(rows: list[Row], words: str) -> None:
     with pytest.raises(TransferError) as error:
-        compare(frame(rows))
+        compute_matrix(frame(rows))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -436,7 +438,7 @@ def test_results_without_a_matrix_are_refused(rows: list[Row], words: str) -> No
 def test_a_target_has_one_direction() -> None:
     torn = pl.concat([frame(BY_HAND), frame(BY_HAND[:1], "minimize")])
     with pytest.raises(TransferError, match="results on 'copy' are both minimised and maximised"):
-        compare(torn)
+        compute_matrix(torn)
 
 
 # -- from trials -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from graft.report.compatibility.content import Paths, Transfer
 from graft.report.compatibility.formats import ENDINGS, render
 from graft.report.compatibility.latex import escape
 from graft.report.rendering.drawing import figure_style
-from search.analysis.transfer.compatibility_matrix import BASELINE, compare
+from search.analysis.transfer.compatibility_matrix import BASELINE, compute_matrix
 from search.analysis.transfer.stage_two import READ, results
 from spaces.records import Trial, TrialResult
 from spaces.settings import Direction, Objective
@@ -111,7 +111,7 @@ def made_of(results: pl.DataFrame, direction: Direction = "maximize", study: str
         objective="accuracy/raw",
         direction=direction,
         paths=Paths(source="architecture.source", target="task.name", pair="pair"),
-        matrix=compare(results),
+        matrix=compute_matrix(results),
         results=results,
         left_out=0,
     )

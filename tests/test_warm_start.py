@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search.analysis.transfer.compatibility_matrix import compare
+from search.analysis.transfer.compatibility_matrix import compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
 from search.analysis.warm_start import Earlier, gains, match_draws, prior, task_of, winners_of
@@ -445,7 +445,7 @@ def test_gains_are_those_of_the_compatibility_matrix(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/graft.db"
     write_stage_two(url, "stage-two")
     with open_reader(url) as reader:
-        matrix = compare(results(reader.study("stage-two").trials(columns=OF_STAGE_TWO), "maximize"))
+        matrix = compute_matrix(results(reader.study("stage-two").trials(columns=OF_STAGE_TWO), "maximize"))
     found = gains([matrix, matrix], "add")
     assert found == pytest.approx({"add": 25, "copy": -6, "mano": 3, "memorize": 0}, abs=0.5)
     assert gains([], "add") == gains([matrix], None) == {}

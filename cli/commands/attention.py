@@ -41,7 +41,7 @@ def attention_report(
     if output.suffix not in ENDINGS:
         raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
     check_output(output, force)
-    from graft.report.attention import write_maps
+    from graft.report.papers.attention import write_maps
     from graft.retraining.weights import train_model
 
     url, device = storage_url(retraining.storage), retraining.device

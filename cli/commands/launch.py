@@ -78,10 +78,10 @@ def launch(
 
     Example: search launch quick/set_complement --set model.residual_dropout=0.1
     """
-    from graft.devices import ESTIMATED
     from graft.launching.claiming import enrol
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.review import review
+    from graft.machine.devices import ESTIMATED
 
     estimated = run.device if start.dry_run and run.device in ESTIMATED else None
     placement = (replace(run, device="cpu") if estimated else run).resolve_placement()

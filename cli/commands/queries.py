@@ -18,7 +18,7 @@ from cli.tables import align, show, show_json, show_text
 if TYPE_CHECKING:
     import polars as pl
 
-    from graft.stored.fingerprints import Conditions
+    from graft.stored.fingerprints import StoredFingerprint
 
 SECONDS = 300.0
 """How long the database may work on an answer that a person described in SQL."""
@@ -107,14 +107,14 @@ def show_trial(
 
     Example: search show set-complement 17
     """
-    from graft.stored.fingerprints import follow, read_conditions
+    from graft.stored.fingerprints import follow, read_fingerprints
     from graft.stored.trials import read_metrics, read_trial
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
         row = read_trial(reader, study, number)
         metrics = read_metrics(reader, row["id"])
-        conditions = follow(read_conditions(reader, study), row["fingerprint"])
+        conditions = follow(read_fingerprints(reader, study), row["fingerprint"])
         of_study = reader.study(study).row
     for name in ("params", "draws", "config"):
         row[name] = json.loads(row[name])
@@ -181,7 +181,7 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[Conditions]) -> str:
+def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
     from graft.files import one_line
     from spaces.records import describe_constraints
 

@@ -31,7 +31,7 @@ def replay(
     Example: search replay set-complement 17
     """
     from cli.progress import training_bar
-    from graft.devices import check_device
+    from graft.machine.devices import check_device
     from graft.plugins.stored import read_outside
     from graft.retraining.comparison import to_frame
     from graft.retraining.replay import read_replays

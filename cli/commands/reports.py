@@ -18,7 +18,7 @@ from cli.options import Force, Format, OptionError, Plugins, Storage, Study, che
 from cli.tables import show
 
 if TYPE_CHECKING:
-    from graft.report.papers import Item
+    from graft.report.papers.items import Item
 
 _ENDINGS = (".html", ".md")
 
@@ -106,7 +106,7 @@ def paper_report(
 
     Example: search report paper 003/figure-4 quick-othello-gap -o figure-4.html
     """
-    from graft.report.papers import find_item, read_items, write_item
+    from graft.report.papers.items import find_item, read_items, write_item
 
     if item is None:
         _list_items(read_items(), form)
@@ -130,7 +130,7 @@ def _write_formulas(item: Item, study: str | None, output: Path | None, force: b
     if study is not None or output is None:
         raise OptionError(f"{item.name} is made of formulas: name no study, and -o FILE")
     _check_page(output, force)
-    from graft.report.formulas import write_weights
+    from graft.report.papers.formulas import write_weights
 
     write_weights(f"{item.name}: {item.shows}", output)
     typer.echo(str(output), err=True)

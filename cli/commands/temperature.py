@@ -29,7 +29,7 @@ def temperature_report(
         raise OptionError(f"{output}: the ending must be one of {', '.join(ENDINGS)}")
     check_output(output, force)
     from cli.progress import training_bar
-    from graft.report.temperature import write_fit
+    from graft.report.papers.temperature import write_fit
     from graft.retraining.weights import refit_scorer, restore_trained
 
     restored = restore_trained(storage_url(retraining.storage), study, number, retraining.device)

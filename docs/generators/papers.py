@@ -1,9 +1,9 @@
-"""The page of the papers' tables and figures, from graft/report/papers.yaml."""
+"""The page of the papers' tables and figures, from graft/report/papers/items.yaml."""
 
 from __future__ import annotations
 
 from docs.generators.tables import code, prose, table
-from graft.report.papers import Item, read_items
+from graft.report.papers.items import Item, read_items
 
 _TITLE = """# Tables and figures of the papers
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, final
 
-from graft.devices import describe_unused_gpu
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
 from graft.launching.progress_text import ProgressText, bar, closing_line
 from graft.launching.run import RunRequest, run_study
+from graft.machine.devices import describe_unused_gpu
 from spaces.errors import StudyError
 from spaces.records import Progress
 

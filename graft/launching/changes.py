@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from graft.plugins.families import family_of, version
 from graft.plugins.stored import describe_changes, read_outside, reread
-from graft.stored.fingerprints import Conditions, compare, list_some, read_conditions
+from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints, list_some, read_fingerprints
 from spaces import plugins
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
@@ -32,9 +32,9 @@ def settle_changes(url: str, study: str, placement: Placement, *, accept: bool) 
         lines += _take_changed_files(url, study)
     with open_reader(url) as reader:
         outside = read_outside(reader, study)
-        before = read_conditions(reader, study)
+        before = read_fingerprints(reader, study)
         with using(outside):
-            changes = compare(before, _conditions_now(reader, study, before, placement))
+            changes = compare_fingerprints(before, _fingerprint_now(reader, study, before, placement))
     if changes.deciding and not accept:
         made_by = [one.version for one in before if one.version]
         other = f", or with Graft {made_by[-1]}" if made_by and made_by[-1] != version() else ""
@@ -63,14 +63,16 @@ def _take_changed_files(url: str, study: str) -> list[str]:
     return [f"from here on {study} runs {list_some(files)} as they are now; {APART}"]
 
 
-def _conditions_now(reader: Reader, study: str, before: Sequence[Conditions], placement: Placement) -> Conditions:
+def _fingerprint_now(
+    reader: Reader, study: str, before: Sequence[StoredFingerprint], placement: Placement
+) -> StoredFingerprint:
     """What trials of the study would be trained under; of other machines' processors and steps nothing is known."""
     from workers.engine.fingerprints import fingerprint_here
 
     known = sorted({plugin for one in before for plugin in one.sources})
     here = fingerprint_here(str(placement.device))
     far = placement.ray_address is not None
-    return Conditions(
+    return StoredFingerprint(
         numerics=here.numerics,
         version=version(),
         code=here.code,
@@ -91,7 +93,7 @@ def _source_now(family: str, name: str) -> str | None:
         return None
 
 
-def _methods_now(reader: Reader, study: str, before: Sequence[Conditions], device: str) -> Iterator[str]:
+def _methods_now(reader: Reader, study: str, before: Sequence[StoredFingerprint], device: str) -> Iterator[str]:
     """How a trial of each fingerprint would be trained on a device of this machine."""
     from workers.engine.step import method_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graft.devices import check_device
+from graft.machine.devices import check_device
 from spaces.errors import StudyError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import polars as pl
 
 from graft.report.experiment import Experiment
 from graft.report.scores import Scores
-from graft.stored.fingerprints import Conditions
+from graft.stored.fingerprints import StoredFingerprint
 from graft.stored.studies import TransferTask
 from graft.stored.trials import pick_params
 from search.analysis.arms.experiment import read_arms
@@ -34,7 +34,7 @@ class StudyData:
     load_step_counts: Callable[[], tuple[int, int]]
     load_params: Callable[[], Iterable[pl.DataFrame]] | None = None
     """number and params of all trials, some at a time; None: `load_trials` gives all of them."""
-    load_conditions: Callable[[], Sequence[Conditions]] = lambda: ()
+    load_conditions: Callable[[], Sequence[StoredFingerprint]] = lambda: ()
     load_transfer_tasks: Callable[[], Mapping[str, TransferTask]] = dict[str, TransferTask]
     load_seconds: Callable[[], pl.DataFrame] | None = None
     """number and seconds, from a trial's start to its end; None: they are not known."""
@@ -73,7 +73,7 @@ class StudyData:
         return self.load_step_counts()
 
     @cached_property
-    def conditions(self) -> Sequence[Conditions]:
+    def conditions(self) -> Sequence[StoredFingerprint]:
         """Under which its trials were computed, by the number of their fingerprints."""
         return self.load_conditions()
 

@@ -14,7 +14,7 @@ from graft.report.rendering import html, markdown
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Table
 from graft.report.rendering.formatting import number
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.stored.fingerprints import read_conditions
+from graft.stored.fingerprints import read_fingerprints
 from graft.stored.params import Renewal
 from graft.stored.studies import read_transfer_tasks
 from search.analysis.study.scores import Claim
@@ -58,7 +58,7 @@ def read(reader: Reader, study: str) -> StudyData:
         load_metrics=one.metric_batches,
         load_params=lambda: map(Renewal(one), one.trial_batches(columns=("number", "params"))),
         load_step_counts=one.count_steps,
-        load_conditions=lambda: read_conditions(reader, study),
+        load_conditions=lambda: read_fingerprints(reader, study),
         load_transfer_tasks=lambda: read_transfer_tasks(reader, one.row),
         load_seconds=lambda: _read_seconds(one),
         claims=claims(),

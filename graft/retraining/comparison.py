@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from graft.stored.fingerprints import Changes, Conditions
-from graft.stored.fingerprints import compare as compare_conditions
+from graft.stored.fingerprints import Changes, StoredFingerprint, compare_fingerprints
 from spaces.records import Report
 
 TOLERANCE = 1e-3
@@ -53,9 +52,9 @@ class Comparison:
     trained_by: str
     """What computed its steps, as a report's `step_kind` says; the kind of device where no more is known: `cpu`."""
     replayed_by: str
-    conditions: Sequence[Conditions]
+    conditions: Sequence[StoredFingerprint]
     """Under which it was trained, the last ones first."""
-    replayed_under: Conditions
+    replayed_under: StoredFingerprint
 
     @property
     def reproduced(self) -> bool:
@@ -90,7 +89,7 @@ class Comparison:
     @cached_property
     def _changes(self) -> Sequence[Changes]:
         """What is another now than in each of the conditions."""
-        return [compare_conditions([one], self.replayed_under) for one in self.conditions]
+        return [compare_fingerprints([one], self.replayed_under) for one in self.conditions]
 
     def _statements(self) -> Iterable[str]:
         good = f"{len(self.pairs) - len(self._different):,} of {len(self.pairs):,}"

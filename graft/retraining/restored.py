@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graft.devices import similar_device
+from graft.machine.devices import similar_device
 from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
-from graft.stored.fingerprints import Conditions, follow, read_conditions
+from graft.stored.fingerprints import StoredFingerprint, follow, read_fingerprints
 from graft.stored.trials import read_metrics, read_trial
 from spaces.errors import StudyError
 from spaces.plugins.active import using
@@ -35,7 +35,7 @@ class RestoredTrial:
     """Kind of device; None where its worker is unknown."""
     outside: Outside
     """The plug-ins from outside that the study runs."""
-    conditions: Sequence[Conditions]
+    conditions: Sequence[StoredFingerprint]
     """Under which it and those whose states it took over were trained, the last ones first."""
 
     @property
@@ -62,7 +62,7 @@ def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[
         kinds={
             worker: device.partition(":")[0] for worker, device in reader.study(study).workers()["id", "device"].rows()
         },
-        conditions=read_conditions(reader, study),
+        conditions=read_fingerprints(reader, study),
     )
     with using(read_outside(reader, study)):
         space = parse(row["space"], f"the space of study {study}", families())
@@ -78,7 +78,7 @@ class _Archive:
     """Its row."""
     kinds: Mapping[str, str]
     """Worker -> kind of its device."""
-    conditions: Sequence[Conditions]
+    conditions: Sequence[StoredFingerprint]
     """Under which its trials were trained."""
 
     def restore(self, number: int) -> RestoredTrial:
@@ -88,7 +88,7 @@ class _Archive:
         reader, study = self.reader, self.study
         lineage = _read_lineage(reader, study["name"], number)
         found = [one for row in reversed(lineage) for one in follow(self.conditions, row["fingerprint"])]
-        conditions = found or [Conditions(numerics=study["numerics"], version=study["version"], sources={})]
+        conditions = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
         digests = {digest for digest in conditions[0].sources.values() if digest}
         with using(read_outside(reader, study["name"], digests)) as outside:
             space = parse(study["space"], f"the space of study {study['name']}", families())
@@ -102,7 +102,7 @@ def _describe(
     trial: Trial,
     row: Mapping[str, Any],
     kinds: Mapping[str, str],
-    conditions: Sequence[Conditions],
+    conditions: Sequence[StoredFingerprint],
     outside: Outside,
 ) -> RestoredTrial:
     metrics = read_metrics(reader, row["id"]).rows()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from graft.devices import check_device
+from graft.machine.devices import check_device
 from graft.retraining.restored import RestoredTrial, restore_trials
 from spaces.errors import StudyError
 from spaces.plugins.active import using

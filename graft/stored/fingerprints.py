@@ -19,7 +19,7 @@ _OTHER = {"version": "Graft", "processor": "processor", "compiler": "compiler"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conditions:
+class StoredFingerprint:
     """A row of `fingerprints`, or what would be such a row now; None stands for what is not known."""
 
     number: int | None = None
@@ -59,21 +59,21 @@ class Conditions:
         return ", ".join(f"{word} {value}" for word, value in facts.items() if value)
 
 
-def of_fingerprint(fingerprint: Fingerprint) -> Conditions:
+def of_fingerprint(fingerprint: Fingerprint) -> StoredFingerprint:
     """The conditions of a trial that this process trained."""
     facts = {name: value or None for name, value in fingerprint._asdict().items() if name != _SOURCES}
-    return Conditions(**facts, version=version(), sources=dict(fingerprint.sources))
+    return StoredFingerprint(**facts, version=version(), sources=dict(fingerprint.sources))
 
 
-def read_conditions(reader: Reader, study: str) -> list[Conditions]:
+def read_fingerprints(reader: Reader, study: str) -> list[StoredFingerprint]:
     """Those of a study's trials, by number."""
     rows = reader.study(study).fingerprints().drop("study_id", "created_at").iter_rows(named=True)
-    return [Conditions(**{**row, _SOURCES: json.loads(row[_SOURCES])}) for row in rows]
+    return [StoredFingerprint(**{**row, _SOURCES: json.loads(row[_SOURCES])}) for row in rows]
 
 
-def follow(rows: Sequence[Conditions], number: int | None) -> list[Conditions]:
+def follow(rows: Sequence[StoredFingerprint], number: int | None) -> list[StoredFingerprint]:
     """The conditions under which a trial was trained, the last ones first; `number`: its `fingerprint`."""
-    found: list[Conditions] = []
+    found: list[StoredFingerprint] = []
     while number is not None:
         found.append(rows[number])
         number = rows[number].previous
@@ -97,7 +97,7 @@ class Changes:
         return (*self.deciding, *self.other)
 
 
-def compare(before: Sequence[Conditions], now: Conditions) -> Changes:
+def compare_fingerprints(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Changes:
     """What of the conditions now was not so in any of those before; what is not known of either is the same."""
     deciding = [*_name_values(_DECIDING, before, now), *_name_methods(before, now), *_name_sources(before, now)]
     other = [*_name_values(_OTHER, before, now)]
@@ -109,7 +109,9 @@ def compare(before: Sequence[Conditions], now: Conditions) -> Changes:
     )
 
 
-def _name_values(names: Mapping[str, str], before: Sequence[Conditions], now: Conditions) -> Iterator[str]:
+def _name_values(
+    names: Mapping[str, str], before: Sequence[StoredFingerprint], now: StoredFingerprint
+) -> Iterator[str]:
     for name, word in names.items():
         known = [value for one in before if (value := getattr(one, name))]
         value = getattr(now, name)
@@ -117,14 +119,14 @@ def _name_values(names: Mapping[str, str], before: Sequence[Conditions], now: Co
             yield f"{word} {known[-1]}, now {value}"
 
 
-def _name_methods(before: Sequence[Conditions], now: Conditions) -> Iterator[str]:
+def _name_methods(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Iterator[str]:
     known = [method for one in before for method in sorted(one.methods)]
     new = sorted(now.methods - set(known))
     if known and new:
         yield f"{known[-1]} steps, now {new[-1]} ones"
 
 
-def _name_sources(before: Sequence[Conditions], now: Conditions) -> Iterator[str]:
+def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -> Iterator[str]:
     known: dict[str, set[str | None]] = {}
     for one in before:
         for plugin, digest in one.sources.items():

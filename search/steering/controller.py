@@ -180,7 +180,7 @@ class Controller:
     def close(self) -> None:
         """Write how the run ended, if the database still answers, and give the study back."""
         with suppress(GraftError):
-            self._leases.write()
+            self._leases.write_renewals()
             self._study.set_state("finished" if self._finished else "stopped")
             if self._remove_checkpoints:
                 self._remove_checkpoints(self._study.queries.checkpoint_paths(), ())

@@ -78,7 +78,7 @@ class Leases:
         worker = self._workers.get(offer.worker)
         if worker is None:
             worker = self._workers[offer.worker] = _Worker(offer, self._clock())
-            self.write()  # a lease must be in the database before its worker is given a trial
+            self.write_renewals()  # a lease must be in the database before its worker is given a trial
         worker.offer, worker.last_seen = offer, self._clock()
         worker.steps, worker.room = worker.steps + offer.steps, worker.room + offer.room
         return True
@@ -100,9 +100,9 @@ class Leases:
 
     def sweep(self) -> list[str]:
         """Every ten seconds: write the renewals; the workers whose leases have expired since."""
-        return self.write() if self._clock() >= self._swept + SWEEP_SECONDS else []
+        return self.write_renewals() if self._clock() >= self._swept + SWEEP_SECONDS else []
 
-    def write(self) -> list[str]:
+    def write_renewals(self) -> list[str]:
         """Write when each worker was last seen; the workers whose leases have expired since the last time.
 
         A controller that was itself paused cannot tell which workers were silent: it gives every worker a new lease.

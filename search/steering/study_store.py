@@ -114,7 +114,7 @@ class StudyStore(Protocol):
         """As `release`, for trials whose worker crashed: each counts one crash more."""
         ...
 
-    def renew_leases(self, seen: Sequence[WorkerStatus], term: float, /) -> Collection[str]:
+    def renew_leases(self, seen: Sequence[WorkerStatus], seconds: float, /) -> Collection[str]:
         """Let workers keep their trials for `term` seconds from when they were last seen, by the database's clock.
 
         Returns the workers whose leases have expired, now or earlier under this claim; an expired lease stays so.

@@ -153,9 +153,9 @@ class ClaimedStudy:
     def rescue(self, starts: Sequence[TrialStart]) -> list[QueuedTrial]:
         return self._requeue(starts, crashes=1)
 
-    def renew_leases(self, seen: Sequence[WorkerStatus], term: float) -> list[str]:
+    def renew_leases(self, seen: Sequence[WorkerStatus], seconds: float) -> list[str]:
         def write(connection: Connection) -> list[str]:
-            leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, term)
+            leases.renew(connection, self._database.insert(workers), self.id, self._fence, seen, seconds)
             return leases.expire(connection, self.id, self._fence)
 
         return self.session.write(self.id, write)

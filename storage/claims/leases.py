@@ -27,14 +27,14 @@ _UPDATED = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "
 
 
 def renew(
-    connection: Connection, insert: Insert, study_id: int, claim: int, seen: Sequence[WorkerStatus], term: float
+    connection: Connection, insert: Insert, study_id: int, claim: int, seen: Sequence[WorkerStatus], seconds: float
 ) -> None:
-    """Let each worker keep its trials for `term` seconds from when it was last seen; an expired lease stays so.
+    """Let each worker keep its trials for `seconds` seconds from when it was last seen; an expired lease stays so.
 
     Were a lost worker's lease renewed, it would go on with trials that others were given meanwhile.
     """
     rows = [
-        {**one._asdict(), "study_id": study_id, "fence": claim, "age": -one.seconds, "left": term - one.seconds}
+        {**one._asdict(), "study_id": study_id, "fence": claim, "age": -one.seconds, "left": seconds - one.seconds}
         for one in seen
     ]
     if not rows:

@@ -12,7 +12,7 @@ import polars as pl
 from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from graft.stored.studies import read_target_objectives
-from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compare
+from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
 from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
@@ -147,7 +147,7 @@ def _read_matrix(reader: Reader, row: Mapping[str, Any]) -> Matrix | None:
     try:
         # The last trial tells what kind of study it is: configurations are most of its size.
         results(reader.study(name).trials(sort="number DESC", top=1, columns=OF_STAGE_TWO), directions)
-        matrix = compare(results(reader.study(name).trials(columns=OF_STAGE_TWO), directions))
+        matrix = compute_matrix(results(reader.study(name).trials(columns=OF_STAGE_TWO), directions))
     except TransferError:
         return None
     return _by_task(matrix, space) if isinstance(space, TransferSpace) else matrix

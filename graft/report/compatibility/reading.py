@@ -12,7 +12,7 @@ from graft.stored.params import Renewal
 from graft.stored.studies import read_target_objectives
 from search.analysis.statistics.intervals import Bootstrap, Student
 from search.analysis.transfer.affinity import by_similarity
-from search.analysis.transfer.compatibility_matrix import compare
+from search.analysis.transfer.compatibility_matrix import compute_matrix
 from search.analysis.transfer.stage_two import READ, results, target_of
 from spaces.settings import Direction
 from storage.frames import Reader
@@ -46,7 +46,7 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
     wanted = read_target_objectives(reader, row) if column == "transfer.target" else {}
     directions: dict[str, Direction] = {name: one.direction for name, one in wanted.items()}
     found = results(trials, directions or row["direction"], source=request.source, target=column, seed=request.pair)
-    matrix = compare(found, request.baseline, Bootstrap() if request.interval == "bootstrap" else Student())
+    matrix = compute_matrix(found, request.baseline, Bootstrap() if request.interval == "bootstrap" else Student())
     transfer = Transfer(
         study=study,
         objective=row["objective"] if len(set(wanted.values())) < 2 else "the target's objective",

@@ -11,7 +11,7 @@ import polars as pl
 from graft.report.rendering.document import Block, Paragraph, Table
 from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
-from graft.stored.fingerprints import Conditions, compare
+from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints
 
 _COLUMNS = {
     "Graft": "version",
@@ -70,10 +70,10 @@ class Fingerprints(Section):
         """What moves numbers, but for the kinds of step: that trials of other sizes take other steps is no change."""
         every = [replace(one, step_kind=None) for one in self.data.conditions]
         for index in range(1, len(every)):
-            yield from compare(every[:index], every[index]).deciding
+            yield from compare_fingerprints(every[:index], every[index]).deciding
 
 
-def _differing_sources(conditions: Sequence[Conditions]) -> list[str]:
+def _differing_sources(conditions: Sequence[StoredFingerprint]) -> list[str]:
     known: dict[str, set[str | None]] = {}
     for one in conditions:
         for plugin, digest in one.sources.items():

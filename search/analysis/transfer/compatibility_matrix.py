@@ -60,7 +60,7 @@ class Matrix:
         return replace(self, sources=tuple(sources), targets=tuple(targets), cells=cells)
 
 
-def compare(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval | None = None) -> Matrix:
+def compute_matrix(results: pl.DataFrame, baseline: str = BASELINE, interval: Interval | None = None) -> Matrix:
     """The matrix of stage-two results, rows and columns by name; intervals are Student's unless told otherwise.
 
     `results` has source, target, seed, value and direction (`minimize` or `maximize`, one for each target). Several

@@ -57,7 +57,7 @@ class Item:
 @cache
 def read_items() -> Sequence[Item]:
     """All items, paper by paper."""
-    text = (resources.files("graft") / "report" / "papers.yaml").read_text("utf-8")
+    text = resources.files(__package__ or "").joinpath("items.yaml").read_text("utf-8")
     return [Item(name=name, **fields) for name, fields in yaml.safe_load(text).items()]
 
 
