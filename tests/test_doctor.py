@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from graft import doctor
+from graft.machine import doctor
 from graft.machine.doctor import Finding, Rate, examine, measure
 from storage import open_store
 from tests.databases import raw
