@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from workers.engine.pack import Pack
 from workers.engine.step import NativeStep, TracedStep, step_of
 from workers.networks.models.minimal import Minimal
 from workers.numerics import native
+from workers.numerics.native import building, prebuilt
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.recipe import Recipe, initial_state, layout_of
 
@@ -155,22 +157,89 @@ def test_without_a_working_compiler_the_traced_step_runs(compiler: str, tmp_path
     subprocess.run([sys.executable, "-c", NO_COMPILER], check=True, env=environment, capture_output=True)
 
 
-def test_a_library_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shown with the smallest of the sources: all of them take a minute on a slow machine."""
+@pytest.fixture
+def small_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """The smallest of the sources in place of all, which take a minute on a slow machine; nothing is in the cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     sources = tmp_path / "sources"
     sources.mkdir()
     for name in ("permutations.cpp", "splitmix.hpp"):
-        shutil.copy(Path(native.__file__).with_name(name), sources)
-    monkeypatch.setattr(native, "_FOLDER", sources)
+        shutil.copy(building.SOURCES / name, sources)
+    monkeypatch.setattr(building, "SOURCES", sources)
+    forget()
+    yield sources
+    forget()
+
+
+def forget() -> None:
+    """What was found out about this machine's compiler and libraries."""
     native.library.cache_clear()
+    native.describe_compiler.cache_clear()
+    native.load_prebuilt.cache_clear()
+
+
+def test_a_library_is_compiled_once(small_sources: Path, tmp_path: Path) -> None:
     assert native.library() is not None
     (built,) = (tmp_path / "graft").glob("*.so")
     written = built.stat().st_mtime_ns
     native.library.cache_clear()
     assert native.library() is not None
     assert [path.stat().st_mtime_ns for path in (tmp_path / "graft").iterdir()] == [written]
-    native.library.cache_clear()
+
+
+@pytest.fixture
+def built_ahead(small_sources: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Libraries that a machine with a compiler left beside the sources; this machine has none."""
+    built = prebuilt.build()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    return built
+
+
+@pytest.mark.skipif(not [*prebuilt.levels_here()], reason="this processor has none of the levels of instructions")
+def test_without_a_compiler_what_was_compiled_ahead_is_loaded(built_ahead: list[Path]) -> None:
+    found = native.library()
+    assert found is not None
+    assert Path(found._name) in built_ahead
+    level = Path(found._name).name.removeprefix("step-").rpartition("-")[0]
+    assert native.describe_compiler().startswith(f"prebuilt {level}, ")
+
+
+def test_with_a_compiler_what_was_compiled_ahead_is_not_used(small_sources: Path, tmp_path: Path) -> None:
+    prebuilt.build()
+    found = native.library()
+    assert found is not None
+    assert Path(found._name).parent == tmp_path / "graft"
+
+
+def test_what_was_compiled_ahead_of_other_sources_is_not_loaded(built_ahead: list[Path], small_sources: Path) -> None:
+    with (small_sources / "permutations.cpp").open("a") as source:
+        source.write("// changed\n")
+    assert native.library() is None
+    assert native.describe_compiler() == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        ("avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f avx512bw avx512cd avx512dq avx512vl", "x86-64-v4"),
+        ("avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f", "x86-64-v3"),
+        ("sse4_2", None),
+    ],
+)
+def test_a_processor_gets_the_best_level_that_it_can_run(
+    flags: str, level: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(prebuilt, "processor_flags", lambda: frozenset(flags.split()))
+    assert next(prebuilt.levels_here(), None) == level
+
+
+def test_a_broken_library_is_one_line(built_ahead: list[Path], caplog: pytest.LogCaptureFixture) -> None:
+    for path in built_ahead:
+        path.write_bytes(b"no library")
+    if [*prebuilt.levels_here()]:
+        assert native.library() is None
+        assert "cannot be loaded, training goes on without it" in caplog.text
 
 
 def test_other_models_and_devices_have_no_native_step() -> None:

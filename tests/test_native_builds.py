@@ -19,6 +19,7 @@ from tests.test_native_layered import ACTIVATIONS, COMPLEMENT, SCORERS, TEXT, Ca
 from tests.trials import config
 from workers.networks.gradients import layered, plans
 from workers.numerics import native
+from workers.numerics.native import building
 from workers.training.recipe import Recipe
 
 pytestmark = [
@@ -26,8 +27,7 @@ pytestmark = [
     pytest.mark.skipif(native.library() is None, reason="no C++ compiler here"),
 ]
 
-SOURCES = Path(native.__file__).parent
-FLAGS = [flag for flag in native.FLAGS if flag != "-march=native"]
+SOURCES = building.SOURCES
 ON_X86 = platform.machine() == "x86_64"
 MODELS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (COMPLEMENT, {"name": "transformer", "scorer": {"name": "ssa"}, "pre_norm": False, "attention_dropout": 0.2}),
@@ -38,7 +38,7 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def compile_with(compiler: str, *arguments: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no {compiler}")
-    subprocess.run([compiler, *FLAGS, *arguments], check=True, capture_output=True, text=True)
+    subprocess.run([compiler, *building.FLAGS, *arguments], check=True, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(

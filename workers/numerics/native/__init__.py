@@ -1,8 +1,9 @@
-"""Steps written in C++ for one processor core: compiled once per machine, and only where there is a compiler.
+"""Steps written in C++ for one processor core: compiled once per machine, where there is a compiler.
 
 A native step is an exact rewrite of what the traced one computes. It works on one lane after another, so that what it
-touches stays in the core's cache, and it costs no recording per shape. Without a compiler (`$CXX`, else `c++`), on
-another device, and for all it does not cover, the traced step runs instead. `$CXXFLAGS` are the compiler's last flags.
+touches stays in the core's cache, and it costs no recording per shape. Without a compiler (`$CXX`, else `c++`) a
+library that was compiled ahead is loaded (prebuilt.py), if there is one; without both, on another device, and for all
+it does not cover, the traced step runs instead. `$CXXFLAGS` are the compiler's last flags.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import functools
-import hashlib
 import logging
 import os
 import platform
@@ -19,42 +19,43 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch import Tensor
 
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=off")
-"""Without errno square roots are vectors' too; their bits are the same. Products and sums are rounded together where
-the source says so (fused.hpp), and nowhere else."""
-_FOLDER = Path(__file__).parent
+from workers.numerics.native import building
+
 _LOG = logging.getLogger(__name__)
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The native steps; None where there is no compiler, or where it fails (logged)."""
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
-    if not compiler or shutil.which(compiler[0]) is None:
-        return None
-    try:
-        return ctypes.CDLL(str(_find_library(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
-        detail = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
-        _LOG.warning("the native step could not be compiled, training goes on without it: %s", detail)
-        return None
+    """The native steps; None where they cannot be compiled (logged) and were not compiled ahead."""
+    compiler = _compiler()
+    if compiler:
+        try:
+            return ctypes.CDLL(str(_find_library(compiler)))
+        except (OSError, subprocess.SubprocessError) as error:
+            detail = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+            _LOG.warning("the native step could not be compiled, training goes on without it: %s", detail)
+            return None
+    found = load_prebuilt()
+    return found[0] if found else None
 
 
 @functools.cache
 def describe_compiler() -> str:
-    """Name and version of what compiles the steps here, with flags of the user's own; empty where there is none."""
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    """What compiled the steps here, with flags of the user's own; empty where nothing did."""
+    compiler = _compiler()
+    if not compiler:
+        found = load_prebuilt()
+        return found[1] if found else ""
     try:
-        name = _version(compiler).partition("\n")[0]
-    except (OSError, IndexError, subprocess.SubprocessError):
+        name = building.version(compiler).partition("\n")[0]
+    except (OSError, subprocess.SubprocessError):
         return ""
-    return " ".join([name, *_flags()[len(FLAGS) :]])
+    return " ".join([name, *shlex.split(os.environ.get("CXXFLAGS", ""))])
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
@@ -63,11 +64,28 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
     return ctypes.c_void_p(tensor.data_ptr())
 
 
+def _compiler() -> list[str]:
+    """The compiler's command; empty where it is not installed."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    return compiler if compiler and shutil.which(compiler[0]) else []
+
+
+@functools.cache
+def load_prebuilt() -> tuple[ctypes.CDLL, str] | None:
+    """The steps that were compiled ahead, and what they are; None where there are none for this processor."""
+    from workers.numerics.native import prebuilt
+
+    try:
+        return prebuilt.load()
+    except OSError as error:
+        _LOG.warning("the native step that was compiled ahead cannot be loaded, training goes on without it: %s", error)
+        return None
+
+
 def _find_library(compiler: list[str]) -> Path:
     """The shared library, from the cache if this source was compiled here before."""
-    sources = [path.read_text() for path in sorted(_FOLDER.glob("*.[ch]pp"))]
-    key = "\0".join([*sources, *_flags(), *compiler, _version(compiler), _processor()])
-    name = f"step-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    options = building.flags()
+    name = f"step-{building.digest(options, *compiler, building.version(compiler), _processor())}.so"
     try:
         cache = cache_folder()
         if (cache / name).exists():
@@ -75,10 +93,10 @@ def _find_library(compiler: list[str]) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with _lock(cache):
             if not (cache / name).exists():
-                _compile(compiler, cache, cache / name)
+                building.build(compiler, options, cache, cache / name)
         return cache / name
     except OSError:  # a home that cannot be read or written
-        return _compile(compiler, Path(tempfile.mkdtemp(prefix="graft-")), Path(name))
+        return building.build(compiler, options, Path(tempfile.mkdtemp(prefix="graft-")), Path(name))
 
 
 @contextmanager
@@ -102,34 +120,6 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "graft"
     except RuntimeError:
         return Path(tempfile.gettempdir()) / "graft-cache"
-
-
-def _compile(compiler: list[str], folder: Path, library: Path) -> Path:
-    """Compile aside and rename, so that processes that start together never load half a file.
-
-    The sources are compiled side by side, as many as there are cores.
-    """
-    with tempfile.TemporaryDirectory(dir=folder) as aside:
-        sources = sorted(_FOLDER.glob("*.cpp"))
-        objects = [str(Path(aside) / f"{source.stem}.o") for source in sources]
-        commands = [["-c", str(source), "-o", made] for source, made in zip(sources, objects, strict=True)]
-
-        def run(arguments: list[str]) -> None:
-            subprocess.run([*compiler, *_flags(), *arguments], check=True, capture_output=True, text=True)
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(run, commands))
-        made = Path(aside) / library.name
-        run(["-shared", *objects, "-o", str(made)])
-        return made.replace(folder / library.name)
-
-
-def _flags() -> list[str]:
-    return [*FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
-
-
-def _version(compiler: list[str]) -> str:
-    return subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
 
 
 def _processor() -> str:
