@@ -316,6 +316,16 @@ def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """What a controller notes with a checkpoint is of the reports up to it, while others train the same lanes."""
+    offer_of = Worker._offer
+
+    def offer_late(self: Worker, reports: list[Report], *, saves: bool) -> Offer:
+        """Another worker of the device has trained the lanes up to their next reports since the last look at them."""
+        if saves and self.lanes:
+            with self.share.turns.briefly():
+                self.lanes.train(10)
+        return offer_of(self, reports, saves=saves)
+
+    monkeypatch.setattr(Worker, "_offer", offer_late)
     mine, yours = two_studies(6, steps=60)
     bench = Bench()
     archives = [Archive(str(tmp_path), name) for name in ("mine", "yours")]

@@ -142,7 +142,7 @@ def _run_pytest(copy: Path, tests: Sequence[str], postgresql: bool) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
     database = [] if postgresql else ["-k", "not postgresql"]
-    options = ["-x", "-m", "not slow", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = ["-x", "-m", "", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     options += [f"--basetemp={copy.parent}/tests", *database]
     status = pytest.main([*options, *(f"tests/{test}" for test in tests)])
     sys.stdout.flush()
