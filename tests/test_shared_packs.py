@@ -316,7 +316,7 @@ def test_checkpoints_hold_the_trials_of_their_study_at_the_step_of_its_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """What a controller notes with a checkpoint is of the reports up to it, while others train the same lanes."""
-    offer_of = Worker._offer
+    offer_of = Worker._offer  # pyright: ignore[reportPrivateUsage]
 
     def offer_late(self: Worker, reports: list[Report], *, saves: bool) -> Offer:
         """Another worker of the device has trained the lanes up to their next reports since the last look at them."""
