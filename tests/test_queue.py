@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from cli.commands.serve import TermsOptions
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.placement import Placement
+from graft.serving.service import Service
 from spaces.errors import StorageError, StudyError
 from spaces.plugins.bundles import Bundle, Member, Source
 from spaces.settings import Objective
-from storage import NewStudy, QueueRequest, Store, Terms, open_reader, open_store, request_queue
+from storage import NewStudy, QueueEntry, QueueRequest, Store, Terms, open_reader, open_store, request_queue
 from storage.databases.mailbox import Mailbox
 from tests.databases import raw
 
@@ -147,6 +151,14 @@ def test_terms_are_checked(terms: dict[str, float], line: str):
     assert str(caught.value) == line
 
 
+def test_who_has_no_name_submits_by_number(monkeypatch: pytest.MonkeyPatch):
+    """As in a container that is run by a number of its own."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 61_234)
+    assert TermsOptions().terms().owner == "61234"
+
+
 def test_the_same_request_made_twice_changes_nothing_more(url: str):
     request = QueueRequest.of_study(STUDY, TERMS)
     with open_store(url) as store:
@@ -201,6 +213,29 @@ def _serve(url: str) -> str:
 
 
 # ------------------------------------------------------------------------------ where one process alone may write
+
+
+def test_a_study_that_is_run_again_did_not_crash_again(url: str, monkeypatch: pytest.MonkeyPatch):
+    """As where its database went away: its trials would be quarantined for one crash."""
+    told: list[str | None] = []
+
+    class Ended:
+        def __init__(self, pool: object, entry: QueueEntry, crash: str | None) -> None:
+            told.append(crash)
+
+        def start(self) -> None:
+            pass
+
+    monkeypatch.setattr("graft.serving.service.StudyRun", Ended)
+    place = Placement(executor="inline", device="cpu", workers=1, width=2)
+    with open_store(url) as store:
+        study = store.queue.submit(STUDY, Terms()).study_id
+    with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service:
+        crashes = {study: "SIGSEGV"}
+        for _ in range(2):
+            service._begin_more(service.store.queue.entries(), crashes)
+            service._runs.clear()
+    assert told == ["SIGSEGV", None]
 
 
 def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: Elsewhere):
