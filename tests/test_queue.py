@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
+import operator
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -336,10 +338,28 @@ def test_a_request_that_was_committed_and_not_removed_is_taken_once(tmp_path: Pa
     assert raw(url, "SELECT state FROM submissions") == [("waiting",)]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"action": "submit"}), NO_ACTION])
+def with_value(value: object, *place: str | int) -> str:
+    """A submission with another value in a place."""
+    whole = json.loads(QueueRequest.of_study(STUDY, TERMS).to_json())
+    *outer, last = place
+    functools.reduce(operator.getitem, outer, whole)[last] = value
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", "{}", json.dumps({"action": "submit"}), NO_ACTION, "[" * 100_000, "\udcff",
+        with_value(5, "study"), with_value("other", "study"), with_value([], "id"),
+        with_value(5, "terms", "owner"), with_value([], "terms", "weight"),
+        with_value([], "row", "state"), with_value("x", "row", "seed"), with_value(5, "row", "stop_requested"),
+        with_value(5, "bundles", 0, "sources", 0, "text"), with_value({}, "bundles", 0, "members", 0, "line"),
+    ],
+)  # fmt: skip
 def test_what_is_no_request_is_refused_and_removed(tmp_path: Path, text: str):
     mailbox = Mailbox(tmp_path / "graft.db.queue")
-    name = mailbox.post(text)
+    name = mailbox.post("")
+    (tmp_path / "graft.db.queue" / f"{name}.json").write_text(text, errors="surrogateescape")
     with open_store(f"sqlite:///{tmp_path}/graft.db") as store:
         assert store.take_requests() == []
     assert mailbox.refusal(name).startswith("a request to the queue cannot be read: ")
