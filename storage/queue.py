@@ -17,6 +17,7 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, final, get_args, get_type_hints
 
 from sqlalchemy import Connection, case, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.messages import shorten
@@ -230,7 +231,10 @@ class Queue:
             self._session.database.ring(connection, QUEUE_TOPIC)
             return next(one for one in read_entries(connection) if one.study == request.study)
 
-        return self._session.transact(act)
+        try:
+            return self._session.transact(act)
+        except IntegrityError:  # another process has submitted the same study since this one looked; now it is found
+            return self._session.transact(act)
 
     # ------------------------------------------------------------------------------------- what the service notes
 

@@ -24,8 +24,9 @@ from spaces.errors import StorageError, StudyError
 from spaces.plugins.bundles import Bundle, Member, Source
 from spaces.settings import Objective
 from storage import NewStudy, QueueEntry, QueueRequest, Store, Terms, open_reader, open_store, request_queue
+from storage import queue as storage_queue
 from storage.databases.mailbox import Mailbox
-from tests.databases import raw
+from tests.databases import Server, raw
 
 pytestmark = pytest.mark.fast
 
@@ -168,6 +169,44 @@ def test_the_same_request_made_twice_changes_nothing_more(url: str):
         store.queue.note_start(first.study_id)
         assert store.queue.apply(request).state == "running"
     assert len(raw(url, "SELECT id FROM studies")) == 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_of_two_who_submit_one_name_at_once_one_is_told(
+    is_known: bool, postgres: Server, monkeypatch: pytest.MonkeyPatch
+):
+    """Any process may write a server's database: both have found no such entry when they write it."""
+    told, come, both = list[str](), set[int](), threading.Barrier(2)
+    name = "insert" if is_known else "insert_study"
+    write = getattr(storage_queue, name)
+
+    def wait_and_write(*arguments: Any) -> Any:
+        if threading.get_ident() not in come:
+            come.add(threading.get_ident())
+            both.wait(240)
+        return write(*arguments)
+
+    def ask() -> None:
+        with open_store(url) as store:
+            try:
+                told.append(store.queue.submit(STUDY, TERMS).state)
+            except BaseException as error:
+                told.append(f"{type(error).__name__}: {error}")
+
+    with postgres.database() as url:
+        with open_store(url) as store:
+            if is_known:
+                store.create_study(STUDY)
+        monkeypatch.setattr(storage_queue, name, wait_and_write)
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(told) == [
+            "StudyError: study 'one' is in the queue already (waiting); submit another name",
+            "waiting",
+        ]
 
 
 def test_what_a_person_decided_stays_when_a_run_ends(url: str):
