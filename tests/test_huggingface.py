@@ -15,13 +15,15 @@ import torch
 
 import graft
 from graft.exports.huggingface import exporting
+from graft.exports.huggingface.card import write_card
 from graft.exports.huggingface.evaluation import to_frame
 from graft.exports.huggingface.exporting import TAIL, list_parts, plan_of
 from graft.exports.huggingface.shaking import shake
 from graft.plugins.collecting import plugins_asked_for
+from graft.retraining.restored import RestoredTrial
 from spaces import plugins
 from spaces.errors import StudyError
-from spaces.plugins.active import using
+from spaces.plugins.active import current, using
 from tests.inside import called
 from tests.trials import config, trial
 from workers.engine.trained_model import trained_model
@@ -126,6 +128,15 @@ def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Pa
         learned = {name: tensor.numpy() for name, tensor in start.items()}
         with pytest.raises(StudyError, match=r"does not run by itself: NameError: name 'TWO' is not defined; what"):
             exporting._write(tmp_path, trained_model(one, learned), learned)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    restored = RestoredTrial(
+        trial=trial(0, config()), row={}, metrics=[], steps=1, trained_on=None, outside=current(), conditions=[]
+    )
+    write_card(Path(), restored, "tiny", "raw", "written")
+    assert f'from_pretrained("{tmp_path.name}", trust' in (tmp_path / "README.md").read_text()
 
 
 @pytest.mark.long
