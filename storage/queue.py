@@ -13,9 +13,11 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, final, get_args
+from types import NoneType
+from typing import Any, Literal, TypeVar, final, get_args, get_type_hints
 
 from sqlalchemy import Connection, case, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from spaces.errors import StudyError
 from spaces.messages import shorten
@@ -38,12 +40,15 @@ _FROM: Mapping[Action, tuple[QueueState, ...]] = {
     "reprioritise": ("waiting", "running", "paused"),
 }
 """The states in which each request makes sense, those that it leads to included."""
-_COLUMNS = frozenset(
-    {"name", "space", "space_hash", "objective", "direction", "seed", "trials", "version", "numerics"}
-    | {"second_objective", "state", "stop_requested"}
-)
+_COLUMNS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("name", "space", "space_hash", "objective", "direction", "version", "state"), (str,)),
+    **dict.fromkeys(("seed", "trials", "numerics"), (int,)),
+    "second_objective": (str, NoneType),
+    "stop_requested": (bool,),
+}
 """What a submission says of its study."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
+_Record = TypeVar("_Record")
 PRIORITIES = range(-100, 101)
 LARGEST_WEIGHT = 1000.0
 _LONGEST_OWNER = 100
@@ -129,10 +134,14 @@ class QueueRequest:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its row has what its action needs, and nothing else."""
+        """Whether its row has what its action needs, of the right types, and nothing else."""
         if self.action == "annotate":
             return bool(self.row) and all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
-        return set(self.row) == (_COLUMNS if self.action == "submit" else set[str]())
+        if self.action != "submit":
+            return not self.row
+        if self.row.keys() != _COLUMNS.keys() or self.row["name"] != self.study:
+            return False
+        return all(type(value) in _COLUMNS[name] for name, value in self.row.items())
 
     def to_json(self) -> str:
         """As text."""
@@ -143,27 +152,37 @@ class QueueRequest:
         """From its text; raises StudyError for what is none."""
         try:
             values = json.loads(text)
+            if not all(isinstance(values[name], str) for name in ("study", "id")):
+                raise TypeError(f"study {shorten(repr(values['study']))} and its id must be texts")
             bundles = [
                 Bundle(
-                    sources=tuple(Source(**source) for source in one["sources"]),
-                    members=tuple(Member(**member) for member in one["members"]),
-                    is_installed=one["is_installed"],
+                    sources=tuple(_read_record(Source, source) for source in one["sources"]),
+                    members=tuple(_read_record(Member, member) for member in one["members"]),
+                    is_installed=bool(one["is_installed"]),
                 )
                 for one in values["bundles"]
             ]
             request = cls(
                 action=values["action"],
                 study=values["study"],
-                terms=Terms(**values["terms"]),
-                row=values["row"],
+                terms=_read_record(Terms, values["terms"]),
+                row=dict(values["row"]),
                 bundles=tuple(bundles),
                 id=values["id"],
             )
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StudyError(f"a request to the queue cannot be read: {error!r}") from None
         if request.action not in get_args(Action) or not request.is_whole:
             raise StudyError(f"a request to the queue cannot be read: it asks for {shorten(repr(request.action))}")
         return request
+
+
+def _read_record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
+    """A record from its JSON; raises TypeError for a value of another type, KeyError for one of another name."""
+    for name, hint in ((name, get_type_hints(kind)[name]) for name in values):
+        if not isinstance(values[name], int | float if hint is float else hint):
+            raise TypeError(f"{name} {shorten(repr(values[name]))} must be of type {hint}")
+    return kind(**values)
 
 
 @final
@@ -212,7 +231,10 @@ class Queue:
             self._session.database.ring(connection, QUEUE_TOPIC)
             return next(one for one in read_entries(connection) if one.study == request.study)
 
-        return self._session.transact(act)
+        try:
+            return self._session.transact(act)
+        except IntegrityError:  # another process has submitted the same study since this one looked; now it is found
+            return self._session.transact(act)
 
     # ------------------------------------------------------------------------------------- what the service notes
 

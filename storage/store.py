@@ -162,6 +162,8 @@ class Store:
                     taken.append(self.queue.apply(request))
             except StudyError as refusal:
                 mailbox.settle(name, str(refusal))
+            except UnicodeDecodeError as error:
+                mailbox.settle(name, f"a request to the queue cannot be read: {error}")
             else:
                 mailbox.settle(name)
         return taken

@@ -14,14 +14,19 @@ import pytest
 import torch
 
 import graft
+from graft.exports.huggingface import exporting
+from graft.exports.huggingface.card import write_card
 from graft.exports.huggingface.evaluation import to_frame
 from graft.exports.huggingface.exporting import TAIL, list_parts, plan_of
 from graft.exports.huggingface.shaking import shake
 from graft.plugins.collecting import plugins_asked_for
+from graft.retraining.restored import RestoredTrial
 from spaces import plugins
-from spaces.plugins.active import using
+from spaces.errors import StudyError
+from spaces.plugins.active import current, using
 from tests.inside import called
-from tests.trials import config
+from tests.trials import config, trial
+from workers.engine.trained_model import trained_model
 from workers.networks.activations import Activation
 from workers.networks.models import Model
 from workers.networks.positions import Position
@@ -83,17 +88,61 @@ def test_what_a_forward_pass_does_not_need_stays_behind() -> None:
         assert left not in text
 
 
+BENT = """
+from dataclasses import dataclass
+from spaces.plugins.fields import knob
+from workers.networks.scorers import LogitScorer
+%s
+
+@dataclass(frozen=True, kw_only=True)
+class Bent(LogitScorer):
+    '''Bent.'''
+    by: float = knob(0.5)
+
+    def weigh(self, logits, visible, learned):
+        kernel = (%s).masked_fill(~visible, 0)
+        return kernel / kernel.sum(-1, keepdim=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "computing",
+    ["bend(logits) * max([1, 2], key=lambda bend: bend)", "bend(logits) * [bend for bend in (1.0, 2.0)][1]"],
+)
+def test_a_name_that_something_inside_binds_is_the_module_s_outside(tmp_path: Path, computing: str) -> None:
+    (tmp_path / "bent.py").write_text(BENT % ("def bend(z):\n    return z.exp()", computing))
+    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+        recipe = Recipe.of({**config(dtype="float32"), "model": {**GPT, "scorer": {"name": "bent"}}})
+        _, other = taken_out(recipe.model)
+        named = layout_of(recipe).split(layout_of(recipe).initial(torch.tensor([3]))[0].float())
+        batch = {"inputs": torch.arange(8)[None]}
+        assert torch.equal(other.outputs(named, batch, {}), recipe.model.outputs(named, batch, {}))
+
+
+def test_a_plug_in_that_does_not_run_by_itself_is_refused_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "bent.py").write_text(BENT % ("if True:\n    TWO = 2.0", "(TWO * logits).exp()"))
+    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+        one = trial(0, {**config(dtype="float32"), "model": {**GPT, "scorer": {"name": "bent"}}})
+        layout = layout_of(Recipe.of(one.config))
+        start = layout.split(layout.initial(torch.tensor([3]))[0].float())
+        learned = {name: tensor.numpy() for name, tensor in start.items()}
+        with pytest.raises(StudyError, match=r"does not run by itself: NameError: name 'TWO' is not defined; what"):
+            exporting._write(tmp_path, trained_model(one, learned), learned)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_card_names_the_folder_that_is_worked_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    restored = RestoredTrial(
+        trial=trial(0, config()), row={}, metrics=[], steps=1, trained_on=None, outside=current(), conditions=[]
+    )
+    write_card(Path(), restored, "tiny", "raw", "written")
+    assert f'from_pretrained("{tmp_path.name}", trust' in (tmp_path / "README.md").read_text()
+
+
 @pytest.mark.long
 def test_a_plug_in_from_outside_goes_with_the_file_that_it_imports(tmp_path: Path) -> None:
     (tmp_path / "bends.py").write_text("import torch\n\nPOWER = 3\n\ndef bend(z):\n    return torch.exp(z) ** POWER\n")
-    (tmp_path / "bent.py").write_text(
-        "from dataclasses import dataclass\nfrom bends import bend\nfrom spaces.plugins.fields import knob\n"
-        "from workers.networks.scorers import LogitScorer\n\n@dataclass(frozen=True, kw_only=True)\n"
-        "class Bent(LogitScorer):\n    '''Bent.'''\n    by: float = knob(0.5)\n\n"
-        "    def weigh(self, logits, visible, learned):\n"
-        "        kernel = bend(self.by * logits).masked_fill(~visible, 0)\n"
-        "        return kernel / kernel.sum(-1, keepdim=True)\n"
-    )
+    (tmp_path / "bent.py").write_text(BENT % ("from bends import bend", "bend(self.by * logits)"))
     with using(plugins_asked_for([str(tmp_path / "bent.py")])):
         recipe = Recipe.of({**config(dtype="float32"), "model": {**GPT, "scorer": {"name": "bent"}}})
         text, other = taken_out(recipe.model)

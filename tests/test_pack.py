@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import random
 import threading
@@ -16,6 +18,8 @@ from tests.plug_ins import example
 from tests.trials import config, random_knobs, replace_step, set_parameters, trial
 from workers.engine.machine.process import flush_subnormals
 from workers.engine.pack import Pack
+from workers.engine.pack.lanes import LaneTrial
+from workers.engine.pack.reporting import Reporting
 from workers.numerics.tensors import power
 from workers.numerics.tracing import Traced
 from workers.training.optimizers import Optimizer
@@ -153,6 +157,27 @@ def test_a_trial_reports_at_every_validation_and_at_its_last_step() -> None:
         *((name, variant) for name in ("tvd", "itp", "itr") for variant in ("raw", "bema")),
         ("loss", "raw"),
     }
+
+
+@pytest.mark.parametrize("failing", [1, 2, 4])
+def test_an_error_in_a_report_loses_none_of_its_neighbours(failing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was due then is due at the next call, the last reports of both trials, too."""
+    trials = random_trials(2, seed=4, steps=20)
+    expected = {key: report for one in trials for key, report in alone(one).items()}
+    describe, calls = Reporting._fingerprint_of, itertools.count(1)  # pyright: ignore[reportPrivateUsage]
+
+    def describe_or_fail(reporting: Reporting, running: LaneTrial) -> Any:
+        if next(calls) == failing:
+            raise MemoryError
+        return describe(reporting, running)
+
+    monkeypatch.setattr(Reporting, "_fingerprint_of", describe_or_fail)
+    pack, seen = Pack(trials[0], width=2), dict[tuple[int, int], Report]()
+    pack.fill(trials)
+    for _ in range(3):
+        with contextlib.suppress(MemoryError):
+            seen |= {(report.number, report.step): report for report in pack.train(1000)}
+    assert seen == expected
 
 
 def test_float32_packs_agree_with_trials_alone_over_a_short_run() -> None:

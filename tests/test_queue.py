@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
+import operator
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -14,12 +16,17 @@ from typing import Any
 
 import pytest
 
+from cli.commands.serve import TermsOptions
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.placement import Placement
+from graft.serving.service import Service
 from spaces.errors import StorageError, StudyError
 from spaces.plugins.bundles import Bundle, Member, Source
 from spaces.settings import Objective
-from storage import NewStudy, QueueRequest, Store, Terms, open_reader, open_store, request_queue
+from storage import NewStudy, QueueEntry, QueueRequest, Store, Terms, open_reader, open_store, request_queue
+from storage import queue as storage_queue
 from storage.databases.mailbox import Mailbox
-from tests.databases import raw
+from tests.databases import Server, raw
 
 pytestmark = pytest.mark.fast
 
@@ -147,6 +154,14 @@ def test_terms_are_checked(terms: dict[str, float], line: str):
     assert str(caught.value) == line
 
 
+def test_who_has_no_name_submits_by_number(monkeypatch: pytest.MonkeyPatch):
+    """As in a container that is run by a number of its own."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 61_234)
+    assert TermsOptions().terms().owner == "61234"
+
+
 def test_the_same_request_made_twice_changes_nothing_more(url: str):
     request = QueueRequest.of_study(STUDY, TERMS)
     with open_store(url) as store:
@@ -154,6 +169,44 @@ def test_the_same_request_made_twice_changes_nothing_more(url: str):
         store.queue.note_start(first.study_id)
         assert store.queue.apply(request).state == "running"
     assert len(raw(url, "SELECT id FROM studies")) == 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_of_two_who_submit_one_name_at_once_one_is_told(
+    is_known: bool, postgres: Server, monkeypatch: pytest.MonkeyPatch
+):
+    """Any process may write a server's database: both have found no such entry when they write it."""
+    told, come, both = list[str](), set[int](), threading.Barrier(2)
+    name = "insert" if is_known else "insert_study"
+    write = getattr(storage_queue, name)
+
+    def wait_and_write(*arguments: Any) -> Any:
+        if threading.get_ident() not in come:
+            come.add(threading.get_ident())
+            both.wait(240)
+        return write(*arguments)
+
+    def ask() -> None:
+        with open_store(url) as store:
+            try:
+                told.append(store.queue.submit(STUDY, TERMS).state)
+            except BaseException as error:
+                told.append(f"{type(error).__name__}: {error}")
+
+    with postgres.database() as url:
+        with open_store(url) as store:
+            if is_known:
+                store.create_study(STUDY)
+        monkeypatch.setattr(storage_queue, name, wait_and_write)
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(told) == [
+            "StudyError: study 'one' is in the queue already (waiting); submit another name",
+            "waiting",
+        ]
 
 
 def test_what_a_person_decided_stays_when_a_run_ends(url: str):
@@ -201,6 +254,29 @@ def _serve(url: str) -> str:
 
 
 # ------------------------------------------------------------------------------ where one process alone may write
+
+
+def test_a_study_that_is_run_again_did_not_crash_again(url: str, monkeypatch: pytest.MonkeyPatch):
+    """As where its database went away: its trials would be quarantined for one crash."""
+    told: list[str | None] = []
+
+    class Ended:
+        def __init__(self, pool: object, entry: QueueEntry, crash: str | None) -> None:
+            told.append(crash)
+
+        def start(self) -> None:
+            pass
+
+    monkeypatch.setattr("graft.serving.service.StudyRun", Ended)
+    place = Placement(executor="inline", device="cpu", workers=1, width=2)
+    with open_store(url) as store:
+        study = store.queue.submit(STUDY, Terms()).study_id
+    with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60)) as service:
+        crashes = {study: "SIGSEGV"}
+        for _ in range(2):
+            service._begin_more(service.store.queue.entries(), crashes)
+            service._runs.clear()
+    assert told == ["SIGSEGV", None]
 
 
 def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: Elsewhere):
@@ -301,10 +377,28 @@ def test_a_request_that_was_committed_and_not_removed_is_taken_once(tmp_path: Pa
     assert raw(url, "SELECT state FROM submissions") == [("waiting",)]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"action": "submit"}), NO_ACTION])
+def with_value(value: object, *place: str | int) -> str:
+    """A submission with another value in a place."""
+    whole = json.loads(QueueRequest.of_study(STUDY, TERMS).to_json())
+    *outer, last = place
+    functools.reduce(operator.getitem, outer, whole)[last] = value
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", "{}", json.dumps({"action": "submit"}), NO_ACTION, "[" * 100_000, "\udcff",
+        with_value(5, "study"), with_value("other", "study"), with_value([], "id"),
+        with_value(5, "terms", "owner"), with_value([], "terms", "weight"),
+        with_value([], "row", "state"), with_value("x", "row", "seed"), with_value(5, "row", "stop_requested"),
+        with_value(5, "bundles", 0, "sources", 0, "text"), with_value({}, "bundles", 0, "members", 0, "line"),
+    ],
+)  # fmt: skip
 def test_what_is_no_request_is_refused_and_removed(tmp_path: Path, text: str):
     mailbox = Mailbox(tmp_path / "graft.db.queue")
-    name = mailbox.post(text)
+    name = mailbox.post("")
+    (tmp_path / "graft.db.queue" / f"{name}.json").write_text(text, errors="surrogateescape")
     with open_store(f"sqlite:///{tmp_path}/graft.db") as store:
         assert store.take_requests() == []
     assert mailbox.refusal(name).startswith("a request to the queue cannot be read: ")

@@ -53,6 +53,20 @@ def test_a_page_is_told_at_once(postgres: Server, monkeypatch: pytest.MonkeyPatc
         following.close()
 
 
+def test_a_stream_whose_database_goes_ends_and_another_goes_on(postgres: Server, caplog: pytest.LogCaptureFixture):
+    with postgres.database() as url, open_store(url) as store, serving(Settings(database=url)) as address:
+        study = write_study(store)
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        writing = [pid for (pid,) in raw(url, f"SELECT pid {others}")]
+        following = events(address)
+        cursor, _ = next(following)
+        raw(url, f"SELECT pg_terminate_backend(pid) {others} AND pid <> ALL(ARRAY{writing})")
+        assert list(following) == []
+        study.end([ending(16)])
+        assert [trial["number"] for trial in next(events(address, cursor))[1]["ended"]] == [16]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_what_is_not_told_arrives_by_looking(postgres: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Postgres, "ring", lambda self, connection, topic: None)
     with postgres.database() as url, open_store(url) as store, serving(Settings(database=url)) as address:

@@ -96,6 +96,51 @@ def test_what_is_left_out_of_a_recording_changes_no_number(
             torch.testing.assert_close(one, right, rtol=0, atol=0)
 
 
+HELD = torch.tensor([1.0, 2.0, 3.0])
+
+
+def written_after_a_product(values: Tensor) -> list[Tensor]:
+    """Of three axes by two: torch makes a matrix, and shows it in the other shape."""
+    made = values.expand(2, 2, 3) @ torch.eye(3)
+    made += 1
+    return [made * 1, values.expand(2, 2, 3) @ torch.eye(3) * 1]
+
+
+def constant_product(values: Tensor) -> list[Tensor]:
+    return [torch.ones(2, 2, 3) @ torch.eye(3), values * 1]
+
+
+def written_into_what_is_held(values: Tensor) -> list[Tensor]:
+    before = HELD * 2
+    HELD.view(1, 3).add_(values)
+    after = HELD * 2
+    HELD.view(1, 3).sub_(values)
+    return [before + values, after + values]
+
+
+def partly_empty(values: Tensor) -> list[Tensor]:
+    """An operation on constants one of whose results is none."""
+    one = torch.ones(1)
+    norm = torch.ops.aten.native_layer_norm_backward
+    return [values + norm(HELD, HELD, [3], one, one, None, None, [True, False, False])[0]]
+
+
+@pytest.mark.parametrize(
+    "function", [written_after_a_product, constant_product, written_into_what_is_held, partly_empty]
+)
+def test_what_shares_memory_unsaid_is_neither_shared_nor_kept(function: Callable[[Tensor], list[Tensor]]) -> None:
+    values = torch.tensor([1.0, -2.0, 4.0])
+    expected = [one.clone() for one in function(values)]
+    with Tape([leaf := values.clone()]) as tape:
+        results = function(leaf)
+    replay = tape.replayer(tape.slots(results))
+    for _ in range(2):
+        found = replay(values.clone())
+        for one, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, right, rtol=0, atol=0)
+            one.add_(7.0)
+
+
 def test_constants_repetitions_and_what_nobody_needs_are_left_out() -> None:
     replayed: list[str] = []
 

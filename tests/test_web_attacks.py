@@ -110,6 +110,18 @@ def test_a_token_opens_until_it_is_revoked(
         expect(client.get("/api/studies", headers={"Authorization": f"Bearer {tokens['revoked']}"}), 401, "revoked")
 
 
+def test_a_token_that_cannot_be_looked_up_is_a_refusal_in_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path / 'graft.db'}"
+    with running(url):
+        pass
+    token = make_token(url, "reads", "read")
+    (tmp_path / "graft.db").rename(tmp_path / "moved.db")
+    with client_of(url, needs_token=True) as client, refused(caplog, 400):
+        expect(client.get("/api/studies", headers={"Authorization": f"Bearer {token}"}), 400, "no such database")
+
+
 def test_a_remote_study_with_a_token(database: str, tokens: dict[str, str]) -> None:
     with serving(Settings(database=database, needs_token=True)) as address:
         assert graft.connect(address, tokens["read"])["demo"].status().progress.planned == 24
@@ -139,6 +151,7 @@ def test_its_own_names_do(client: TestClient, host: str) -> None:
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:9999"},
         {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
         {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},

@@ -174,6 +174,18 @@ def test_a_change_is_seen_without_a_reload(page: Browser, shown: Shown) -> None:
     assert not page.complaints
 
 
+def test_a_page_whose_stream_was_refused_asks_again(
+    page: Browser, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("graft.web.routes.events.settings_of", lambda request: Settings(database=shown.url, streams=0))
+        hasty = "const wait = setTimeout; window.setTimeout = (act, after) => wait(act, after / 50)"
+        page.open(f"{shown.address}/studies/demo", script=hasty)
+        told = "document.getElementById('told').textContent"
+        wait_until(lambda: page.run(told) == "no connection; trying again")
+    wait_until(lambda: page.run(told) == "live")
+
+
 def test_who_reads_a_page_keeps_the_focus_when_it_changes(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     page.run("window.link = document.getElementById('best-link-3')")

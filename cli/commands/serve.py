@@ -114,8 +114,16 @@ class TermsOptions:
         """The terms, checked."""
         from storage import Terms
 
-        owner = getpass.getuser() if self.owner is None else self.owner
+        owner = _user() if self.owner is None else self.owner
         return Terms(owner=owner, priority=self.priority, weight=self.weight, max_lanes=self.max_lanes)
+
+
+def _user() -> str:
+    """Who submits; one without a name, as in a container, by number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the second from Python 3.13 on
+        return str(os.getuid())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, final
@@ -136,7 +136,7 @@ class Service:
         except AwayError:  # looking alone does
             self._bell = None
 
-    def _find_crash(self) -> Mapping[int, str]:
+    def _find_crash(self) -> dict[int, str]:
         """The study that the last service ran alone when it crashed by itself: its id, and how."""
         crash = self._record.read()
         interrupted = [entry.study_id for entry in self.store.queue.entries() if entry.state == "running"]
@@ -200,8 +200,8 @@ class Service:
 
     # ------------------------------------------------------------------------------------------- studies that wait
 
-    def _begin_more(self, entries: Sequence[QueueEntry], crashes: Mapping[int, str]) -> None:
-        """Run the waiting studies that there is room for, in the order of the queue."""
+    def _begin_more(self, entries: Sequence[QueueEntry], crashes: dict[int, str]) -> None:
+        """Run the waiting studies that there is room for, in the order of the queue; a crash is told once."""
         for entry in entries:
             if entry.state not in ("waiting", "running") or entry.study_id in self._runs:
                 continue
@@ -210,7 +210,7 @@ class Service:
                 self._note_one(entry.study_id, 0, 0.0, reason)
                 continue
             self.store.queue.note_start(entry.study_id)
-            run = StudyRun(self._pool, entry, crashes.get(entry.study_id))
+            run = StudyRun(self._pool, entry, crashes.pop(entry.study_id, None))
             self._runs[entry.study_id] = run
             run.start()
             self._say(f"{entry.study}: runs, {entry.trials:,} trials")

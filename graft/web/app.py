@@ -15,7 +15,7 @@ from graft.plugins.families import version
 from graft.web.models import Problem
 from graft.web.reading import refuse_error
 from graft.web.routes import events, exports, figures, frames, pages, queue, studies, study_pages, trials
-from graft.web.security.access import find_holder
+from graft.web.security.access import Holder, find_holder
 from graft.web.security.guard import Guard
 from graft.web.security.refusals import RefusalError, answer
 from graft.web.settings import Settings
@@ -49,7 +49,14 @@ def create_app(settings: Settings) -> Guard:
         app.include_router(module.router)
     for kind, make in _REFUSALS.items():
         app.add_exception_handler(kind, _handler(make, name))
-    return Guard(app, settings, partial(find_holder, settings.database))
+    return Guard(app, settings, partial(_find_holder, settings.database, name))
+
+
+def _find_holder(url: str, name: str, token: str) -> Holder | None:
+    try:
+        return find_holder(url, token)
+    except GraftError as error:
+        raise refuse_error(error, name) from None
 
 
 Make = Callable[[Any, str], RefusalError]

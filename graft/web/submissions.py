@@ -33,7 +33,8 @@ def read_submission(text: str, name: str | None, plugins: Collection[str]) -> Ne
     names a file; raises SpaceError or PluginError for what is no space.
     """
     for node in _list_values(read(compose(text, _ORIGIN))):
-        if node.word and node.word not in plugins and _names_file(node.word):
+        is_text = node.word or node.content == ""  # an empty one is the folder of the server
+        if is_text and node.word not in plugins and _names_file(node.word):
             raise RefusalError(403, f"{node.location}: {shorten(node.word)!r} would be a file of the server; {_HERE}")
     for entry in read_entries_of(text, _ORIGIN):
         if entry.text not in plugins:

@@ -19,6 +19,17 @@ from torch.utils import _pytree as pytree
 LARGEST_KEPT = 1 << 14
 """Entries of a tensor that is kept from the recording on: some hundred recordings are remembered."""
 
+_SHARING = frozenset(
+    {
+        torch.ops.aten._unsafe_view.default,
+        torch.ops.aten.unsafe_chunk.default,
+        torch.ops.aten.unsafe_split.Tensor,
+        torch.ops.aten.unsafe_split_with_sizes.default,
+        torch.ops.aten.lift.default,
+    }
+)
+"""What gives the memory of what it gets, though its schema does not say so; a product of three axes by two ends so."""
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -88,7 +99,8 @@ def _find_apart(operations: Sequence[Operation], results: Sequence[Any]) -> set[
     written: set[Any] = set(slots_in(results))
     for operation in operations:
         schema: Any = getattr(operation.function, "_schema", None)
-        if schema is not None and not any(one.alias_info for one in schema.returns) and not schema.is_mutable:
+        is_told = schema is None or schema.is_mutable or any(one.alias_info for one in schema.returns)
+        if not is_told and operation.function not in _SHARING:
             continue
         names = [id(leaf) if isinstance(leaf, Tensor) else leaf for leaf in _tensors(operation.arguments)]
         names += slots_in(operation.results)
@@ -99,7 +111,7 @@ def _find_apart(operations: Sequence[Operation], results: Sequence[Any]) -> set[
                 shared[root(name)] = root(names[0])
     roots = {root(name) for name in written}
     every = {name for operation in operations for name in slots_in((operation.arguments, operation.results))}
-    return written | {name for name in {*every, *shared} if root(name) in roots}
+    return written | {name for name in {*every, *shared, *shared.values()} if root(name) in roots}
 
 
 def _depends_on_its_arguments_alone(function: Callable[..., Any]) -> bool:
@@ -113,7 +125,7 @@ def _compute(operation: Operation) -> list[Any] | None:
         return None
     positional, keywords = operation.arguments
     found = pytree.tree_leaves(operation.function(*positional, **keywords))
-    return found if all(one.numel() <= LARGEST_KEPT for one in found) else None
+    return found if all(one is None or one.numel() <= LARGEST_KEPT for one in found) else None
 
 
 def _needed(operations: Sequence[Operation], needed: set[Slot]) -> list[Operation]:

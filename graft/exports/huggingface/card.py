@@ -55,7 +55,7 @@ def write_card(folder: Path, restored: RestoredTrial, study: str, variant: str, 
         written=written,
         variant=variant,
         version=version(),
-        folder=folder.name,
+        folder=folder.resolve().name,  # also of `.`
         tokens=_WITH_TOKENIZER if has_tokenizer else _WITHOUT_TOKENIZER,
         configuration=yaml.safe_dump(dict(restored.trial.config), sort_keys=False),
         metrics="\n".join(f"| {name} | {value} |" for name, value in last.items()),

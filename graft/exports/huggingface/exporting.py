@@ -165,7 +165,11 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> f
     _write_json(folder / "config.json", settings)
     _write_json(folder / "generation_config.json", {"use_cache": False, **end})
     write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
-    return largest_difference(trained, _load(folder / _NETWORK).build(settings["network"]))
+    try:
+        return largest_difference(trained, _load(folder / _NETWORK).build(settings["network"]))
+    except (NameError, AttributeError, ImportError, TypeError) as error:
+        told = f"the code taken out of Graft does not run by itself: {type(error).__name__}: {error}"
+        raise StudyError(f"{told}; what a plug-in needs must be imports, definitions and plain assignments") from error
 
 
 def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Shaken) -> dict[str, Any]:

@@ -128,11 +128,27 @@ def defined(symbol: Symbol) -> Symbol:
     return symbol if found == symbol else defined(found)  # equal: a module that lies in a package
 
 
+SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""What has names of its own."""
+
+
 def bound_names(node: ast.AST) -> frozenset[str]:
-    """The names that a function binds: its arguments, what it assigns and what its comprehensions run over."""
-    inner = list(ast.walk(node))
-    stored = {one.id for one in inner if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-    return frozenset(stored | {one.arg for one in inner if isinstance(one, ast.arg)})
+    """The names that a function binds: its arguments, what it assigns; or those that a comprehension runs over.
+
+    Those that functions and comprehensions in it bind are theirs alone.
+    """
+    found, waiting = set[str](), [*ast.iter_child_nodes(node)]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+            found.add(one.id)
+        elif isinstance(one, ast.arg):
+            found.add(one.arg)
+        elif isinstance(one, ast.FunctionDef):
+            found.add(one.name)
+        if not isinstance(one, SCOPES):
+            waiting += ast.iter_child_nodes(one)
+    return frozenset(found)
 
 
 def is_alias(symbol: Symbol) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from graft.exports.huggingface.modules import (
+    SCOPES,
     STAND_INS,
     Module,
     Symbol,
@@ -134,7 +135,7 @@ class _Kept:
             self.methods.add(node.attr)
         if isinstance(node, ast.Name) and node.id not in bound:
             self._need(node.id, module)
-        if isinstance(node, ast.FunctionDef | ast.Lambda):
+        if isinstance(node, SCOPES):
             bound |= bound_names(node)
         for name, value in ast.iter_fields(node):
             in_annotation = name in ("annotation", "returns")
@@ -247,10 +248,10 @@ def _cut(module: Module, node: ast.stmt, name: str, names: Mapping[Symbol, str],
 
 
 def _free_names(node: ast.AST, bound: frozenset[str] = frozenset()) -> Iterator[ast.Name]:
-    """The names in a statement that no function in it binds."""
+    """The names in a statement that no function or comprehension in it binds."""
     if isinstance(node, ast.Name) and node.id not in bound:
         yield node
-    if isinstance(node, ast.FunctionDef | ast.Lambda):
+    if isinstance(node, SCOPES):
         bound |= bound_names(node)
     for child in ast.iter_child_nodes(node):
         yield from _free_names(child, bound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Generator
+from contextlib import suppress
 from typing import Annotated
 
 import anyio
@@ -12,7 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from graft.web.events import Cursor, Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
 from graft.web.security.refusals import RefusalError
-from spaces.errors import StudyError
+from spaces.errors import StorageError, StudyError
 from storage.databases.database import study_topic
 from storage.frames import Reader
 
@@ -55,18 +56,19 @@ async def send_events(
 
     A stream ends after some minutes; connect again with the last id. Trials that ended meanwhile are told then.
     """
-    follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
-    bell = await anyio.to_thread.run_sync(reader.listen, study_topic(stored.row["id"]))
-    for _ in range(_LONGEST):
-        try:
-            change = await anyio.to_thread.run_sync(follower.look)
-        except StudyError:  # deleted or renamed
-            yield ServerSentEvent(event="gone", data={})
-            return
-        if change is not None:
-            yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
-        if change is None or not change.more:
-            await _wait(reader, bell)
+    with suppress(StorageError):  # the stream ends; who connects again is told what is wrong
+        follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
+        bell = await anyio.to_thread.run_sync(reader.listen, study_topic(stored.row["id"]))
+        for _ in range(_LONGEST):
+            try:
+                change = await anyio.to_thread.run_sync(follower.look)
+            except StudyError:  # deleted or renamed
+                yield ServerSentEvent(event="gone", data={})
+                return
+            if change is not None:
+                yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
+            if change is None or not change.more:
+                await _wait(reader, bell)
 
 
 async def _wait(reader: Reader, bell: int | None) -> None:

@@ -40,7 +40,7 @@ _HEADERS = {
 }
 
 FindHolder = Callable[[str], Holder | None]
-"""Whose token a text is; None: nobody's."""
+"""Whose token a text is; None: nobody's. Raises RefusalError where that cannot be looked up."""
 
 
 @final
@@ -157,11 +157,19 @@ def _host_name(host: str) -> str:
 def _check_origin(method: str, headers: Headers) -> None:
     """Refuse what a page of another site asks for; only to follow a link from there is allowed."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers["host"].lower():
+    if origin is not None and _host_of(origin) != headers["host"].lower():
         raise RefusalError(403, "a request of a page from another origin")
     follows = method in _READING and headers.get("sec-fetch-mode") == "navigate"
     if site not in ("same-origin", "none") and not follows:
         raise RefusalError(403, "a request of a page from another site")
+
+
+def _host_of(origin: str) -> str | None:
+    """Host and port of an origin; None: it is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _token_of(headers: Headers) -> str | None:

@@ -58,7 +58,13 @@ function follow() {
         update();
       });
       events.addEventListener("gone", () => { events.close(); told.textContent = "the study is gone"; });
-      events.onerror = () => { told.textContent = "no connection; trying again"; };
+      events.onerror = () => {
+        told.textContent = "no connection; trying again";
+        if (events?.readyState === EventSource.CLOSED) { // a browser does not ask again what answered with an error
+          events = null;
+          setTimeout(listen, 10000);
+        }
+      };
     }
   }
   document.addEventListener("visibilitychange", listen);

@@ -51,8 +51,6 @@ class Reporting:
         reports: dict[int, Report] = {}
         for (index, running), metrics in zip(due, found, strict=True):
             mean_loss = loss_sums[index] / (running.step - running.reported_step)
-            running.reported_step = running.step
-            tensors.state.loss_sum[index] = 0
             if not all(math.isfinite(metric.value) for metric in metrics):
                 reports[index] = self._diverged(running, running.step, "a validation metric", metrics)
                 continue
@@ -68,6 +66,9 @@ class Reporting:
                 fingerprint=self._fingerprint_of(running),
             )
             reports[index] = report
+        for index, running in due:  # only now that nothing can go wrong: a report that was not given is due again
+            running.reported_step = running.step
+            tensors.state.loss_sum[index] = 0
         return reports
 
     def report_diverged(self, lanes: Lanes, tensors: LaneTensors) -> dict[int, Report]:
