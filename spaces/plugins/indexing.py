@@ -77,7 +77,10 @@ def _merge(one: Bundle, other: Bundle) -> Bundle:
 def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
     """The folder that an entry's modules are imported from, and their dotted names."""
     if entry.endswith(".py") or "/" in entry or entry.startswith(("~", ".")):
-        path = (folder / Path(entry).expanduser()).resolve()
+        try:
+            path = (folder / Path(entry).expanduser()).resolve()
+        except (OSError, RuntimeError) as error:  # a circle of symbolic links, or ~NOBODY
+            raise PluginError(f"plug-in {shorten(repr(origin))}: {error}") from None
         if path.is_dir():
             return path, _plugin_files(path, origin)
         if not path.is_file():
@@ -96,7 +99,8 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
     root = _root_of(entry, folder)
     found = _find(root, entry) if root else None
     if root is None or found is None:
-        raise PluginError(f"plug-in {shorten(repr(origin))}: there is no such module here, and none is installed")
+        hint = f"; write ./{entry} for the folder" if (folder / entry).is_dir() else ""
+        raise PluginError(f"plug-in {shorten(repr(origin))}: there is no such module here, and none is installed{hint}")
     if found.name != "__init__.py":
         return root, [entry]
     return root, [f"{entry}.{name}" for name in _plugin_files(found.parent, origin)]
@@ -192,7 +196,10 @@ class _Reader:
 
     def _members(self, module: str, origin: str) -> Iterator[Member]:
         path = self._file(module)
-        assert path, "it was located"
+        if path is None:
+            raise PluginError(
+                f"plug-in {shorten(repr(origin))}: Python or Graft has a module {module!r} of its own; rename the file"
+            )
         classes = [node for node in _read(path)[1].body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
         found: dict[str, ast.ClassDef] = {}
         for node in classes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any, final
 
 import polars as pl
@@ -139,7 +139,7 @@ class StudyReader:
 
     def metric_batches(
         self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
-    ) -> Iterator[pl.DataFrame]:
+    ) -> Generator[pl.DataFrame]:
         """What `metrics` gives, some BATCH rows at a time, each time all of some trials; at least one frame."""
         first = trial_id(self._id, 0)
         mine = f"trial_id >= {first + numbers.start} AND trial_id < {first + numbers.stop}"
