@@ -7,6 +7,7 @@ from typing import Any, final
 
 import polars as pl
 
+from spaces.errors import StudyError
 from spaces.plugins.bundles import Bundle
 from spaces.records import State
 from spaces.settings import MOST_TRIALS
@@ -141,6 +142,8 @@ class StudyReader:
         self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
     ) -> Generator[pl.DataFrame]:
         """What `metrics` gives, some BATCH rows at a time, each time all of some trials; at least one frame."""
+        if isinstance(names, str):  # whose letters would be names
+            raise StudyError(f"names: {names!r} is one text; write [{names!r}]")
         first = trial_id(self._id, 0)
         mine = f"trial_id >= {first + numbers.start} AND trial_id < {first + numbers.stop}"
         named = f" AND name IN ({', '.join(map(quote, names))})" if names else ""

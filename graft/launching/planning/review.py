@@ -78,8 +78,9 @@ def _blaming_plug_ins(part: Part) -> Generator[None]:
         names = ", ".join(member.title for bundle in current().bundles for member in bundle.members)
         if isinstance(error, GraftError) or explain(error) or describe_shortage(error) or not names:
             raise
+        told = shorten(str(error), 300).rstrip(".")
         raise SpaceError(
-            f"{part.space.name}: {part.label}a trial cannot be computed with {names}: {shorten(str(error), 300).rstrip('.')}; "
+            f"{part.space.name}: {part.label}a trial cannot be computed with {names}: {told}; "
             "look at it with `search plugin check FILE`"
         ) from error
 
