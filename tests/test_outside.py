@@ -434,7 +434,7 @@ def test_a_shape_that_is_wrong_elsewhere_is_the_plug_ins(folder: Path, run: Run)
     )  # fmt: skip
     status, out, error = run("launch", "base.yaml", "--device=cpu", "--workers=1")
     assert (status, out, error.count("\n")) == (2, "", 1), error
-    assert re.search(r"a trial cannot be computed with .*scorer 'lukewarm' of \./lukewarm\.py:6.*plugin check", error)
+    assert re.search(r"a trial cannot be computed with .*scorer 'lukewarm' of \./lukewarm\.py:5.*plugin check", error)
     assert not (folder / "graft.db").exists()
 
 
