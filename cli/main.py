@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from functools import cache
@@ -97,6 +98,9 @@ class _Gate:
 
 def main() -> None:
     """Run the program; an error of ours, or in how it was called, is one line on stderr and exit status 2."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by who started the program: `search studies >&-`
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
     try:
         status = program()(sys.argv[1:] or ["--help"], prog_name="search", standalone_mode=False)
     except GraftError as error:
@@ -104,17 +108,33 @@ def main() -> None:
             raise
         _refuse(str(error))
     except TyperException as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "search"
-        _refuse(f"{error.format_message().rstrip('.')}; see `{command} --help`")
+        _refuse(_describe_misuse(error))
     except Exception as error:
-        told = describe_shortage(error) or explain(
-            error
-        )  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
+        told = describe_shortage(error) or _describe_full_disk(error)
+        told = told or explain(error)  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
         if told is None or _Gate.debug:
             raise
         _refuse(str(told))
     sys.exit(status)
+
+
+def _describe_misuse(error: TyperException) -> str:
+    """What was wrong in how the program was called, with the value."""
+    context: Any = getattr(error, "ctx", None)
+    told = error.format_message().strip().rstrip(".")
+    if not told:  # a group without a command, whose help has been shown
+        return f"{context.command_path} needs a command, one of {', '.join(context.command.commands)}"
+    if errors := getattr(error.__cause__, "errors", None):  # pydantic's, which keep the value to themselves
+        told = told.replace("Input should", f"{errors()[0]['input']!r} should")
+    see = f"see `{context.command_path if context else 'search'} --help`"
+    return f"{told} {see.capitalize()}" if told.endswith("?") else f"{told}; {see}"
+
+
+def _describe_full_disk(error: Exception) -> str | None:
+    """A line for an error that says that a disk is full; None for any other error."""
+    if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
+        return None
+    return f"{error.filename or 'stdout'} cannot be written: {error.strerror}"
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import IO
 
 import polars as pl
@@ -27,13 +30,21 @@ class OutputError(GraftError):
 
 @contextmanager
 def writing(name: object) -> Generator[None]:
-    """Turn what goes wrong while `name` is written into an OutputError; a reader that leaves early is no error."""
+    """Turn what goes wrong while `name` is written into an OutputError, and remove a new file that is not whole.
+
+    A reader that leaves early is no error: BrokenPipeError passes.
+    """
+    new = isinstance(name, Path) and not name.exists()
     try:
         yield
     except BrokenPipeError:
         raise
     except (OSError, pl.exceptions.ComputeError) as error:  # the second: a full disk, as write_parquet says it
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        if os.strerror(errno.EPIPE) in str(reason):  # Polars' own words, without a number
+            raise BrokenPipeError(errno.EPIPE, str(reason)) from error
+        if new and isinstance(name, Path) and name.is_file():
+            name.unlink()
         raise OutputError(f"{name} cannot be written: {_OF_RUST.sub('', str(reason))}") from error
 
 

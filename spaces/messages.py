@@ -11,7 +11,8 @@ def no_such(what: str, word: str, choices: Iterable[str]) -> str:
     known = list(choices)
     near = difflib.get_close_matches(word, known, n=1)
     hint = f", did you mean {near[0]!r}?" if near else ";"
-    return f"{shorten(repr(word))} is no {what}{hint} choose one of {', '.join(known) or 'none'}"
+    choices_text = f"choose one of {', '.join(known)}" if known else "there is none"
+    return f"{shorten(repr(word))} is no {what}{hint} {choices_text}"
 
 
 def shorten(text: str, limit: int = 100) -> str:

@@ -68,19 +68,20 @@ def copy(source: str, target: str, study: str | None = None) -> Generator[Copied
     before anything is written, if a name is taken: the one asked for, or any by another study. Raises StorageError
     where a copy would not give the same rows; nothing is left of that study.
     """
-    with _snapshot(source) as (_, old), _writer(target) as (database, new):
-        wanted = _ids(old, study)
-        with database.readable_errors(), new.begin():
-            there = _ids(new, None)
-            same = {name for name in wanted.keys() & there.keys() if _is_same(old, wanted[name], new, there[name])}
-        taken = sorted(wanted.keys() & there.keys() if study else (wanted.keys() & there.keys()) - same)
-        if taken:
-            raise StudyError(f"study {taken[0]!r} exists already in {database.name}; nothing was copied")
-        for name, number in wanted.items():
-            if name in same:
-                yield _summarise(name, _count(_rows(old, number)), new=False)
-            else:
-                yield _copy_study(old, number, database, new)
+    with _snapshot(source) as (_, old):
+        wanted = _ids(old, study)  # before the other database is made
+        with _writer(target) as (database, new):
+            with database.readable_errors(), new.begin():
+                there = _ids(new, None)
+                same = {name for name in wanted.keys() & there.keys() if _is_same(old, wanted[name], new, there[name])}
+            taken = sorted(wanted.keys() & there.keys() if study else (wanted.keys() & there.keys()) - same)
+            if taken:
+                raise StudyError(f"study {taken[0]!r} exists already in {database.name}; nothing was copied")
+            for name, number in wanted.items():
+                if name in same:
+                    yield _summarise(name, _count(_rows(old, number)), new=False)
+                else:
+                    yield _copy_study(old, number, database, new)
 
 
 def backup(source: str, target: Path) -> Path:

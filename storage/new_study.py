@@ -39,11 +39,15 @@ class NewStudy:
     """The plug-ins from outside that it runs."""
     second: SecondObjective | None = None
 
+    def __post_init__(self) -> None:
+        """Raise StudyError for a name that no study can have, before a database is opened or made for it."""
+        check_name(self.name)
+
 
 def check_name(name: str) -> None:
     """Raise StudyError unless it is a word that can stand in a command line, a file's name and a page."""
     if not _NAME.fullmatch(name):
-        raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
+        raise StudyError(f"a study's name: {shorten(repr(name))} must be a word of letters, digits, '.', '_' and '-'")
 
 
 def row_of(study: NewStudy) -> dict[str, Any]:

@@ -178,8 +178,8 @@ class Store:
         def write(connection: Connection) -> int:
             candidates = find_candidates(connection, study_id)
             if others := sorted(set(numbers) - candidates.keys()):
-                choices = shorten(", ".join(map(str, candidates)) or "none")
-                raise StudyError(f"trial {others[0]} neither failed nor diverged; choose of {choices}")
+                choices = f"choose of {shorten(', '.join(map(str, candidates)))}" if candidates else "no trial did"
+                raise StudyError(f"trial {others[0]} neither failed nor diverged; {choices}")
             queued[:] = [number for number in candidates if number in numbers or not numbers]
             rows.retry(connection, study_id, [candidates[number] for number in queued])
             # A study with trials to train is not finished; one that a killed launch left is interrupted as it was.

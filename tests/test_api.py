@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -429,6 +429,14 @@ REFUSED: dict[str, Callable[[graft.Study, Path], object]] = {
     ),
     "the ending must be .svg": lambda study, at: study.figure("best_per_group").save(at / "a.png"),
     "the ending must be one of .html, .md": lambda study, at: study.report(at / "a.pdf"),
+    "tags: 'draft' is one text; write": lambda study, at: graft.open(study.database).tag(study.name, "draft"),
+    "names: 'tvd' is one text; write": lambda study, at: study.metrics("tvd"),
+    "top: 0 must be at least 1": lambda study, at: study.trials(top=0),
+    "database: None must be a path or a URL": lambda study, at: graft.open(cast(Any, None)),
+    "needs a file that outlives the process": lambda study, at: graft.launch(TINY, database=":memory:", run=QUIET),
+    "a study's name: 'a b' must be a word": lambda study, at: graft.launch(
+        TINY, database=at / "x.db", study="a b", run=QUIET
+    ),
     "trials of .* have no|no trial": lambda study, at: study.compatibility(),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import html.parser
 import io
 import json
@@ -23,6 +24,7 @@ import yaml
 
 import spaces
 from cli.options import database_name, storage_url
+from graft.files import OutputError, writing
 from spaces.plugins import names
 from spaces.reading import catalogue
 from storage.store import NewStudy, open_store
@@ -314,6 +316,7 @@ def test_the_same_commands_read_each_kind_of_database(search: Search, url: str) 
         assert search("studies", "--storage", url, "--format", "json").json[0]["best_number"] == 0
 
 
+PARAMS = "SELECT params FROM trials ORDER BY number"
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "unknown study": (("status", "nope"), "study 'nope' does not exist; there are demo"),
     "number out of range": (("show", "demo", "20"), "study 'demo' has no trial 20; the highest is 19"),
@@ -335,18 +338,52 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "report of an unknown ending": (("report", "study", "demo", "-o", "out.pdf"), "must be one of .html, .md"),
     "report without a folder": (("report", "study", "demo", "-o", "no/out.md"), "the folder no does not exist"),
     "no such space": (("space", "describe", "nope"), "'nope' is no packaged space"),
+    "value of no number": (("show", "demo", "x"), "Invalid value for 'N': 'x' should be a valid integer"),
+    "value out of range": (("trials", "demo", "--top", "0"), "'0' should be greater than or equal to 1"),
+    "value beyond any integer": (("trials", "demo", "--top", "9" * 40), "should be less than or equal to 1000000000"),
+    "command almost known": (("lanch",), "No such command 'lanch'. Did you mean 'launch'? See `search --help`"),
+    "database in memory": (("studies", "--storage", ":memory:"), "needs a file that outlives the process"),
+    "database that is a device": (("studies", "--storage", "/dev/null"), "/dev/null is a device or a pipe"),
+    "address without a port": (("serve", "--http", "nope"), "--http nope: write ADDRESS:PORT"),
+    "copy of an unknown study": (("db", "copy", "{demo}", "new.db", "--study", "x"), "study 'x' does not exist"),
+    "name of no plug-in": (("plugin", "new", "task", "copy.py"), "Python or Graft has a module 'copy' of its own"),
     "unknown family": (("list", "plants"), "'plants' must be one of tasks, models"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_status_two(search: Search, case: str) -> None:
+def test_bad_input_is_one_line_and_status_two(search: Search, case: str, demo: Path, tmp_path: Path) -> None:
     arguments, words = BAD[case]
-    answer = search(*arguments, status=2)
+    answer = search(*(argument.format(demo=demo) for argument in arguments), status=2)
     assert words in answer.error
     assert answer.error.startswith("error: ")
     assert answer.error.count("\n") == 1
     assert answer.out == b""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_group_without_a_command_shows_its_commands(search: Search) -> None:
+    answer = search("db", status=2)
+    assert answer.error == "error: search db needs a command, one of upgrade, check, backup, copy\n"
+    assert "Usage: search db" in answer.text
+
+
+def test_a_circle_of_links_is_no_database_and_no_plug_in(search: Search, tmp_path: Path) -> None:
+    for name in ("loop.db", "loop.py"):
+        (tmp_path / name).symlink_to(name)
+    assert "links go in a circle" in search("studies", "--storage", "loop.db", status=2).error
+    assert "plug-in 'loop.py'" in search("list", "scorers", "--plugins", "loop.py", status=2).error
+
+
+def test_a_param_has_its_name_with_dots_in_a_query(search: Search) -> None:
+    """The key of a dotted name, which SQLite 3.40 takes for a path where it is not quoted."""
+    written = [json.loads(row["params"])["model.scorer"] for row in search("query", PARAMS, "--format", "json").json]
+    asked = "SELECT params->>'model.scorer' AS a, params -> 'model.scorer' AS b FROM trials ORDER BY number"
+    found = search("query", asked, "--format", "json").json
+    assert [row["a"] for row in found] == written
+    assert [json.loads(row["b"]) for row in found] == written
+    others = """SELECT '{"a": {"b.c": 7}}'->'a'->>'b.c' AS a, '{"a": {"b": 2}}'->>'$.a.b' AS b, '[5, 6]'->>1 AS c"""
+    assert search("query", others, "--format", "json").json == [{"a": 7, "b": 2, "c": 6}]
 
 
 def test_export_into_a_folder_is_refused(search: Search, tmp_path: Path) -> None:
@@ -553,14 +590,36 @@ def test_a_terminal_is_not_sent_parquet(demo: Path) -> None:
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("form", ["table", "csv"])
-def test_a_full_disk_behind_stdout_is_one_line(demo: Path, form: str) -> None:
+@pytest.mark.parametrize("words", ["trials demo --format table", "trials demo --format csv", "--version", "--help"])
+def test_a_full_disk_behind_stdout_is_one_line(demo: Path, words: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, "trials", "demo", "--format", form],
+            [sys.executable, "-c", PROGRAM, *words.split()],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "SEARCH_STORAGE": str(demo)},
         )
     assert (done.returncode, done.stderr) == (2, "error: stdout cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("form", ["table", "csv"])
+def test_a_reader_that_leaves_and_a_stdout_that_is_closed_are_no_errors(demo: Path, form: str) -> None:
+    environment = {**os.environ, "SEARCH_STORAGE": str(demo)}
+    command = f"{sys.executable} -c '{PROGRAM}' trials demo --format {form}"
+    for shell in (f"{command} >&-", f"exec 3>&1; {{ {command}; }} | exec 1>&-"):
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, env=environment)
+        assert (done.stdout, done.stderr) == ("", ""), shell
+
+
+def test_a_file_that_could_not_be_written_is_not_left(tmp_path: Path) -> None:
+    def write_half(path: Path) -> None:
+        with writing(path):
+            path.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "old").write_text("old")
+    for name, left in (("new", False), ("old", True)):
+        with pytest.raises(OutputError, match=f"{name} cannot be written: No space left"):
+            write_half(tmp_path / name)
+        assert (tmp_path / name).exists() == left

@@ -426,6 +426,26 @@ def test_an_error_inside_a_plug_in_is_a_line_with_file_and_line(folder: Path, ru
     assert re.match(rf"error: a plug-in failed: {folder}/lukewarm\.py:8: AttributeError: .*no_such", last), error
 
 
+def test_a_shape_that_is_wrong_elsewhere_is_the_plug_ins(folder: Path, run: Run) -> None:
+    (folder / "lukewarm.py").write_text(HEAD + CLASS.format(name="Odd") + BODY.format(line="return logits[..., :1]"))
+    (folder / "base.yaml").write_text(
+        (folder / "base.yaml").read_text().replace("./walk.py", "[./walk.py, ./lukewarm.py]")
+        .replace("mlp_multiple: 1", "mlp_multiple: 1, scorer: lukewarm")
+    )  # fmt: skip
+    status, out, error = run("launch", "base.yaml", "--device=cpu", "--workers=1")
+    assert (status, out, error.count("\n")) == (2, "", 1), error
+    assert re.search(r"a trial cannot be computed with .*scorer 'lukewarm' of \./lukewarm\.py:5.*plugin check", error)
+    assert not (folder / "graft.db").exists()
+
+
+def test_a_file_is_not_called_as_a_module_of_python_or_graft(folder: Path, run: Run) -> None:
+    for name in ("random", "copy", "graft"):
+        (folder / f"{name}.py").write_text(HEAD + CLASS.format(name="Odd") + BODY.format(line="return logits"))
+        status, out, error = run("list", "scorers", f"--plugins=./{name}.py")
+        assert (status, out, error.count("\n")) == (2, "", 1), error
+        assert f"Python or Graft has a module {name!r} of its own; rename the file" in error
+
+
 def test_errors_of_others_are_not_taken_for_a_plug_ins() -> None:
     assert explain(ValueError("x")) is None
     assert explain(GraftError("x")) is None

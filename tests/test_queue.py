@@ -112,7 +112,7 @@ def test_pause_resume_and_cancel(url: str):
 
 REFUSED: list[tuple[Callable[[str], object], str]] = [
     (lambda url: submit(url), "study 'one' is in the queue already (waiting); submit another name"),
-    (lambda url: submit(url, "a b"), "'a b' must be a word of letters, digits, '.', '_' and '-'"),
+    (lambda url: submit(url, "a b"), "a study's name: 'a b' must be a word of letters, digits, '.', '_' and '-'"),
     (lambda url: ask(url, "pause", "two"), "study 'two' is not in the queue; there are one"),
     (
         lambda url: request_queue(url, QueueRequest.of_study(replace(STUDY, name="old", space_hash="other"), TERMS)),

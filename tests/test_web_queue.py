@@ -107,6 +107,7 @@ def test_what_another_process_writes_is_taken_later(
         ({"space": TEXT, "weight": "inf"}, 400, "weight inf"),
         ({"space": TEXT, "steps": 1}, 422, "body.steps"),
         ({"space": TEXT, "study": "a b"}, 400, "must be a word"),
+        ({"space": TEXT, "study": ""}, 400, "must be a word"),
         ({"space": "study: ["}, 400, "broken YAML"),
         ({"space": changed("modle", {})}, 400, "'modle' is no section"),
         ({"space": "a: &a [1, 1]\nb: &b [*a, *a]\nc: [*b, *b]\n"}, 400, "the space"),

@@ -659,7 +659,7 @@ def test_a_dry_run_says_which_width_and_why(tmp_path: Path, monkeypatch: pytest.
 
     def told(width: int | None, steps: str) -> str:
         here = read_space(SPACE, {"training.steps": steps})
-        show_estimate(estimate_study(here), Placement(**{**vars(placement), "width": width}))
+        show_estimate("here", estimate_study(here), Placement(**{**vars(placement), "width": width}))
         line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("width"))
         return line.removeprefix("width").strip()
 

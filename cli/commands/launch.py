@@ -86,11 +86,11 @@ def launch(
     estimated = run.device if start.dry_run and run.device in ESTIMATED else None
     placement = (replace(run, device="cpu") if estimated else run).resolve_placement()
     with overrides.load(space, start.plugins or ()) as loaded:
-        name = study or loaded.name
+        name = loaded.name if study is None else study
         notes = review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
-            show_estimate(estimate_study(loaded), placement, estimated)
+            show_estimate(name, estimate_study(loaded), placement, estimated)
             return
         url = storage_url(storage)
         if start.warm_start is not None:
@@ -235,7 +235,7 @@ def _leave(name: str) -> None:
     os._exit(INTERRUPTED)
 
 
-def show_estimate(estimate: Estimate, placement: Placement, gpu: str | None = None) -> None:
+def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str | None = None) -> None:
     """Print what a launch would be; the lines that need no training come first, since the others take a while.
 
     `gpu`: one that is not here, whose rate is estimated; nothing is trained then.
@@ -247,7 +247,7 @@ def show_estimate(estimate: Estimate, placement: Placement, gpu: str | None = No
     space, search = estimate.space, estimate.space.search
     structures = _range(estimate.structures) + (" structures" if max(estimate.structures) > 1 else " structure")
     lines = {
-        "study": f"{space.name}, objective {search.objective.direction} {search.objectives_text}",
+        "study": f"{name}, objective {search.objective.direction} {search.objectives_text}",
         "trials": space.describe_size(),
         "packs": f"{structures} a group; device {gpu or placement.device}",
         "steps": f"{_range(estimate.steps)} a trial, validated every {estimate.validate_every:,}; "

@@ -14,6 +14,7 @@ from cli.commands.status import status
 from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
 from cli.tables import align, show, show_json, show_text
+from spaces.settings import MOST_TRIALS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -78,7 +79,10 @@ def trials(
         str | None,
         typer.Option(metavar="SQL", help="An order: 'steps DESC', 'model.residual_dropout'. Default: number."),
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Only the first N: of --sort, else of the objective.")] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_TRIALS, help="Only the first N: of --sort, else of the objective."),
+    ] = None,
     front: Annotated[bool, typer.Option("--front", help="Only the Pareto front of two objectives.")] = False,
     storage: Storage = None,
     form: Format = "table",

@@ -69,6 +69,7 @@ def serve(
     from graft.serving.service import Limits, Service
 
     url = storage_url(storage)
+    host, port = _parse_address(http) if http else ("", 0)
     placement = training.resolve_placement()
     service = Service(
         url,
@@ -79,24 +80,29 @@ def serve(
     )
     with service, Interruption(lambda: _say("stopping: what is finished is kept"), _leave) as interruption:
         _say(f"serves {database_name(url)}, {service.lanes:,} lanes on {placement.describe()}")
-        with _answering(http, clients, url) if http else contextlib.nullcontext():
+        with _answering(host, port, clients, url) if http else contextlib.nullcontext():
             service.run(lambda: interruption.requested, until_empty=until_empty)
     if interruption.requested:
         _say("stopped with everything kept; `search serve` goes on")
         raise typer.Exit(INTERRUPTED)
 
 
-@contextlib.contextmanager
-def _answering(address: str, clients: HttpOptions, url: str) -> Generator[None]:
-    """Answer requests over HTTP beside what the block does."""
+def _parse_address(address: str) -> tuple[str, int]:
+    """Host and port of --http."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal() and int(port) < 1 << 16):
         raise OptionError(f"--http {address}: write ADDRESS:PORT, such as 127.0.0.1:8765")
+    return host, int(port)
+
+
+@contextlib.contextmanager
+def _answering(host: str, port: int, clients: HttpOptions, url: str) -> Generator[None]:
+    """Answer requests over HTTP beside what the block does."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the process that answers: each thread would take a core
     settings = clients.settings(url, host)
     from graft.web.server import serving
 
-    with serving(settings, host, int(port)) as found:
+    with serving(settings, host, port) as found:
         _say(f"shows it at {found}")
         yield
 
@@ -181,7 +187,7 @@ def submit(
     send = server.sender(storage, plugins)
     with overrides.load(space, plugins or ()) as loaded:
         say_notes(review(loaded, None, 1))
-        study = name or loaded.name
+        study = loaded.name if name is None else name
         if send:
             _say_outcome(study, send(loaded.text, study=study, terms=agreed))
         else:

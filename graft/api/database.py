@@ -25,7 +25,11 @@ DEFAULT = "graft.db"
 
 def database_url(database: str | Path) -> str:
     """The URL of a database: a URL as it is, else that of a SQLite file."""
+    if not isinstance(database, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
+        raise StorageError(f"database: {database!r} must be a path or a URL")
     text = str(database)
+    if text.removeprefix("sqlite:///") == ":memory:":
+        return "sqlite:///:memory:"  # a file of this name is not what anybody means; the database refuses it
     if not text:
         raise StorageError(
             "the database has no name; use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE"

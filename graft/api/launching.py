@@ -43,7 +43,7 @@ def launch(
     placement = run.placement()
     with space.load() as loaded:
         loaded.check(CHECKED_DRAWS)
-        name = study or loaded.name
+        name = loaded.name if study is None else study
         if warm_start is not None:
             earlier = warm_start if isinstance(warm_start, str) else ",".join(warm_start)
             warm = start_warm(url, name, loaded, earlier)

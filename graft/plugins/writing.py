@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from graft.files import OutputError, writing
 from graft.plugins.families import FAMILIES, packaged_names
 from spaces.errors import PluginError
 from spaces.messages import no_such, shorten
+from spaces.plugins.indexing import OURS
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _IN_A_SPACE = {
@@ -44,6 +46,8 @@ def write_template(family: str, path: Path, *, force: bool = False) -> str:
         raise PluginError(f"{shorten(str(path))}: the file's name is the plug-in's: letters, digits and _, then .py")
     if name in packaged_names(family):
         raise PluginError(f"{path}: Graft has a {family} {name!r}; choose another name")
+    if name in sys.stdlib_module_names or name in OURS:
+        raise PluginError(f"{path}: Python or Graft has a module {name!r} of its own; choose another name")
     if path.exists() and not force:
         raise OutputError(f"{path} exists; name another file or add --force")
     if not path.absolute().parent.is_dir():

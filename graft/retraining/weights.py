@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from graft.files import writing
 from graft.machine.devices import check_device
 from graft.retraining.restored import RestoredTrial, restore_trials
 from spaces.errors import StudyError
@@ -63,10 +64,11 @@ def write_weights(
     trial = restored.trial
     with using(restored.outside):
         learned = weights(trial, variant=variant, steps=restored.steps, device=restored.device(device), watch=watch)
-        if form == "gpt2":
-            write_gpt2(output, trial.config, learned)
-        else:
-            write_safetensors(output, learned)
+        with writing(output):
+            if form == "gpt2":
+                write_gpt2(output, trial.config, learned)
+            else:
+                write_safetensors(output, learned)
     return sum(array.size for array in learned.values())
 
 

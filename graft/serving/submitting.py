@@ -18,4 +18,6 @@ def submit(url: str, space: Space, *, study: str | None = None, terms: Terms | N
     space's. The entry; None: another process that is no service writes the database, and the next service takes the
     submission up. Raises StudyError if the study is in the queue, or exists with another space.
     """
-    return request_queue(url, QueueRequest.of_study(new_study(study or space.name, space), terms or Terms()))
+    return request_queue(
+        url, QueueRequest.of_study(new_study(space.name if study is None else study, space), terms or Terms())
+    )

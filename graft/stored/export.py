@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Literal
 
@@ -42,7 +43,7 @@ def write_table(reader: Reader, study: str, table: Literal["trials", "metrics"],
         return write_batches(_trial_table(stored) if table == "trials" else stored.metric_batches(), form, file)
 
 
-def _trial_table(study: StudyReader) -> Iterator[pl.DataFrame]:
+def _trial_table(study: StudyReader) -> Generator[pl.DataFrame]:
     """All trials, params as columns, some at a time."""
     schema = _schema_of(study)
     for batch in map(unpack_params, map(Renewal(study), study.trial_batches())):
@@ -57,13 +58,14 @@ def _schema_of(study: StudyReader) -> pl.Schema:
     return pl.Schema({**known, **{name: dtype for name, dtype in found.items() if name.startswith(PARAMS_PREFIX)}})
 
 
-def _write_files(batches: Mapping[Path, Iterable[pl.DataFrame]], form: str) -> dict[Path, int]:
+def _write_files(batches: Mapping[Path, Generator[pl.DataFrame]], form: str) -> dict[Path, int]:
     """Write all files aside and rename them only then, so that no file is ever half written; rows of each."""
     asides = {path: path.with_name(f".{path.name}.part") for path in batches}
     rows: dict[Path, int] = {}
     try:
         for path, found in batches.items():
-            with writing(path), asides[path].open("wb") as file:
+            # Closed before the reader is, also where a disk is full.
+            with writing(path), asides[path].open("wb") as file, closing(found):
                 rows[path] = write_batches(found, form, file)
         for path, aside in asides.items():
             with writing(path):

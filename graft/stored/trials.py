@@ -58,8 +58,11 @@ def summarise_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
 def list_trials(reader: Reader, study: str, where: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
     """The trials that `StudyReader.trials` gives, columns LISTED, with a typed column for each of `params`.
 
-    They are read and unpacked some at a time: as JSON, the params are most of them.
+    They are read and unpacked some at a time: as JSON, the params are most of them. Raises StudyError for a `top`
+    below 1.
     """
+    if top is not None and top < 1:
+        raise StudyError(f"top: {top} must be at least 1")
     stored = reader.study(study)
     trials = map(Renewal(stored), stored.trial_batches(where, sort, top, LISTED))
     return align_batches(map(unpack_params, trials))

@@ -44,7 +44,7 @@ def read_submission(text: str, name: str | None, plugins: Collection[str]) -> Ne
     with using(plugins_of_text(text, _ORIGIN)):
         space = parse(text, _ORIGIN, families())
         space.check(CHECKED_DRAWS)
-        return new_study(name or space.name, space)
+        return new_study(space.name if name is None else name, space)
 
 
 def _list_values(node: Node) -> Iterator[Node]:

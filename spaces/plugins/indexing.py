@@ -22,7 +22,7 @@ LARGEST_FILE = 1 << 20
 """Bytes."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_OURS = {"cli", "graft", "graft_search", "search", "spaces", "storage", "workers"}
+OURS = {"cli", "graft", "graft_search", "search", "spaces", "storage", "workers"}
 
 
 class Place(NamedTuple):
@@ -77,7 +77,10 @@ def _merge(one: Bundle, other: Bundle) -> Bundle:
 def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
     """The folder that an entry's modules are imported from, and their dotted names."""
     if entry.endswith(".py") or "/" in entry or entry.startswith(("~", ".")):
-        path = (folder / Path(entry).expanduser()).resolve()
+        try:
+            path = (folder / Path(entry).expanduser()).resolve()
+        except (OSError, RuntimeError) as error:  # a circle of symbolic links, or ~NOBODY
+            raise PluginError(f"plug-in {shorten(repr(origin))}: {error}") from None
         if path.is_dir():
             return path, _plugin_files(path, origin)
         if not path.is_file():
@@ -91,12 +94,13 @@ def _locate(entry: str, folder: Path, origin: str) -> tuple[Path, list[str]]:
         raise PluginError(
             f"plug-in {shorten(repr(origin))}: write a file (./mine.py), a folder (./mine) or a module (package.mine)"
         )
-    if entry.partition(".")[0] in _OURS:
+    if entry.partition(".")[0] in OURS:
         raise PluginError(f"plug-in {shorten(repr(origin))}: what Graft packages needs not be asked for")
     root = _root_of(entry, folder)
     found = _find(root, entry) if root else None
     if root is None or found is None:
-        raise PluginError(f"plug-in {shorten(repr(origin))}: there is no such module here, and none is installed")
+        hint = f"; write ./{entry} for the folder" if (folder / entry).is_dir() else ""
+        raise PluginError(f"plug-in {shorten(repr(origin))}: there is no such module here, and none is installed{hint}")
     if found.name != "__init__.py":
         return root, [entry]
     return root, [f"{entry}.{name}" for name in _plugin_files(found.parent, origin)]
@@ -112,7 +116,7 @@ def _plugin_files(folder: Path, origin: str) -> list[str]:
 def _root_of(module: str, folder: Path) -> Path | None:
     """The folder on Python's path, or `folder` itself, that has the top-level package of a module."""
     top = module.partition(".")[0]
-    if top in _OURS:
+    if top in OURS:
         return Path(__file__).parents[2]  # a folder of the user's may have the same name
     if _find(folder, top) or (folder / top).is_dir():
         return folder.resolve()
@@ -192,7 +196,10 @@ class _Reader:
 
     def _members(self, module: str, origin: str) -> Iterator[Member]:
         path = self._file(module)
-        assert path, "it was located"
+        if path is None:
+            raise PluginError(
+                f"plug-in {shorten(repr(origin))}: Python or Graft has a module {module!r} of its own; rename the file"
+            )
         classes = [node for node in _read(path)[1].body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
         found: dict[str, ast.ClassDef] = {}
         for node in classes:
@@ -252,7 +259,7 @@ class _Reader:
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names:
             return None
-        own = None if top in _OURS else _find(self._root, module)
+        own = None if top in OURS else _find(self._root, module)
         if own:
             return own
         root = _root_of(module, self._root)
@@ -260,7 +267,7 @@ class _Reader:
         if path is None or beyond:
             return path
         # A folder of the user's that is on Python's path belongs to the plug-in as much as the folder it lies in.
-        foreign = top in _OURS or any(path.resolve().is_relative_to(folder) for folder in _foreign_folders())
+        foreign = top in OURS or any(path.resolve().is_relative_to(folder) for folder in _foreign_folders())
         return None if foreign else path
 
     def _add(self, module: str) -> None:

@@ -113,7 +113,11 @@ class Sqlite(Database):
     def __init__(self, url: URL) -> None:
         if not url.database or url.database == ":memory:":
             raise StorageError("storage sqlite:// needs a file that outlives the process; use sqlite:///FILE")
-        self._file = SqliteFile(Path(url.database).resolve())  # SQLite keeps its log beside the file, not beside a link
+        try:
+            path = Path(url.database).resolve()  # SQLite keeps its log beside the file, not beside a link
+        except (OSError, RuntimeError):  # the second up to Python 3.12
+            raise StorageError(f"{url.database}: its symbolic links go in a circle; name a file") from None
+        self._file = SqliteFile(path)
         self._lock = FileLock(self._file.path)
         self.name = str(self._file.path)
         self.locks = FileLocks(self._lock)

@@ -47,6 +47,8 @@ class SqliteFile:
         folder = self.path.parent
         if self.path.is_dir():
             raise StorageError(f"{self.path} is a folder; the storage must be a file")
+        if self.path.exists() and not self.path.is_file():
+            raise StorageError(f"{self.path} is a device or a pipe; the storage must be a file")
         if not folder.is_dir():
             raise StorageError(f"{self.path}: the folder {folder} does not exist")
         kind = filesystem_of(folder)

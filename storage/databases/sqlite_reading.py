@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sqlite3
 import time
 from collections.abc import Generator
@@ -18,6 +19,8 @@ LARGEST_VALUE = 1 << 26
 _OPERATIONS = 100_000
 """SQLite's own operations, a few milliseconds of them, between looks at the clock and at Ctrl-C."""
 _ACTING = ("load_extension", "fts3_tokenizer")
+_DOTTED_KEY = re.compile(r"""(->>?\s*)'([^'"$\[][^'"]*\.[^'"]*)'""")
+"""`-> 'model.width'`: a key, to PostgreSQL and newer versions of SQLite; to SQLite 3.40 the path $.model.width."""
 _INTROSPECTION = ("table_info", "table_list", "index_list", "index_info", "foreign_key_list")
 
 
@@ -36,7 +39,7 @@ class SqliteReading(ReadingConnection):
 
     def select(self, sql: str) -> Rows:
         self._deadline = time.monotonic() + self._seconds
-        cursor = self._driver.execute(sql)
+        cursor = self._driver.execute(_DOTTED_KEY.sub(r"""\1'$."\2"'""", sql))
         names = [column[0] for column in cursor.description or ()]
         return Rows(names, [None] * len(names), cursor)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any, final
 
 import polars as pl
 
+from spaces.errors import StudyError
 from spaces.plugins.bundles import Bundle
 from spaces.records import State
 from spaces.settings import MOST_TRIALS
@@ -139,8 +140,10 @@ class StudyReader:
 
     def metric_batches(
         self, names: Sequence[str] | None = None, numbers: range = ALL_NUMBERS
-    ) -> Iterator[pl.DataFrame]:
+    ) -> Generator[pl.DataFrame]:
         """What `metrics` gives, some BATCH rows at a time, each time all of some trials; at least one frame."""
+        if isinstance(names, str):  # whose letters would be names
+            raise StudyError(f"names: {names!r} is one text; write [{names!r}]")
         first = trial_id(self._id, 0)
         mine = f"trial_id >= {first + numbers.start} AND trial_id < {first + numbers.stop}"
         named = f" AND name IN ({', '.join(map(quote, names))})" if names else ""

@@ -50,13 +50,14 @@ POSITIONS = ("learned", "none", "sinusoidal")
 
 def write_safetensors(path: Path, weights: Arrays, metadata: Mapping[str, str] | None = None) -> None:
     """One file with every parameter under its name."""
-    save_file = _saver()
-    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path, metadata=metadata)
+    serialise = _serialiser()
+    arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    path.write_bytes(serialise(arrays, metadata=metadata))
 
 
 def check_package() -> None:
     """Raise StudyError if the package that writes weights is not there."""
-    _saver()
+    _serialiser()
 
 
 def check_variant(config: Mapping[str, Any], variant: str) -> None:
@@ -77,7 +78,7 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
 
     A trial of the language task with byte pairs goes with its tokenizer, as lm-evaluation-harness needs it.
     """
-    save_file, recipe = _saver(), Recipe.of(config)
+    serialise, recipe = _serialiser(), Recipe.of(config)
     settings, tensors = _gpt2(recipe, {name: torch.tensor(array) for name, array in weights.items()})
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(recipe.task, Language) and isinstance(encoder := recipe.task.tokenised.encoder, HasFile):
@@ -89,7 +90,7 @@ def write_gpt2(folder: Path, config: Mapping[str, Any], weights: Arrays) -> None
         (folder / "tokenizer_config.json").write_text(json.dumps(tokens, indent=2) + "\n")
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     arrays = {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
-    save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").write_bytes(serialise(arrays, metadata={"format": "pt"}))
 
 
 @torch.no_grad()
@@ -106,12 +107,13 @@ def largest_difference(trained: TrainedModel, network: Any) -> float:
     return difference
 
 
-def _saver() -> Any:
+def _serialiser() -> Any:
+    """To bytes: what safetensors raises where it cannot write a file itself is no OSError."""
     try:
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
     except ImportError as error:
         raise StudyError("writing weights needs the package safetensors: pip install safetensors") from error
-    return save_file
+    return save
 
 
 def _gpt2(recipe: Recipe, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -64,6 +64,9 @@ def write_note(url: str, study: str, text: str) -> None:
 
 def tag_study(url: str, study: str, added: Collection[str], removed: Collection[str] = ()) -> list[str]:
     """Add and remove tags of a study; the tags that it has now, sorted."""
+    for texts in (added, removed):
+        if isinstance(texts, str):  # whose letters would be tags
+            raise StudyError(f"tags: {texts!r} is one text; write [{texts!r}]")
     for tag in (*added, *removed):
         if not _TAG.fullmatch(tag):
             raise StudyError(f"tag {shorten(repr(tag))} must be a word of letters, digits, '.', ':', '+', '_' and '-'")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graft.launching.process.memory_limits import describe_shortage
 from graft.plugins.families import family_of
 from search.objectives import list_metrics, no_such_metric
 from spaces import plugins
-from spaces.errors import PluginError, SpaceError
+from spaces.errors import GraftError, PluginError, SpaceError
 from spaces.experiment import ExperimentSpace
-from spaces.messages import no_such
+from spaces.messages import no_such, shorten
+from spaces.plugins.active import current
+from spaces.plugins.importing import explain
 from spaces.settings import list_numbers, number_at
 from spaces.transfer import TransferSpace
 
@@ -52,12 +56,33 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
             notes.append(f"{part.label}{shortage}")
             continue
         _check_sampler(part)
-        notes += [f"{part.label}{note}" for note in _estimate_shortage(part, device, lanes)]
+        with _blaming_plug_ins(part):
+            notes += [f"{part.label}{note}" for note in _estimate_shortage(part, device, lanes)]
         _check_variant(part)
         notes += [f"{part.label}{note}" for note in _check_paths(part)]
         notes += [f"{part.label}{note}" for note in (*_look_at_warmups(part), *_look_at_validations(part))]
-        notes += [f"{part.label}{note}" for note in _check_objective(part)]
+        with _blaming_plug_ins(part):
+            notes += [f"{part.label}{note}" for note in _check_objective(part)]
     return list(dict.fromkeys(notes))
+
+
+@contextmanager
+def _blaming_plug_ins(part: Part) -> Generator[None]:
+    """Say in one line that a trial cannot be computed, where plug-ins from outside are in use.
+
+    What one of them returns, of a wrong shape perhaps, may be noticed later, in Graft's own code.
+    """
+    try:
+        yield
+    except Exception as error:
+        names = ", ".join(member.title for bundle in current().bundles for member in bundle.members)
+        if isinstance(error, GraftError) or explain(error) or describe_shortage(error) or not names:
+            raise
+        told = shorten(str(error), 300).rstrip(".")
+        raise SpaceError(
+            f"{part.space.name}: {part.label}a trial cannot be computed with {names}: {told}; "
+            "look at it with `search plugin check FILE`"
+        ) from error
 
 
 def _parts(space: Space) -> Iterator[Part]:
