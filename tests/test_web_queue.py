@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import psutil
@@ -17,6 +20,8 @@ from fastapi.testclient import TestClient
 import graft
 from graft.launching.run import read_space
 from graft.web.security.access import make_token
+from graft.web.server import serving
+from graft.web.settings import Settings
 from storage import QueueEntry, Terms, open_store
 from storage.frames import open_reader
 from tests.inside import called
@@ -218,6 +223,39 @@ def test_the_service_answers_over_http_beside_its_studies(tmp_path: Path) -> Non
         process.terminate()
         assert process.wait(240) == 130
         wait_until(lambda: not answering.is_running())
+
+
+class Asleep:
+    """A process that has been given its socket, and does not answer yet."""
+
+    def __init__(self, target: object, args: tuple[Settings, socket.socket]) -> None:
+        self._given = args[1]
+        self._kept: socket.socket | None = None
+
+    def start(self) -> None:
+        self._kept = self._given.dup()
+
+    def terminate(self) -> None:
+        assert self._kept
+        self._kept.close()
+
+    def join(self, seconds: float) -> None:
+        pass
+
+    kill = terminate
+
+
+def test_who_asks_before_the_process_answers_waits(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address is said at once: the connection is made then, and is answered when the process is there."""
+    context = multiprocessing.get_context("spawn")
+    monkeypatch.setattr(context, "Process", Asleep)
+    with (
+        serving(Settings(database=database), "127.0.0.1", 0) as address,
+        socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=240) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=240)
 
 
 @pytest.mark.slow
