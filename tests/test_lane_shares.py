@@ -142,6 +142,17 @@ def test_limits_of_studies_owners_and_classes():
     assert [pool.lanes(study) for study in (1, 2, 3, 4)] == [4, 8, 8, 12]
 
 
+def test_an_owner_has_never_more_lanes_than_allowed():
+    pool = Simulation(owner_lanes=7)
+    for study in range(4):
+        pool.add(entry(study))
+    pool.add(entry(4, owner="bo"))
+    for _ in range(100):
+        pool.step()
+        assert sum(pool.lanes(study) for study in range(4)) <= 7
+    assert all(pool.spent[study] for study in range(4))
+
+
 def test_a_lower_class_waits_and_says_why():
     pool = Simulation()
     pool.add(entry(1, priority=1))

@@ -228,9 +228,13 @@ def test_the_service_answers_over_http_beside_its_studies(tmp_path: Path) -> Non
 class Asleep:
     """A process that has been given its socket, and does not answer yet."""
 
-    def __init__(self, target: object, args: tuple[Settings, socket.socket]) -> None:
-        self._given = args[1]
+    made: list[Asleep]
+
+    def __init__(self, target: object, args: tuple[Settings, socket.socket], name: str) -> None:
+        self._given, self.name = args[1], name
         self._kept: socket.socket | None = None
+        self.sentinel, self._end = os.pipe()
+        self.made.append(self)
 
     def start(self) -> None:
         self._kept = self._given.dup()
@@ -238,6 +242,9 @@ class Asleep:
     def terminate(self) -> None:
         assert self._kept
         self._kept.close()
+        if self._end >= 0:
+            os.close(self._end)
+        self._end = -1
 
     def join(self, seconds: float) -> None:
         pass
@@ -245,12 +252,27 @@ class Asleep:
     kill = terminate
 
 
-def test_who_asks_before_the_process_answers_waits(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def asleep(monkeypatch: pytest.MonkeyPatch) -> list[Asleep]:
+    """The processes that were to answer."""
+    Asleep.made = []
+    monkeypatch.setattr(multiprocessing.get_context("spawn"), "Process", Asleep)
+    return Asleep.made
+
+
+def test_a_process_that_does_not_answer_any_more_is_told(database: str, asleep: list[Asleep]) -> None:
+    said = list[str]()
+    with serving(Settings(database=database), "127.0.0.1", 0, said.append):
+        asleep[0].terminate()
+        wait_until(lambda: bool(said))
+    assert said == ["the process of HTTP has ended, and nothing answers over HTTP any more; studies go on"]
+
+
+@pytest.mark.usefixtures("asleep")
+def test_who_asks_before_the_process_answers_waits(database: str) -> None:
     """The address is said at once: the connection is made then, and is answered when the process is there."""
-    context = multiprocessing.get_context("spawn")
-    monkeypatch.setattr(context, "Process", Asleep)
     with (
-        serving(Settings(database=database), "127.0.0.1", 0) as address,
+        serving(Settings(database=database), "127.0.0.1", 0, print) as address,
         socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=240) as client,
     ):
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")

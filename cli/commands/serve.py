@@ -96,7 +96,7 @@ def _answering(address: str, clients: HttpOptions, url: str) -> Generator[None]:
     settings = clients.settings(url, host)
     from graft.web.server import serving
 
-    with serving(settings, host, int(port)) as found:
+    with serving(settings, host, int(port), _say) as found:
         _say(f"shows it at {found}")
         yield
 
