@@ -87,6 +87,19 @@ def test_the_room_of_a_pack_is_that_of_its_studies_together():
     assert pack.take_counts(1) == (0, 0)
 
 
+def test_an_empty_worker_says_what_its_device_trains_for_others():
+    mine, _ = two_studies(2)
+    packs: SharedPacks = []
+    lanes = StudyDevice(study=1, packs=packs).open(Pack(mine[0], width=2), None)
+    lanes.fill(mine)
+    empty = Worker(name="w", exchange=FakeController([]).exchange, width=4, share=StudyDevice(study=2, packs=packs))
+    assert empty._offer([], saves=False).common == (mine[0].structure,)  # pyright: ignore[reportPrivateUsage]
+    assert StudyDevice(study=2, packs=packs, group=lambda: "other").structures == ()
+    assert lanes.users() == {1: 2}
+    lanes.part(is_open=False)
+    assert StudyDevice(study=2, packs=packs).structures == ()
+
+
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
