@@ -223,8 +223,8 @@ def test_a_slot_that_can_take_no_more_leaves_its_lanes_to_the_others():
     pool = Simulation()
     pool.add(entry(1, max_lanes=8))
     kept = (TrialStart(0, 1),)
-    full, empty = Offer(worker="inline-1-1", lanes=3, structure="s", holds=kept), Offer(worker="inline-0-1", lanes=16)
+    full, empty = Offer(worker="inline-1-1", lanes=15, structure="s", holds=kept), Offer(worker="inline-0-1", lanes=16)
     assert pool.shares.allow(1, empty) == 4
     assert pool.shares.allow(1, full) == 3
-    pool.shares.note(1, full, Directives(), progress(100))
+    pool.shares.note(1, replace(full, lanes=3), Directives(), progress(100))
     assert pool.shares.allow(1, empty) == 7
