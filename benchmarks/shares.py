@@ -1,30 +1,37 @@
 """How near the studies of a service come to their weights: three people, six studies, two workers.
 
-    python -m benchmarks.shares [--seconds 300]
+    python -m benchmarks.shares [--seconds 300] [--structures]
 
-A service runs six studies of one shape that are not over when the time is; counted are the optimizer steps of their
-trials, from when all of them train. Prints each study's part of them beside its weight's, and the largest departure.
+A service runs six studies of one shape that are not over when the time is; counted from when all of them train are the
+optimizer steps of their trials, and the time of the workers' devices, that of a pack of several studies by their lanes.
+Prints each study's part of both beside its weight's, and the largest departures. All trials have one structure, so that
+the studies share packs and a step of one costs what a step of another does; `--structures`: whether there is dropout is
+drawn, too, which makes four structures, and steps are comparable no more.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.placement import Placement
 from graft.launching.run import read_space
+from graft.serving.service import Service
 from graft.serving.submitting import submit
 from storage import Terms, open_reader
+from workers.pool.shared_packs import StudyLanes
 
 SPACE = "quick/set_complement"
 STEPS = 400
 """Of a trial: it ends within seconds, so that lanes come free often."""
-PLACE = ("--workers", "2", "--pack", "16", "--device", "cpu")
+PLACE = Placement(executor="inline", device="cpu", workers=2, width=16)
 SIZES = {
     "search.trials": "1000000",
     "training.steps": str(STEPS),
@@ -33,6 +40,7 @@ SIZES = {
     "model.key_width": "16",
     "model.value_width": "16",
 }
+ONE_STRUCTURE = {"model.embedding_dropout": "0.1", "model.residual_dropout": "0.1"}
 STUDIES: Mapping[str, tuple[str, float]] = {
     "a": ("ann", 1.0),
     "b": ("ann", 2.0),
@@ -44,73 +52,107 @@ STUDIES: Mapping[str, tuple[str, float]] = {
 """Name -> owner and weight."""
 
 
+class Look(NamedTuple):
+    """What was trained up to a moment, by study."""
+
+    steps: Mapping[str, int]
+    """Of trials that were reported."""
+    seconds: Mapping[str, float]
+    """Of the workers' devices."""
+
+
 class Row(NamedTuple):
-    """What became of a study."""
+    """What became of a study between two looks."""
 
     study: str
-    steps: int
     due: float
     """The weight's part of all weights."""
-    part: float
-    """Of all steps."""
+    steps: float
+    """Its part of all steps."""
+    seconds: float
+    """Its part of all seconds."""
 
-    @property
-    def departure(self) -> float:
-        """Of its part from what it is due, as a part of that."""
-        return self.part / self.due - 1
-
-
-def read_steps(url: str) -> dict[str, int]:
-    """Study -> optimizer steps of its trials that were reported."""
-    with open_reader(url) as reader:
-        return dict(reader.query("SELECT name, steps FROM studies").iter_rows())
+    def departures(self) -> tuple[float, float]:
+        """Of both parts from what it is due, as parts of that."""
+        return self.steps / self.due - 1, self.seconds / self.due - 1
 
 
-def compare(before: Mapping[str, int], after: Mapping[str, int]) -> list[Row]:
-    """A row for each study, by what it trained between two looks."""
-    done = {study: after[study] - before[study] for study in STUDIES}
-    weights = sum(weight for _, weight in STUDIES.values())
-    return [Row(study, steps, STUDIES[study][1] / weights, steps / sum(done.values())) for study, steps in done.items()]
+def count_seconds(numbers: Mapping[int, str]) -> Counter[str]:
+    """Seconds of the workers' devices, by study, from now on; `numbers`: the studies' ids and names."""
+    spent, turn, train = Counter[str](), threading.Lock(), StudyLanes.train
+
+    def train_and_count(lanes: StudyLanes, most: int) -> None:
+        users, begin = lanes.users(), time.monotonic()
+        train(lanes, most)
+        seconds = time.monotonic() - begin
+        with turn:
+            for study, own in users.items():
+                spent[numbers[study]] += seconds * own / sum(users.values())
+
+    StudyLanes.train = train_and_count
+    return spent
 
 
-def measure(url: str, folder: str, seconds: float) -> list[Row]:
-    """Submit the studies, serve them for so long after all of them train, and compare."""
+def measure(url: str, seconds: float, overrides: Mapping[str, str]) -> tuple[Look, Look]:
+    """Submit the studies and serve them: what was trained when all of them did, and so many seconds later."""
     for study, (owner, weight) in STUDIES.items():
-        space = read_space(SPACE, {**SIZES, "search.seed": str(ord(study))})
+        space = read_space(SPACE, {**SIZES, **overrides, "search.seed": str(ord(study))})
         submit(url, space, study=study, terms=Terms(owner=owner, weight=weight))
-    command = [sys.executable, "-m", "graft", "serve", *PLACE, "--checkpoints", "none", "--storage", url]
-    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as service:
-        try:
-            before = read_steps(url)
-            while not all(before.values()):
-                if service.poll() is not None:
-                    raise SystemExit(f"the service ended with status {service.returncode}")
-                time.sleep(1)
-                before = read_steps(url)
-            time.sleep(seconds)
-            return compare(before, read_steps(url))
-        finally:
-            service.terminate()
+    with open_reader(url) as reader:
+        spent = count_seconds(dict(reader.query("SELECT id, name FROM studies").iter_rows()))
+    looks: list[Look] = []
+    begin = 0.0
+
+    def is_over() -> bool:
+        nonlocal begin
+        if looks and time.monotonic() < begin + seconds:
+            return False
+        with open_reader(url) as reader:
+            steps = dict(reader.query("SELECT name, steps FROM studies").iter_rows())
+        if all(steps.values()):
+            begin = time.monotonic()
+            looks.append(Look(steps, dict(spent)))
+        return len(looks) == 2
+
+    with Service(url, placement=PLACE, checkpoints=Checkpoints(url="none", seconds=60)) as service:
+        service.run(is_over)
+    return looks[0], looks[1]
+
+
+def compare(before: Look, after: Look) -> list[Row]:
+    """A row for each study, by what it trained between two looks."""
+    weights = sum(weight for _, weight in STUDIES.values())
+
+    def parts(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+        done = {study: after[study] - before[study] for study in STUDIES}
+        return {study: amount / sum(done.values()) for study, amount in done.items()}
+
+    steps, seconds = (parts(*pair) for pair in zip(before, after, strict=True))
+    return [Row(study, weight / weights, steps[study], seconds[study]) for study, (_, weight) in STUDIES.items()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=300)
-    seconds: float = parser.parse_args().seconds
+    parser.add_argument("--structures", action="store_true", help="four structures in place of one")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(f"sqlite:///{Path(folder, 'graft.db')}", folder, seconds)
-    print("study  owner  weight    due  trained  lane-steps  departure")
+        url = f"sqlite:///{Path(folder, 'graft.db')}"
+        before, after = measure(url, options.seconds, {} if options.structures else ONE_STRUCTURE)
+    rows = compare(before, after)
+    print("study  owner  weight    due    steps  departure  seconds  departure")
     for row in rows:
         owner, weight = STUDIES[row.study]
+        of_steps, of_seconds = row.departures()
         print(
-            f"{row.study:<6} {owner:<6} {weight:>6g} {row.due:>6.1%} {row.part:>8.1%} {row.steps:>11,} "
-            f"{row.departure:>+10.1%}"
+            f"{row.study:<6} {owner:<6} {weight:>6g} {row.due:>6.1%} {row.steps:>8.1%} {of_steps:>+10.1%} "
+            f"{row.seconds:>8.1%} {of_seconds:>+10.1%}"
         )
-    total = sum(row.steps for row in rows)
-    largest = max(rows, key=lambda row: abs(row.departure))
+    total = sum(after.steps.values()) - sum(before.steps.values())
+    of_steps, of_seconds = (max(found, key=abs) for found in zip(*(row.departures() for row in rows), strict=True))
     print(
-        f"{seconds:g} s, {total:,} lane-steps, {total / seconds:,.0f} /s; "
-        f"largest departure {largest.departure:+.1%} (study {largest.study})"
+        f"{options.seconds:g} s, {total:,} lane-steps, {total / options.seconds:,.0f} /s; "
+        f"largest departures: steps {of_steps:+.1%}, seconds {of_seconds:+.1%}"
     )
 
 

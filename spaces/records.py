@@ -218,6 +218,8 @@ class Offer:
     worker: str
     lanes: int
     structure: str | None = None
+    common: tuple[str, ...] = ()
+    """What its device trains for other studies: where that is asked for, lanes beside theirs cost the least."""
     host: str = ""
     device: str = ""
     steps: int = 0

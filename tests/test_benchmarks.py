@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import spaces
-from benchmarks import scale
+from benchmarks import scale, shares
 from benchmarks.engine import SHAPES, bytes_per_step, flops_per_step
 from benchmarks.options import words_of
 from benchmarks.peers import steps
@@ -416,3 +416,15 @@ def test_a_large_study_s_benchmark_resumes_what_it_left(tmp_path: Path) -> None:
     finished = trials.filter(pl.col("state") == "finished").select("number")
     assert set(metrics.join(finished, on="number").group_by("number").len()["len"]) == {7 * scale.VALIDATIONS}
     assert all(found.cpu > 0 for found in scale.look(url, cold=True).values())
+
+
+def test_departures_from_weights_are_of_what_was_trained_between_two_looks():
+    before = shares.Look(dict.fromkeys(shares.STUDIES, 100), dict.fromkeys(shares.STUDIES, 5.0))
+    weights = {study: weight for study, (_, weight) in shares.STUDIES.items()}
+    steps = {study: 100 + int(weight * 1000) for study, weight in weights.items()}
+    seconds = {study: 5.0 + weight for study, weight in weights.items()} | {"a": 7.0, "d": 7.0}
+    rows = {row.study: row for row in shares.compare(before, shares.Look(steps, seconds))}
+    for study, row in rows.items():
+        of_steps, of_seconds = row.departures()
+        assert of_steps == pytest.approx(0)
+        assert of_seconds == pytest.approx({"a": 1.0, "d": -1 / 3}.get(study, 0))

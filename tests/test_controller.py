@@ -15,7 +15,7 @@ from search.objectives import objective_after
 from search.samplers import Strategy
 from search.steering.controller import Controller
 from search.steering.study_store import StudyStore
-from search.steering.trial_queue import RARE, TrialQueue
+from search.steering.trial_queue import LOOKED_FOR, RARE, TrialQueue
 from search.stopping import Monitor
 from spaces.errors import StudyError
 from spaces.records import (
@@ -548,6 +548,22 @@ def test_trials_that_went_back_wait_for_new_ones_of_their_structure() -> None:
     queue = TrialQueue(Mixed(3, look_ahead=256), [range(2, 400)])
     queue.requeue(returned)
     assert [trial.structure for trial in queue.take(None, 10)] == ["1"] * 10
+
+
+def test_an_empty_device_takes_a_structure_that_it_trains_for_others() -> None:
+    strategy = Mixed(4, look_ahead=256)
+    queue = TrialQueue(strategy, [range(400)])
+    assert {trial.structure for trial in queue.take(None, 3, ("7", "2"))} == {"2"}
+    asked = strategy.asked
+    assert {trial.structure for trial in queue.take(None, 3, ("7",))} <= {"0", "1", "3"}, "none is ever of 7"
+    assert strategy.asked <= asked + LOOKED_FOR + 3
+    assert {trial.structure for trial in queue.take("0", 3, ())} == {"0"}
+
+
+def test_where_the_order_of_trials_matters_no_structure_is_looked_for() -> None:
+    strategy = Mixed(4, look_ahead=256)
+    strategy.in_order = True
+    assert [trial.number for trial in TrialQueue(strategy, [range(400)]).take(None, 2, ("2",))] == [0, 4]
 
 
 def test_a_requeued_trial_is_handed_out_before_one_that_was_asked_ahead() -> None:

@@ -87,6 +87,13 @@ def test_the_image_is_built_from_what_the_package_needs() -> None:
     assert kept == {*packages, "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
 
 
+def test_the_image_has_extras_that_the_package_has() -> None:
+    [extras] = [argument.partition("=")[2] for argument in instructions()["ARG"] if argument.startswith("EXTRAS=")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()  # pip only warns
+    assert {"postgres", "serve"} <= set(extras.split(",")), "what the compose file runs"
+
+
 def test_only_the_pages_are_reached_and_only_from_this_machine() -> None:
     ports = {name: service["ports"] for name, service in compose()["services"].items() if "ports" in service}
     assert ports == {"pages": ["127.0.0.1:8765:8765"]}

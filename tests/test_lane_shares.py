@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -18,7 +20,7 @@ WORKERS, WIDTH = 2, 16
 
 
 def entry(study: int, **terms: object) -> QueueEntry:
-    values = {"owner": "ann", "priority": 0, "weight": 1.0, "max_lanes": None, "trials": 10_000} | terms
+    values = {"owner": "ann", "priority": 0, "weight": 1.0, "max_lanes": None, "trials": 100_000} | terms
     return QueueEntry(
         study_id=study, study=f"s{study}", state="running", reason="", lanes=0, share=0.0, seed=0,
         submitted_at=datetime.now(UTC), started_at=None, ended_at=None, **values,  # pyright: ignore[reportArgumentType]
@@ -26,31 +28,40 @@ def entry(study: int, **terms: object) -> QueueEntry:
 
 
 class Simulation:
-    """Workers of several studies, each with a pack of each study, and trials that end by chance."""
+    """Workers of several studies, all of whose lanes in a slot are in one pack, and trials that end by chance."""
 
-    def __init__(self, owner_lanes: int | None = None) -> None:
-        self.shares = LaneShares(WORKERS * WIDTH, owner_lanes)
+    def __init__(self, owner_lanes: int | None = None, width: int = WIDTH) -> None:
+        self.now = 0.0
+        self.shares = LaneShares(WORKERS, width, owner_lanes, lambda: self.now)
+        self.spent = Counter[int]()
+        """Study -> its part of the slots' time."""
+        self._width = width
         self._packs: dict[tuple[int, int], list[int]] = {}
-        """(study, worker) -> the numbers of its trials."""
+        """(study, slot) -> the numbers of its trials."""
         self._left: dict[int, int] = {}
         self._most: dict[int, int] = {}
         """Study -> trials that it can give at a time."""
         self._chance = random.Random(5)
 
-    def add(self, one: QueueEntry, most: int = 10_000) -> None:
+    def add(self, one: QueueEntry, most: int = 100_000) -> None:
         self.shares.add(one)
         self._left[one.study_id], self._most[one.study_id] = one.trials, most
-        self._packs |= {(one.study_id, worker): [] for worker in range(WORKERS)}
+        self._packs |= {(one.study_id, slot): [] for slot in range(WORKERS)}
 
-    def step(self, ending: float = 0.3) -> None:
-        """Trials end, and every worker exchanges once, in any order."""
-        for study, worker in sorted(self._packs, key=lambda _: self._chance.random()):
-            pack = self._packs[study, worker]
+    def step(self, ending: float = 0.3, slots: Sequence[int] = range(WORKERS)) -> None:
+        """A second: the slots train, each as fast as the other, trials end, and workers exchange once, in any order."""
+        for (study, slot), pack in self._packs.items():
+            self.spent[study] += len(pack) / max(1, self.load(slot))
+        self.now += 1.0
+        pairs = [pair for pair in sorted(self._packs, key=lambda _: self._chance.random()) if pair[1] in slots]
+        for study, slot in pairs:
+            pack = self._packs[study, slot]
             kept = [number for number in pack if self._chance.random() > ending]
             ended = len(pack) - len(kept)
             holds = tuple(TrialStart(number, 1) for number in kept)
             structure = "s" if kept else None
-            offer = Offer(worker=f"{study}-{worker}", lanes=WIDTH - len(kept), structure=structure, holds=holds)
+            lanes = self._width - len(kept)
+            offer = Offer(worker=f"inline-{slot}-{study}", lanes=lanes, structure=structure, holds=holds)
             allowed = self.shares.allow(study, offer)
             self._left[study] -= ended
             waiting = self._left[study] - self.lanes(study) + ended
@@ -58,10 +69,13 @@ class Simulation:
             started = [self._chance.randrange(10**9) for _ in range(max(0, given))]
             directives = Directives(start=tuple(trial(number) for number in started))
             self.shares.note(study, replace(offer, lanes=allowed), directives, progress(self._left[study]))
-            self._packs[study, worker] = kept + started
+            self._packs[study, slot] = kept + started
 
     def lanes(self, study: int) -> int:
         return sum(len(pack) for (one, _), pack in self._packs.items() if one == study)
+
+    def load(self, slot: int) -> int:
+        return sum(len(pack) for (_, one), pack in self._packs.items() if one == slot)
 
 
 def trial(number: int) -> Trial:
@@ -128,6 +142,17 @@ def test_limits_of_studies_owners_and_classes():
     assert [pool.lanes(study) for study in (1, 2, 3, 4)] == [4, 8, 8, 12]
 
 
+def test_an_owner_has_never_more_lanes_than_allowed():
+    pool = Simulation(owner_lanes=7)
+    for study in range(4):
+        pool.add(entry(study))
+    pool.add(entry(4, owner="bo"))
+    for _ in range(100):
+        pool.step()
+        assert sum(pool.lanes(study) for study in range(4)) <= 7
+    assert all(pool.spent[study] for study in range(4))
+
+
 def test_a_lower_class_waits_and_says_why():
     pool = Simulation()
     pool.add(entry(1, priority=1))
@@ -140,3 +165,66 @@ def test_a_lower_class_waits_and_says_why():
     assert pool.shares.part(2) == 1.0
     pool.shares.remove(1)
     assert pool.shares.standing(1) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "width"),
+    [((1, 2, 3), WIDTH), ((1, 2, 3), 4), ((1, 2, 1, 3, 1, 2), WIDTH)],
+    ids=["three", "three on few lanes", "six"],
+)
+def test_what_studies_train_comes_near_their_weights_where_shares_are_parts_of_lanes(
+    weights: Sequence[int], width: int
+):
+    pool = Simulation(width=width)
+    for study, weight in enumerate(weights):
+        pool.add(entry(study, weight=float(weight)))
+        pool.step()
+    pool.spent.clear()
+    for _ in range(400):
+        pool.step(ending=0.1)
+    assert pool.spent.total() == pytest.approx(400 * WORKERS, rel=0.1)
+    for study, weight in enumerate(weights):
+        assert pool.spent[study] / pool.spent.total() == pytest.approx(weight / sum(weights), rel=0.1)
+
+
+def test_a_long_excess_that_nobody_rounded_is_not_paid_back():
+    pool = Simulation()
+    pool.add(entry(1))
+    pool.step()
+    pool.add(entry(2, weight=1.01))
+    for _ in range(1000):  # no lane is taken away from the one that was there before
+        pool.step(ending=0.0)
+    assert pool.lanes(1) == 32
+    for _ in range(20):
+        pool.step(ending=0.5)
+    lanes: list[int] = []
+    for _ in range(100):
+        pool.step(ending=0.5)
+        lanes.append(pool.lanes(1))
+    assert set(lanes) == {15, 16}
+    assert sum(lanes) / 100 == pytest.approx(32 / 2.01, abs=0.1)
+
+
+def test_lanes_are_spread_over_the_slots_whoever_asks_first():
+    pool = Simulation()
+    for study in range(6):
+        pool.add(entry(study))
+    for _ in range(30):
+        pool.step(slots=[0])
+    pool.step(ending=0.0)
+    for _ in range(30):
+        assert abs(pool.load(0) - pool.load(1)) <= 3
+        pool.step()
+    assert pool.load(0) + pool.load(1) == pytest.approx(32, abs=6)
+
+
+def test_a_slot_that_can_take_no_more_leaves_its_lanes_to_the_others():
+    """As where memory has run out, or what waits has another structure than what trains there."""
+    pool = Simulation()
+    pool.add(entry(1, max_lanes=8))
+    kept = (TrialStart(0, 1),)
+    full, empty = Offer(worker="inline-1-1", lanes=15, structure="s", holds=kept), Offer(worker="inline-0-1", lanes=16)
+    assert pool.shares.allow(1, empty) == 4
+    assert pool.shares.allow(1, full) == 3
+    pool.shares.note(1, replace(full, lanes=3), Directives(), progress(100))
+    assert pool.shares.allow(1, empty) == 7

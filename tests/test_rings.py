@@ -104,7 +104,9 @@ def test_a_study_tells_at_most_once_a_second(postgres: Server, monkeypatch: pyte
         assert rung == [study_topic(study.id)] * 2
 
 
-def test_a_service_is_told_at_once_and_goes_on_without(postgres: Server, monkeypatch: pytest.MonkeyPatch):
+def test_a_service_is_told_at_once_and_goes_on_without(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     monkeypatch.setattr(serving_module, "LOOK_SECONDS", AGES)
     with (
         postgres.database() as url,
@@ -122,6 +124,7 @@ def test_a_service_is_told_at_once_and_goes_on_without(postgres: Server, monkeyp
         wait_until(lambda: service._wait() or service._bell is None)
         request_queue(url, QueueRequest(action="cancel", study=STUDY.name))
         service.run(until_empty=True)
+    assert not caplog.messages, "a connection that was lost is closed without a word"
 
 
 @pytest.mark.parametrize("topic", [QUEUE_TOPIC, study_topic(7)])

@@ -87,6 +87,19 @@ def test_the_room_of_a_pack_is_that_of_its_studies_together():
     assert pack.take_counts(1) == (0, 0)
 
 
+def test_an_empty_worker_says_what_its_device_trains_for_others():
+    mine, _ = two_studies(2)
+    packs: SharedPacks = []
+    lanes = StudyDevice(study=1, packs=packs).open(Pack(mine[0], width=2), None)
+    lanes.fill(mine)
+    empty = Worker(name="w", exchange=FakeController([]).exchange, width=4, share=StudyDevice(study=2, packs=packs))
+    assert empty._offer([], saves=False).common == (mine[0].structure,)  # pyright: ignore[reportPrivateUsage]
+    assert StudyDevice(study=2, packs=packs, group=lambda: "other").structures == ()
+    assert lanes.users() == {1: 2}
+    lanes.part(is_open=False)
+    assert StudyDevice(study=2, packs=packs).structures == ()
+
+
 # -- workers -----------------------------------------------------------------------------------------------------------
 
 
@@ -191,14 +204,19 @@ def test_studies_of_other_groups_have_packs_of_their_own(monkeypatch: pytest.Mon
 
 
 def test_a_study_whose_group_changes_leaves_with_its_lanes_as_they_are(monkeypatch: pytest.MonkeyPatch):
-    mine, yours = two_studies(5)
+    mine, yours = two_studies(5, steps=60)
     bench = Bench()
     is_urgent = threading.Event()
+    before = set[frozenset[int]]()
     studies = [bench.study(1, [*mine]), bench.study(2, [*yours], group=is_urgent.is_set)]
     studies[0].group = lambda: False
     exchange = studies[1].controller.exchange
 
     def become_urgent(reports: Sequence[Report], offer: Offer) -> Directives:
+        if is_urgent.is_set() and not before:  # what it was told last is done: it has left, in mid-training
+            assert any(report.step == 30 for report in reports)
+            before.update(bench.companies)
+            bench.companies.clear()
         if any(report.step == 20 for report in reports) and not is_urgent.is_set():
             is_urgent.set()
             assert bench.companies == {frozenset({1, 2})}
@@ -208,7 +226,8 @@ def test_a_study_whose_group_changes_leaves_with_its_lanes_as_they_are(monkeypat
     monkeypatch.setattr(studies[1].controller, "exchange", become_urgent)
     bench.run(monkeypatch, *studies)
     assert [study.reports for study in studies] == [expected(mine), expected(yours)]
-    assert bench.companies > {frozenset({1, 2}), frozenset({2})}
+    assert frozenset({1, 2}) in before
+    assert bench.companies == {frozenset({1}), frozenset({2})}
 
 
 def test_a_lease_that_is_lost_frees_the_lanes_of_its_study_alone(monkeypatch: pytest.MonkeyPatch):

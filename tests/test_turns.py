@@ -46,7 +46,7 @@ def share_time(shares: Mapping[int, float], devices: Mapping[int, Sequence[int]]
     def train(study: int, device: int) -> None:
         together.wait()
         while clock.now < seconds:
-            with turns.of(device, study, lambda: shares[study]).training(never) as is_mine:
+            with turns.of(device, study, lambda: shares[study]).training(never, lambda: {study: 1}) as is_mine:
                 assert device not in inside
                 inside.append(device)
                 for _ in range(20):
@@ -87,14 +87,14 @@ def test_a_study_that_comes_is_served_at_once_and_catches_up_nothing_but_its_cre
     turns = Turns(clock)
 
     def train(study: int) -> None:
-        with turns.of(0, study, lambda: 1.0).training(never):
+        with turns.of(0, study, lambda: 1.0).training(never, lambda: {study: 1}):
             order.append(study)
             clock.now += 1.0
 
     train(2)
     for _ in range(100):
         train(1)
-    with turns.of(0, 1, lambda: 1.0).training(never):
+    with turns.of(0, 1, lambda: 1.0).training(never, lambda: {1: 1}):
         threads = [threading.Thread(target=train, args=(study,)) for study in (1, 2, 3)]
         for thread in threads:
             thread.start()
@@ -110,20 +110,20 @@ def test_a_study_that_comes_is_served_at_once_and_catches_up_nothing_but_its_cre
 
 def test_a_pack_that_fails_gives_the_device_back():
     turns = Turns()
-    with pytest.raises(RuntimeError), turns.of(0, 1, lambda: 1.0).training(never):
+    with pytest.raises(RuntimeError), turns.of(0, 1, lambda: 1.0).training(never, lambda: {1: 1}):
         raise RuntimeError
-    with turns.of(0, 2, lambda: 1.0).training(never):
+    with turns.of(0, 2, lambda: 1.0).training(never, lambda: {2: 1}):
         pass
 
 
 def test_something_short_comes_before_all_that_train_and_ends_the_turn_of_the_one_that_does():
     clock, order = Clock(), list[str]()
     turns = Turns(clock)
-    with turns.of(0, 1, lambda: 1.0).training(never) as is_mine:
+    with turns.of(0, 1, lambda: 1.0).training(never, lambda: {1: 1}) as is_mine:
         assert is_mine()
 
         def train() -> None:
-            with turns.of(0, 2, lambda: 1.0).training(never):
+            with turns.of(0, 2, lambda: 1.0).training(never, lambda: {2: 1}):
                 order.append("trains")
 
         def act() -> None:
@@ -143,10 +143,10 @@ def test_something_short_comes_before_all_that_train_and_ends_the_turn_of_the_on
 
 def test_a_turn_that_became_needless_is_none_and_keeps_nobody_from_the_device():
     turns, is_needless, order = Turns(), threading.Event(), list[str]()
-    with turns.of(0, 1, lambda: 1.0).training(never) as is_mine:
+    with turns.of(0, 1, lambda: 1.0).training(never, lambda: {1: 1}) as is_mine:
 
         def train() -> None:
-            with turns.of(0, 2, lambda: 1.0).training(is_needless.is_set) as is_mine:
+            with turns.of(0, 2, lambda: 1.0).training(is_needless.is_set, lambda: {2: 1}) as is_mine:
                 order.append(f"has it: {is_mine()}")
 
         thread = threading.Thread(target=train)
@@ -157,5 +157,18 @@ def test_a_turn_that_became_needless_is_none_and_keeps_nobody_from_the_device():
         thread.join()
         assert order == ["has it: False"]
         assert is_mine()
-    with turns.of(0, 2, lambda: 1.0).training(never) as is_mine:
+    with turns.of(0, 2, lambda: 1.0).training(never, lambda: {2: 1}) as is_mine:
         assert is_mine()
+
+
+def test_the_time_of_a_pack_of_several_studies_counts_for_each_by_its_lanes():
+    clock = Clock()
+    turns = Turns(clock)
+    first, second = (turns.of(0, study, lambda: 2.0) for study in (1, 2))
+    with second.training(never, lambda: {2: 1}):
+        pass
+    with first.training(never, lambda: {1: 1, 2: 3}):
+        clock.now += 8.0
+    with second.briefly():
+        clock.now += 1.0
+    assert turns._spent == {1: 1.0, 2: 3.5}  # pyright: ignore[reportPrivateUsage] - what the next turn goes by

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -157,6 +159,10 @@ def test_what_was_learned_is_on_its_page(tmp_path: Path) -> None:
     assert "2 were learned" in text
     names = re.findall(r"<title>([^<]*)</title></polyline>", text)
     assert names == ["trial 0", "trial 3", "GELU"], "the best first"
+    [curves] = re.findall(r"""data-curves=["']([^"']*)["']""", text)
+    *learned, beside = json.loads(html.unescape(curves))["lines"]
+    assert [max(line["y"]) for line in learned] == [1.0, 1.0]
+    assert 1.0 < max(beside["y"]) <= 1.25, "no more of it than leaves what was learned legible"
 
 
 def test_two_studies_differ_by_so_much() -> None:

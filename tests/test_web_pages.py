@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graft.launching.process.run_log import RunLog
+from graft.report.rendering.document import Picture
 from graft.web.charts.axes import Axis
 from graft.web.charts.sampling import MOST, Sample, rank_associations, read_sample
 from graft.web.security.access import make_token
@@ -77,6 +78,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 PAGES = {
     "/": ("Studies", "demo"),
     "/queue": ("Queue", "No service runs"),
+    "/studies/one": ("Study one", "waiting"),
     "/studies/demo": ("Study demo", "Learning curves"),
     "/studies/demo?trials=3,17": ("Study demo", "trial 17"),
     "/studies/demo/trials/3": ("Trial 3 of demo", "search replay demo 3"),
@@ -144,6 +146,24 @@ def test_figures_that_take_too_long_are_refused_in_their_place(shown: Shown, mon
     assert '<p class="error" role="alert">No figures: interrupted &lt;b&gt;</p>' in text
     assert "trial 0</a>" in text
     assert text.rstrip().endswith("</html>")
+
+
+def test_figures_begin_with_a_kind_that_has_some(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = {"best_per_group": [], "dropout": [Picture(number=1, caption="Rates", svg="<svg/>")], "distribution": []}
+    monkeypatch.setattr("graft.web.routes.pages.figure_kinds", lambda data: [*pictures])
+    monkeypatch.setattr("graft.web.routes.pages.draw_figures", lambda data, kind: pictures[kind])
+    with client_of(shown.url) as client:
+        text = client.get("/studies/demo/figures").text
+        assert 'aria-current="page">dropout</a>' in text
+        assert "Rates" in text
+        chosen = client.get("/studies/demo/figures?kind=best_per_group").text
+        assert "There is no picture of best per group" in chosen
+
+
+def test_studies_of_different_objectives_are_not_drawn_together(shown: Shown) -> None:
+    with client_of(shown.url) as client:
+        assert "<svg" in client.get("/compare?a=demo&b=demo").text
+        assert "<svg" not in client.get("/compare?a=demo&b=stage-two").text
 
 
 def test_charts_have_a_mark_for_each_trial_that_leads_to_it(page: Browser, shown: Shown) -> None:

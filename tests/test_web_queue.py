@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import psutil
@@ -17,6 +20,8 @@ from fastapi.testclient import TestClient
 import graft
 from graft.launching.run import read_space
 from graft.web.security.access import make_token
+from graft.web.server import serving
+from graft.web.settings import Settings
 from storage import QueueEntry, Terms, open_store
 from storage.frames import open_reader
 from tests.inside import called
@@ -219,6 +224,61 @@ def test_the_service_answers_over_http_beside_its_studies(tmp_path: Path) -> Non
         process.terminate()
         assert process.wait(240) == 130
         wait_until(lambda: not answering.is_running())
+
+
+class Asleep:
+    """A process that has been given its socket, and does not answer yet."""
+
+    made: list[Asleep]
+
+    def __init__(self, target: object, args: tuple[Settings, socket.socket], name: str) -> None:
+        self._given, self.name = args[1], name
+        self._kept: socket.socket | None = None
+        self.sentinel, self._end = os.pipe()
+        self.made.append(self)
+
+    def start(self) -> None:
+        self._kept = self._given.dup()
+
+    def terminate(self) -> None:
+        assert self._kept
+        self._kept.close()
+        if self._end >= 0:
+            os.close(self._end)
+        self._end = -1
+
+    def join(self, seconds: float) -> None:
+        pass
+
+    kill = terminate
+
+
+@pytest.fixture
+def asleep(monkeypatch: pytest.MonkeyPatch) -> list[Asleep]:
+    """The processes that were to answer."""
+    Asleep.made = []
+    monkeypatch.setattr(multiprocessing.get_context("spawn"), "Process", Asleep)
+    return Asleep.made
+
+
+def test_a_process_that_does_not_answer_any_more_is_told(database: str, asleep: list[Asleep]) -> None:
+    said = list[str]()
+    with serving(Settings(database=database), "127.0.0.1", 0, said.append):
+        asleep[0].terminate()
+        wait_until(lambda: bool(said))
+    assert said == ["the process of HTTP has ended, and nothing answers over HTTP any more; studies go on"]
+
+
+@pytest.mark.usefixtures("asleep")
+def test_who_asks_before_the_process_answers_waits(database: str) -> None:
+    """The address is said at once: the connection is made then, and is answered when the process is there."""
+    with (
+        serving(Settings(database=database), "127.0.0.1", 0, print) as address,
+        socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=240) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=240)
 
 
 @pytest.mark.slow

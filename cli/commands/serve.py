@@ -102,7 +102,7 @@ def _answering(host: str, port: int, clients: HttpOptions, url: str) -> Generato
     settings = clients.settings(url, host)
     from graft.web.server import serving
 
-    with serving(settings, host, port) as found:
+    with serving(settings, host, port, _say) as found:
         _say(f"shows it at {found}")
         yield
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
 from search.steering.sharing import Demand, Limit, Share, share_lanes
 from spaces.records import Directives, Offer, Progress
 from storage import QueueEntry
+from workers.pool.slots import slot_of
 
 _REASONS: Mapping[Limit, str] = {
     "asks": "",
@@ -27,8 +29,12 @@ class _Member:
     entry: QueueEntry
     left: int
     """Trials that have not ended."""
-    held: dict[str, int] = field(default_factory=dict[str, int])
-    """Worker -> lanes that train its trials."""
+    held: dict[int, int] = field(default_factory=dict[int, int])
+    """Slot -> lanes that train its trials there."""
+    room: dict[int, int] = field(default_factory=dict[int, int])
+    """Slot -> lanes that its worker there could fill besides, by its last offer."""
+    credit: float = 0.0
+    """Lane-seconds that it was due and has not had since a part of a lane was rounded off; below 0: had too many."""
     is_short: bool = False
     """Whether it could not fill the lanes that an empty worker was offered for it."""
 
@@ -36,12 +42,13 @@ class _Member:
     def lanes(self) -> int:
         return sum(self.held.values())
 
-    def demand(self) -> Demand:
-        entry = self.entry
+    def demand(self, lanes: int) -> Demand:
+        """What it asks for, of so many lanes."""
+        entry, left = self.entry, min(self.left, lanes)
         return Demand(
             study=entry.study_id,
             # A study whose next trials wait for others may have one to give before it is asked for more.
-            asks=min(self.left, self.lanes + 1) if self.is_short else self.left,
+            asks=min(left, self.lanes + 1) if self.is_short else left,
             weight=entry.weight,
             priority=entry.priority,
             owner=entry.owner,
@@ -62,17 +69,24 @@ class Standing:
 class LaneShares:
     """Decides how many of a worker's free lanes a study may fill. Safe to call from several threads."""
 
-    def __init__(self, lanes: int, owner_lanes: int | None) -> None:
-        """`lanes`: of all workers; `owner_lanes`: the most that the studies of one owner have together."""
-        self._lanes = lanes
+    def __init__(
+        self, slots: int, width: int, owner_lanes: int | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`width`: lanes of each slot's worker; `owner_lanes`: the most that the studies of one owner have together."""
+        self._slots = slots
+        self._lanes = slots * width
         self._owner_lanes = owner_lanes
+        self._clock = clock
+        self._counted = clock()
         self._turn = threading.Lock()
         self._members: dict[int, _Member] = {}
+        self._demands: list[Demand] = []
         self._shares: dict[int, Share] = {}
 
     def add(self, entry: QueueEntry) -> None:
         """Run a study. Until its controller says more, it asks for a lane for each planned trial."""
         with self._turn:
+            self._count_time()
             self._members[entry.study_id] = _Member(entry=entry, left=entry.trials)
             self._share_out()
 
@@ -80,12 +94,14 @@ class LaneShares:
         """Run a study on other terms, if it is run."""
         with self._turn:
             if entry.study_id in self._members:
+                self._count_time()
                 self._members[entry.study_id].entry = entry
                 self._share_out()
 
     def remove(self, study: int) -> None:
         """The study is not run any more."""
         with self._turn:
+            self._count_time()
             self._members.pop(study, None)
             self._share_out()
 
@@ -95,23 +111,35 @@ class LaneShares:
         One that is alone and has no limit fills them all, also where its packs get wider than was counted on.
         """
         with self._turn:
-            member = self._members[study]
-            member.held[offer.worker] = len(offer.holds)
+            self._count_time()
+            member, slot = self._members[study], slot_of(offer.worker)
+            member.held[slot] = len(offer.holds)
             if len(self._members) == 1 and member.entry.max_lanes is None and self._owner_lanes is None:
                 return offer.lanes
-            return max(0, min(offer.lanes, self._shares[study].most - member.lanes))
+            due = self._shares[study].rounded(up=member.credit >= 0) - member.lanes
+            if self._owner_lanes is not None:
+                of_owner = (one.lanes for one in self._members.values() if one.entry.owner == member.entry.owner)
+                due = min(due, self._owner_lanes - sum(of_owner))
+            allowed = min(offer.lanes, self._place(member, due, slot))
+            member.room[slot] = offer.lanes - allowed
+            return allowed
 
     def note(self, study: int, offer: Offer, directives: Directives, progress: Progress) -> None:
         """What became of an offer, as it was allowed: the lanes that the study has now, and what it asks for."""
         with self._turn:
-            member = self._members[study]
+            self._count_time()
+            member, slot = self._members[study], slot_of(offer.worker)
             if directives.done or directives.lease_lost:
-                member.held.pop(offer.worker, None)
+                member.held.pop(slot, None)
+                member.room.pop(slot, None)
             else:
                 kept = {one.number for one in offer.holds} - set(directives.stop)
-                member.held[offer.worker] = len(kept) + len(directives.start)
+                member.held[slot] = len(kept) + len(directives.start)
+                is_short = len(directives.start) < offer.lanes
+                if is_short:
+                    member.room[slot] = 0
                 if offer.structure is None and offer.lanes:
-                    member.is_short = len(directives.start) < offer.lanes
+                    member.is_short = is_short
             member.left = progress.planned - progress.ended
             self._share_out()
 
@@ -138,6 +166,34 @@ class LaneShares:
                 return None
             return Standing(lanes=self._members[study].lanes, share=share.lanes, reason=_REASONS[share.limit])
 
+    def _count_time(self) -> None:
+        """Count what rounding has given or taken since the last call, before anything changes.
+
+        What differs by a lane or more has other reasons, as that a study came late or ends: that is not made up for.
+        """
+        before, self._counted = self._counted, self._clock()
+        for study, member in self._members.items():
+            missing = self._shares[study].lanes - member.lanes
+            if abs(missing) < 1:
+                member.credit += missing * (self._counted - before)
+
+    def _place(self, member: _Member, lanes: int, slot: int) -> int:
+        """How many of so many lanes are this slot's, if each goes where the fewest are, and the study can fill it.
+
+        Where all are in one pack each is slow, and the other devices idle.
+        """
+        loads = {one: sum(other.held.get(one, 0) for other in self._members.values()) for one in range(self._slots)}
+        room = {one: member.room.get(one, lanes) for one in loads} | {slot: lanes}
+        placed = 0
+        for _ in range(lanes):
+            fewest = min((one for one in loads if room[one]), key=lambda one: (loads[one], one != slot))
+            loads[fewest] += 1
+            room[fewest] -= 1
+            placed += fewest == slot
+        return placed
+
     def _share_out(self) -> None:
-        demands = [member.demand() for member in self._members.values()]
-        self._shares = share_lanes(demands, self._lanes, self._owner_lanes)
+        demands = [member.demand(self._lanes) for member in self._members.values()]
+        if demands != self._demands:
+            self._demands = demands
+            self._shares = share_lanes(demands, self._lanes, self._owner_lanes)

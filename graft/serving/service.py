@@ -67,7 +67,8 @@ class Service:
         _check_device(placement)
         device = str(placement.device)
         slots = placement.workers or default_workers(device)
-        self.lanes = slots * (placement.width or default_width(device))
+        width = placement.width or default_width(device)
+        self.lanes = slots * width
         """That are shared out."""
         self._limits = limits or Limits()
         self._say = say
@@ -75,7 +76,7 @@ class Service:
         self._noted: dict[int, tuple[int, float, str]] = {}
         self._noted_at = -NOTE_SECONDS
         self._record = CrashRecord.of_service(database)
-        self._shares = LaneShares(self.lanes, self._limits.owner_lanes)
+        self._shares = LaneShares(slots, width, self._limits.owner_lanes)
         self.store = open_store(database)
         try:
             self.store.lock_service()

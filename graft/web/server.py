@@ -9,6 +9,8 @@ import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
 
 import h11
 import uvicorn
@@ -65,22 +67,34 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
 
 
 @contextmanager
-def serving(settings: Settings, host: str, port: int) -> Generator[str]:
+def serving(settings: Settings, host: str, port: int, say: Callable[[str], None]) -> Generator[str]:
     """Answer requests beside what the block does; the address. Raises AddressError as `serve` does.
 
     A process of its own does, of the lowest priority: a thread would take the interpreter's lock from the threads that
-    train. It ends with this process, however this one ends.
+    train. It ends with this process, however this one ends; should it end before, `say` is called with a line.
+    The address is taken already: who asks before the process is there waits for it, and is not refused.
     """
     with _listen(host, port) as listener:
-        process = multiprocessing.get_context("spawn").Process(target=_answer_beside, args=(settings, listener))
+        process = multiprocessing.get_context("spawn").Process(
+            target=_answer_beside, args=(settings, listener), name="the process of HTTP"
+        )
         process.start()
         address = _address(listener)
+    is_over = threading.Event()
+    threading.Thread(target=_watch, args=(process, is_over, say), daemon=True).start()
     try:
         yield address
     finally:
+        is_over.set()
         process.terminate()
         process.join(2 * _LEAVE_SECONDS)
         process.kill()
+
+
+def _watch(process: SpawnProcess, is_over: threading.Event, say: Callable[[str], None]) -> None:
+    wait([process.sentinel])
+    if not is_over.is_set():
+        say(f"{process.name} has ended, and nothing answers over HTTP any more; studies go on")
 
 
 def _answer_beside(settings: Settings, listener: socket.socket) -> None:

@@ -227,7 +227,7 @@ class Controller:
 
     def _start(self, offer: Offer, lanes: int, copies: Sequence[Copy]) -> tuple[Trial, ...]:
         """Start the copies in the lanes of the trials that they replace, and queued or new trials in other lanes."""
-        filling = self._queue.take(offer.structure, lanes)
+        filling = self._queue.take(offer.structure, lanes, offer.common)
         if not filling and not self._ledger.running and offer.structure is None and offer.lanes:
             filling = self._queue.take_quarantined()
         replaced = [self._ledger.prune_result(copy.replaced) for copy in copies]

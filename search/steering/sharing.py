@@ -40,10 +40,9 @@ class Share:
     lanes: float
     limit: Limit
 
-    @property
-    def most(self) -> int:
-        """Lanes that it may fill: the share rounded up, so that no study that is due a part of a lane is starved."""
-        return math.ceil(self.lanes)
+    def rounded(self, *, up: bool) -> int:
+        """Whole lanes that it may fill: who is due a part of a lane has the lane for that part of the time."""
+        return math.ceil(self.lanes) if up else math.floor(self.lanes)
 
 
 @dataclass(kw_only=True)

@@ -11,6 +11,8 @@ from spaces.records import Trial
 
 RARE = 64
 """A structure that the sampler has not given in this many trials is not waited for."""
+LOOKED_FOR = 16
+"""So many trials are asked at most to find one of a structure that a device trains for other studies."""
 REMEMBERED = 4096
 """Structures of which it is known when they last came up: the memory of a study with ever new ones is bounded."""
 
@@ -107,16 +109,17 @@ class TrialQueue:
         """The next trial in quarantine, for an empty device; asked when `take` gives none and no trial is running."""
         return [self._quarantined.popleft()] if self._quarantined else []
 
-    def take(self, structure: str | None, lanes: int) -> list[Trial]:
+    def take(self, structure: str | None, lanes: int, common: Sequence[str] = ()) -> list[Trial]:
         """Up to `lanes` trials of one structure (None: of the one with most trials waiting, or that waits longest).
 
         Fewer when there are no more; when the sampler's `look_ahead` trials of other structures are kept; or when the
-        structure has not come up in the last RARE trials, as at the end of a group that had it.
+        structure has not come up in the last RARE trials, as at the end of a group that had it. `common`: structures
+        that an empty device takes before all others, where the order of trials is free.
         """
         if structure is None and lanes and self._suspected:
             return [self._suspected.popleft()]
         if structure is None and lanes:
-            structure = self._next() or (self._next() if self._ask(1) else None)
+            structure = self._find_common(common) or self._next() or (self._next() if self._ask(1) else None)
         taken: list[Trial] = []
         while structure is not None and len(taken) < lanes:
             trial = self._requeued.pop(structure) or self._ahead.pop(structure)
@@ -133,12 +136,27 @@ class TrialQueue:
     def _comes_up(self, structure: str) -> bool:
         return self._asked - self._seen.setdefault(structure, self._asked) < RARE
 
+    def _find_common(self, common: Sequence[str]) -> str | None:
+        """One of these structures that waits, or comes up soon."""
+        if self._strategy.in_order or not common:
+            return None
+        until = self._asked + LOOKED_FOR
+        while True:
+            structure = max(common, key=self._count)
+            if self._count(structure):
+                return structure
+            if self._asked >= until or not self._ask(min(1, self._room)):
+                return None
+
+    def _count(self, structure: str) -> int:
+        return self._requeued.count(structure) + self._ahead.count(structure)
+
     def _next(self) -> str | None:
         """The structure that an empty device should take."""
         structures = {**dict.fromkeys(self._requeued.structures()), **dict.fromkeys(self._ahead.structures())}
         if self._strategy.in_order:
             return next(iter(structures), None)
-        return max(structures, key=lambda one: self._requeued.count(one) + self._ahead.count(one), default=None)
+        return max(structures, key=self._count, default=None)
 
     def _ask(self, count: int) -> bool:
         """Ask the sampler for at most `count` new trials; whether there are any now."""

@@ -50,6 +50,11 @@ class PostgresReading(ReadingConnection):
         self._name = name
         self._driver = driver_of(connection)
 
+    def close(self) -> None:
+        if self._driver.broken:  # SQLAlchemy would roll back first, and print a traceback as that fails
+            self.connection.invalidate()
+        super().close()
+
     def select(self, sql: str) -> Rows:
         """A server's cursor takes one SELECT that changes no table, and nothing else, and gives it row by row."""
         acting = _ACTING.search(sql)

@@ -32,6 +32,8 @@ SETTLE_SECONDS = 120.0
 """Without a report, or an answer: then something is stuck."""
 PROGRESS_SECONDS = 15.0
 TICK_SECONDS = 0.02
+TRAINED_IN_STORM = 0.75
+"""Of all reports."""
 ASKS_A_FAULT = 0.3
 """Requests to the queue for each fault."""
 HELD_SECONDS = (0.5, 3.0)
@@ -210,9 +212,12 @@ def _weather(storm: ServiceStorm, asker: Asker, faults: int) -> None:
 
 
 def _hold(storm: ServiceStorm, fired: float) -> None:
-    """Have the service train slowly while more of its reports than of the faults have come."""
+    """Have the service train slowly while more of its reports than of the faults have come.
+
+    It makes a step now and then even so: the last faults are to find something to train, too.
+    """
     hold = storm.folder / HOLD
-    if len(storm.service.evidence.recorded) > fired * REPORTS:
+    if len(storm.service.evidence.recorded) > fired * REPORTS * TRAINED_IN_STORM:
         hold.touch()
     else:
         hold.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 
 from spaces.records import Directives, Offer, Progress, Report
@@ -17,6 +16,7 @@ from workers.engine.machine.devices import default_workers
 from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
 from workers.pool.shared_packs import StudyDevice
+from workers.pool.slots import name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
 SIGNALS_EVERY = 0.2
@@ -82,8 +82,7 @@ class _SharedController:
         try:
             done = False
             while not done:
-                # A name is never used again, so that a late call of an old worker is recognised.
-                name = f"inline-{slot}-{uuid.uuid4().hex[:8]}"
+                name = name_worker("inline", slot)
                 renew = functools.partial(self._controller.renew, name)
                 done = make_worker(name, settings, self.exchange, renew).run()
         except BaseException as error:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from workers.engine.machine.process import prepare
 from workers.pool import Saving, Steering
 from workers.pool.logs import log_exchange
 from workers.pool.ray.controller_actor import ControllerActor
-from workers.pool.slots import MOST_CRASHES
+from workers.pool.slots import MOST_CRASHES, name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
 WATCH_SECONDS, SWEEP_SECONDS = 0.2, 1.0
@@ -233,8 +232,7 @@ def _work(task: _Task, exchanges: _Line, renewals: _Line) -> None:
     prepare()
     done = False
     while not done:
-        # A name is never used again, so that a late call of an old worker is recognised.
-        name = f"process-{task.slot}-{uuid.uuid4().hex[:8]}"
+        name = name_worker("process", task.slot)
         exchanges.ask("attach", name)
 
         def exchange(reports: Sequence[Report], offer: Offer) -> Directives:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -79,6 +80,12 @@ class StudyDevice:
         shared = next((one for one in self.packs if one.key == key and one.is_open), None)
         return StudyLanes(self, shared, archive) if shared else None
 
+    @property
+    def structures(self) -> tuple[str, ...]:
+        """Those of packs that this study could join; a hint, as others may have the device."""
+        packs = [one for one in [*self.packs] if one.is_open]
+        return tuple(one.key.structure for one in packs if one.key == self.key(one.key.structure))
+
     def key(self, structure: str) -> _Key:
         """What the lanes of a pack that this study's trials train in have in common now."""
         return _Key(structure, tuple(bundle.digest for bundle in active.current().bundles), self.group())
@@ -124,6 +131,10 @@ class StudyLanes:
     def busy(self) -> int:
         """Lanes of all studies that have a trial."""
         return self.pack.width - self.pack.free
+
+    def users(self) -> Mapping[int, int]:
+        """Study -> its lanes that have a trial."""
+        return Counter(lane.study for lane in self.pack.lanes if lane)
 
     def has_reports(self) -> bool:
         """Whether a trial of this study has reported."""

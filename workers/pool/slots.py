@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,16 @@ Share = Mapping[str, float]
 
 MOST_CRASHES = 4
 """After so many worker crashes in a row, with nothing reported in between, a slot is abandoned."""
+
+
+def name_worker(pool: str, slot: int) -> str:
+    """A name for the next worker of a slot; never used again, so that a late call of an old worker is recognised."""
+    return f"{pool}-{slot}-{uuid.uuid4().hex[:8]}"
+
+
+def slot_of(worker: str) -> int:
+    """The slot of a worker that `name_worker` named."""
+    return int(worker.split("-")[1])
 
 
 def share_of(resources: Mapping[str, float], workers: int | None) -> Share:

@@ -166,6 +166,7 @@ class Worker:
             worker=self.name,
             lanes=lanes,
             structure=structure,
+            common=() if structure else self.share.structures,
             host=socket.gethostname(),
             device=self.device,
             steps=counted[0],
@@ -304,7 +305,7 @@ class Worker:
         self._timer.note_training()
         until, trained = time.monotonic() + EXCHANGE_SECONDS, 0.0
         while self.lanes and self.lanes.trials and not self.lanes.has_reports() and time.monotonic() < until:
-            with self.share.turns.training(self.lanes.has_reports) as is_mine:
+            with self.share.turns.training(self.lanes.has_reports, self.lanes.users) as is_mine:
                 start = time.monotonic()
                 shared, free = self.lanes.shared, self.lanes.pack.free / self.lanes.pack.width
                 while self.lanes.trials and not self.lanes.has_reports() and time.monotonic() < until and is_mine():

@@ -19,6 +19,7 @@ from storage.frames.study import StudyReader
 
 SHOWN = 7
 """Learned non-linearities of one task that are drawn: the best."""
+_GELU_STEPS = 400
 _LINES = 400
 """Trials of parallel coordinates: the best."""
 
@@ -140,7 +141,13 @@ def best_so_far(stored: StudyReader, trials: pl.DataFrame) -> Line:
 
 def draw_learned(panel: Panel) -> Markup:
     """The best non-linearities of one task and component, and GELU."""
-    lines = [Line(f"trial {one.number}", one.positions, one.knots) for one in panel.members[:SHOWN]]
-    widest = max(panel.members[:SHOWN], key=lambda one: one.high - one.low)
-    lines.append(Line("GELU", widest.positions, list(map(gelu, widest.positions))))
+    shown = panel.members[:SHOWN]
+    lines = [Line(f"trial {one.number}", one.positions, one.knots) for one in shown]
+    first, last = min(one.low for one in shown), max(one.high for one in shown)
+    inputs = [first + (last - first) * step / _GELU_STEPS for step in range(_GELU_STEPS + 1)]
+    # GELU is the input where that is large: drawn whole, it would leave a flat line of what was learned.
+    low, high = (pick(pick(one.knots) for one in shown) for pick in (min, max))
+    room = max(high - low, 1.0) / 4
+    beside = [x for x in inputs if low - room <= gelu(x) <= high + room]
+    lines.append(Line("GELU", beside, list(map(gelu, beside))))
     return draw_curves(lines, ("input", "output"), f"non-linearities learned on {panel.title}")

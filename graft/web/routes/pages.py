@@ -151,11 +151,15 @@ def show_figures(
     data = read_report(reader, stored.row["name"])
     with drawing:
         kinds = figure_kinds(data)
-        kind = kind or (kinds[0] if kinds else "")
-        try:
-            captions = [picture.caption for picture in draw_figures(data, kind)] if kind else []
-        except StudyError as error:
-            raise RefusalError(404, str(error)) from None
+        captions: list[str] = []
+        # Of no kind in particular: the first one that has something to draw.
+        for one in [kind] if kind else kinds:
+            try:
+                kind, captions = one, [picture.caption for picture in draw_figures(data, one)]
+            except StudyError as error:
+                raise RefusalError(404, str(error)) from None
+            if captions:
+                break
     title = f"Figures of {stored.row['name']}"
     return render("figures", title=title, name=stored.row["name"], kinds=kinds, kind=kind, figures=captions)
 
@@ -236,10 +240,11 @@ def show_comparison(
     except StudyError as error:
         raise RefusalError(404, str(error)) from None
     samples = [read_sample(one) for one in both]
+    same_objective = len({(one.row["objective"], one.row["direction"]) for one in both}) == 1
     lines = [
         best_so_far(one, sample.trials)._replace(name=one.row["name"])
         for one, sample in zip(both, samples, strict=True)
-        if sample.trials.height
+        if sample.trials.height and same_objective
     ]
     statuses: list[Status] = [read_status(reader, one.row["name"]) for one in both]
     spaces = [one.row["space"] for one in both]
@@ -248,7 +253,6 @@ def show_comparison(
         for one, status, sample in zip(both, statuses, samples, strict=True)
     ]
     objectives = {side: one.scores() for side, one in zip("ab", both, strict=True)}
-    same_objective = len({(one.row["objective"], one.row["direction"]) for one in both}) == 1
     if same_objective:
         values["portions"] = compare_studies(objectives, maximize=both[0].row["direction"] == "maximize").to_dicts()
     return render(

@@ -91,6 +91,7 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
         "told": describe_standing(status.state, status.progress.planned, status.progress.counts),
         "eta": None if status.eta_seconds is None else duration(status.eta_seconds),
         "problems": problems.to_dicts(),
+        "entry": next((entry for entry in reader.queue() if entry.study == name), None),
         "draw": partial(_draw_or_refuse, draw, reader.database.name, request),
     }
 

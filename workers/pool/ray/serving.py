@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from workers.engine.machine.devices import default_device, describe_unused_gpu, 
 from workers.engine.machine.process import prepare
 from workers.pool import Saving
 from workers.pool.logs import begin_log, log_exchange, log_file
+from workers.pool.slots import name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
 
 _LOG = logging.getLogger("graft.pool")
@@ -44,7 +44,7 @@ def serve(controller: Any, slot: int, width: int | None, saving: Saving | None, 
     tune.report({"node": node, "reports": 0})
     done = False
     while not done:
-        name = f"ray-{slot}-{uuid.uuid4().hex[:8]}"  # never used again: a late word of it can be told
+        name = name_worker("ray", slot)
         ray.get(controller.attach.remote(slot, name))
         done = _work(controller, name, node, width, saving)
         _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")
