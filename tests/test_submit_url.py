@@ -82,7 +82,7 @@ def test_a_token_comes_from_the_environment_or_by_an_option(
         (("--url", "{address}", "--storage", "x.db"), "error: --storage: leave it out with --url"),
         (("--url", "{address}", "--plugins", "./x.py"), "error: --plugins: over HTTP a space names its plug-ins in"),
         (("--token", "x"), "error: --token needs --url"),
-        (("--url", "{address}", "--name", "a b"), "error: 'a b' must be a word"),
+        (("--url", "{address}", "--name", "a b"), "error: a study's name: 'a b' must be a word"),
     ],
 )
 def test_what_cannot_be_is_one_line(address: str, database: str, submit: Submit, arguments: tuple[str, ...], line: str):
