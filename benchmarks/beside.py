@@ -32,14 +32,12 @@ from typing import NamedTuple
 
 from scipy.stats import t as student
 
-from benchmarks.shares import SIZES
+from benchmarks.shares import ONE_STRUCTURE, SIZES
 
 STUDY = "beside"
 SERVICE = ("--workers", "1", "--pack", "16", "--device", "cpu", "--checkpoints", "none", "--rate", "100000")
 VALIDATE_EVERY = 50
 """Steps: so often they are written down."""
-CONSTANT = {"model.embedding_dropout": "0.1", "model.residual_dropout": "0.1"}
-"""Drawn, they are 0 in half of the trials, and the rate of a pack is another with each trial that it takes."""
 ADDRESSES = (
     "/",
     f"/studies/{STUDY}",
@@ -102,7 +100,7 @@ def service(folder: Path, code: Path) -> Generator[tuple[int, str]]:
     """The process of a service that trains the study, and its address."""
     environment = {**os.environ, "PYTHONPATH": str(code), "SEARCH_STORAGE": f"sqlite:///{folder}/graft.db"}
     program = [sys.executable, "-m", "graft"]
-    sizes = {**SIZES, **CONSTANT, "training.validate_every": f"{VALIDATE_EVERY}", "search.history": "last"}
+    sizes = {**SIZES, **ONE_STRUCTURE, "training.validate_every": f"{VALIDATE_EVERY}", "search.history": "last"}
     settings = itertools.chain.from_iterable(("--set", f"{path}={value}") for path, value in sizes.items())
     subprocess.run(
         [*program, "submit", "quick/set_complement", "--name", STUDY, *settings],

@@ -97,8 +97,6 @@ def storage_url(storage: str | None) -> str:
     if "://" in url and not url.startswith("sqlite:///"):
         _warn_of_password(url)
         return url
-    if url.removeprefix("sqlite:///") == ":memory:":
-        return "sqlite:///:memory:"  # a file of this name is not what anybody means; the database refuses it
     # Absolute, since a controller on a cluster may run in another folder.
     return f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}"
 

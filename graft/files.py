@@ -34,7 +34,7 @@ def writing(name: object) -> Generator[None]:
 
     A reader that leaves early is no error: BrokenPipeError passes.
     """
-    new = isinstance(name, Path) and not name.exists()
+    new = name if isinstance(name, Path) and not name.exists() else None
     try:
         yield
     except BrokenPipeError:
@@ -43,8 +43,8 @@ def writing(name: object) -> Generator[None]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         if os.strerror(errno.EPIPE) in str(reason):  # Polars' own words, without a number
             raise BrokenPipeError(errno.EPIPE, str(reason)) from error
-        if new and isinstance(name, Path) and name.is_file():
-            name.unlink()
+        if new and new.is_file():
+            new.unlink()
         raise OutputError(f"{name} cannot be written: {_OF_RUST.sub('', str(reason))}") from error
 
 

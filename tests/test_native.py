@@ -187,6 +187,20 @@ def test_a_library_is_compiled_once(small_sources: Path, tmp_path: Path) -> None
     assert [path.stat().st_mtime_ns for path in (tmp_path / "graft").iterdir()] == [written]
 
 
+def test_where_nothing_can_be_kept_a_library_is_compiled_aside(
+    small_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.chdir(small_sources)
+    found = native.library()
+    assert found is not None
+    assert Path(found._name).parent.parent == tmp_path
+    assert not list(small_sources.glob("*.so"))
+
+
 @pytest.fixture
 def built_ahead(small_sources: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Libraries that a machine with a compiler left beside the sources; this machine has none."""

@@ -28,8 +28,6 @@ def database_url(database: str | Path) -> str:
     if not isinstance(database, str | Path):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
         raise StorageError(f"database: {database!r} must be a path or a URL")
     text = str(database)
-    if text.removeprefix("sqlite:///") == ":memory:":
-        return "sqlite:///:memory:"  # a file of this name is not what anybody means; the database refuses it
     if not text:
         raise StorageError(
             "the database has no name; use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE"

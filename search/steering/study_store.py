@@ -115,7 +115,7 @@ class StudyStore(Protocol):
         ...
 
     def renew_leases(self, seen: Sequence[WorkerStatus], seconds: float, /) -> Collection[str]:
-        """Let workers keep their trials for `term` seconds from when they were last seen, by the database's clock.
+        """Let workers keep their trials for so many seconds from when they were last seen, by the database's clock.
 
         Returns the workers whose leases have expired, now or earlier under this claim; an expired lease stays so.
         """

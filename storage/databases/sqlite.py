@@ -111,7 +111,7 @@ class Sqlite(Database):
     """A file on a local disk."""
 
     def __init__(self, url: URL) -> None:
-        if not url.database or url.database == ":memory:":
+        if not url.database or Path(url.database).name == ":memory:":  # a file of that name is not what anybody means
             raise StorageError("storage sqlite:// needs a file that outlives the process; use sqlite:///FILE")
         try:
             path = Path(url.database).resolve()  # SQLite keeps its log beside the file, not beside a link

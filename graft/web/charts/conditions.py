@@ -1,4 +1,4 @@
-"""StoredFingerprint and orders that a client writes over trials.
+"""Conditions and orders that a client writes over trials.
 
 They are SQL, but only a part of it that can compare values of a trial: columns, paths of its configuration, numbers,
 texts and operators. There is no word for another table, a function or a second statement, so that a client with a token

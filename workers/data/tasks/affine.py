@@ -23,7 +23,7 @@ class Affine(InContext):
     """Prompts of y = a x + b, trained with x, a, b of N(0, 1) by the squared error (paper 000, section 3).
 
     Each prompt has a function of its own (the paper: 64 prompts each of 100 functions), and evaluation sets share one
-    draw. StoredFingerprint:
+    draw. Conditions:
 
     `functions=3 inputs=2`: a, b of N(0, 3^2), x of N(0, 2^2), all pairs of 1, 2, ... (Figures 3, 11, Tables 1, 6).
     `deviant=100`: x_1 of N(0, 100^2), all else of N(0, 1) (Table 5).

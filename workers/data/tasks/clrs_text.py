@@ -33,7 +33,7 @@ class ClrsText(Completion):
     asks, and the answer ends with two. Tokens are the 48 characters of `ALPHABET`, whatever the algorithm. All sorts
     have the same answers; they differ in their names and their `hints`. So do both string matchers and both hulls.
 
-    Sizes are uniform on `smallest` .. `largest` in training and validation. StoredFingerprint are the sizes `farthest`,
+    Sizes are uniform on `smallest` .. `largest` in training and validation. Conditions are the sizes `farthest`,
     `farthest` - `stride`, ... down to `smallest`, `size=16`. The size is the number of keys, nodes, or letters of both
     strings; of `segments_intersect` every size is four ends. An example belongs to a split by one of its numbers and
     the rest (`draw_in_split`), so that training, validation and conditions are disjoint at every size; few examples

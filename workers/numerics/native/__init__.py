@@ -93,10 +93,10 @@ def _find_library(compiler: list[str]) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with _lock(cache):
             if not (cache / name).exists():
-                building.build(compiler, options, cache, cache / name)
+                building.build(compiler, options, cache / name)
         return cache / name
     except OSError:  # a home that cannot be read or written
-        return building.build(compiler, options, Path(tempfile.mkdtemp(prefix="graft-")), Path(name))
+        return building.build(compiler, options, Path(tempfile.mkdtemp(prefix="graft-"), name))
 
 
 @contextmanager

@@ -32,12 +32,12 @@ def version(compiler: list[str]) -> str:
     return subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
 
 
-def build(compiler: list[str], options: list[str], folder: Path, library: Path) -> Path:
-    """Compile in `folder` and rename to `library`, so that processes that start together never load half a file.
+def build(compiler: list[str], options: list[str], library: Path) -> Path:
+    """Compile beside `library` and rename, so that processes that start together never load half a file.
 
     The sources are compiled side by side, as many as there are cores.
     """
-    with tempfile.TemporaryDirectory(dir=folder) as aside:
+    with tempfile.TemporaryDirectory(dir=library.parent) as aside:
         sources = sorted(SOURCES.glob("*.cpp"))
         objects = [str(Path(aside) / f"{source.stem}.o") for source in sources]
         commands = [["-c", str(source), "-o", made] for source, made in zip(sources, objects, strict=True)]

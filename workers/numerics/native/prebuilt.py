@@ -35,7 +35,7 @@ def build() -> list[Path]:
         old.unlink()
     _note(folder).write_text(building.version(compiler).partition("\n")[0], encoding="utf-8")
     return [
-        building.build(compiler, building.flags(level), folder, _library(folder, level))
+        building.build(compiler, building.flags(level), _library(folder, level))
         for level in LEVELS.get(platform.machine(), {})
     ]
 
