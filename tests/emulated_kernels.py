@@ -12,13 +12,14 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from workers.numerics import stream_kernels
+from workers.numerics.fusion.groups import Group, group_of
 from workers.training import fused_update
 
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-DGRAFT_EMULATED")
@@ -79,3 +80,12 @@ def mask(states: Tensor, rates: Tensor, count: int) -> Tensor:
 def permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
     made = states.new_empty(len(states), rows, length)
     return draw("stream_permutations", made, len(states), rows, size, length, states, sizes, lengths)
+
+
+@torch.library.register_kernel("graft::fused_group", "cpu")
+def run_group(number: int, given: Sequence[Tensor]) -> list[Tensor]:
+    """By its operations, unless tests say otherwise (`tests.emulated_fusion`): a compiler is slower than they are."""
+    return RUN_GROUP[0](group_of(number), given)
+
+
+RUN_GROUP: list[Callable[[Group, Sequence[Tensor]], list[Tensor]]] = [Group.operate]
