@@ -1,4 +1,4 @@
-"""Groups of operations as the kernels that are written for them, on a CPU: the same source, blocks and threads in turn.
+"""Operations fused as the kernels that are written for them, on a CPU: the same source, blocks and threads in turn.
 
 While `emulated_fusion` is entered, recordings of tensors of the CPU are fused as a GPU's are.
 """
@@ -11,7 +11,7 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tests import emulated_kernels
-from workers.numerics.fusion.groups import Group
+from workers.numerics.fusion.fusions import Fusion
 
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-DGRAFT_EMULATED")
 
@@ -29,7 +29,7 @@ FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-mat
 def library(text: str) -> ctypes.CDLL:
     """A kernel, compiled once a process."""
     with tempfile.TemporaryDirectory(prefix="graft-emulated-") as folder:
-        source, made = Path(folder) / "group.cpp", Path(folder) / "group.so"
+        source, made = Path(folder) / "fusion.cpp", Path(folder) / "fusion.so"
         source.write_text(text)
         compiler = shlex.split(os.environ.get("CXX", "c++"))
         done = subprocess.run([*compiler, *FLAGS, str(source), "-o", str(made)], capture_output=True, text=True)
@@ -37,28 +37,30 @@ def library(text: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(made))
 
 
-def launch(group: Group, given: Sequence[Tensor], *, backwards: bool = False) -> list[Tensor]:
-    """A group's results by its kernel; memory that nobody has written holds no numbers."""
-    made = group.make_results(torch.device("cpu"))
-    scratch = [torch.empty(kind.numel, dtype=kind.dtype) for kind in group.program.scratch]
+def launch(fusion: Fusion, given: Sequence[Tensor], *, backwards: bool = False) -> list[Tensor]:
+    """A fusion's results by its kernel; memory that nobody has written holds no numbers."""
+    made = fusion.make_results(torch.device("cpu"))
+    scratch = [torch.empty(kind.numel, dtype=kind.dtype) for kind in fusion.program.scratch]
     for one in (*made, *scratch):
         one.fill_(torch.nan if one.dtype.is_floating_point else 77)
-    kernel = library(group.program.text)
+    kernel = library(fusion.program.text)
     kernel.order(int(backwards))
-    kernel.group(group.program.blocks, *(ctypes.c_void_p(one.data_ptr()) for one in (*group.chosen(given), *made, *scratch)))
+    kernel.fused(
+        fusion.program.blocks, *(ctypes.c_void_p(one.data_ptr()) for one in (*fusion.chosen(given), *made, *scratch))
+    )
     return made
 
 
 @contextmanager
-def emulated_fusion(*, backwards: bool = False) -> Iterator[list[Group]]:
-    """Recordings of the CPU are fused, and their groups are kernels; what it yields gets those that have run."""
-    ran: list[Group] = []
+def emulated_fusion(act: Callable[[Fusion, Sequence[Tensor]], list[Tensor]] = launch) -> Iterator[list[Fusion]]:
+    """Recordings of the CPU are fused, and `act` runs their fusions; what it yields gets each that has run."""
+    ran: list[Fusion] = []
 
-    def run(group: Group, given: Sequence[Tensor]) -> list[Tensor]:
-        assert group.fits(given), "a kernel is written for tensors that lie in memory as these do"
-        ran.append(group)
-        return launch(group, given, backwards=backwards)
+    def run(fusion: Fusion, given: Sequence[Tensor]) -> list[Tensor]:
+        assert fusion.fits(given), "a kernel is written for tensors that lie in memory as these do"
+        ran.append(fusion)
+        return act(fusion, given)
 
     fuses = patch("workers.numerics.tape.fuses_on", lambda device: True)
-    with fuses, patch.object(emulated_kernels, "RUN_GROUP", [run]), patch("workers.numerics.tracing._RECORDINGS", {}):
+    with fuses, patch.object(emulated_kernels, "RUN_FUSION", [run]), patch("workers.numerics.tracing._RECORDINGS", {}):
         yield ran

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from workers.numerics import stream_kernels
-from workers.numerics.fusion.groups import Group, group_of
+from workers.numerics.fusion.fusions import Fusion, fusion_of
 from workers.training import fused_update
 
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-DGRAFT_EMULATED")
@@ -82,10 +82,10 @@ def permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size
     return draw("stream_permutations", made, len(states), rows, size, length, states, sizes, lengths)
 
 
-@torch.library.register_kernel("graft::fused_group", "cpu")
-def run_group(number: int, given: Sequence[Tensor]) -> list[Tensor]:
+@torch.library.register_kernel("graft::fusion", "cpu")
+def run_fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
     """By its operations, unless tests say otherwise (`tests.emulated_fusion`): a compiler is slower than they are."""
-    return RUN_GROUP[0](group_of(number), given)
+    return RUN_FUSION[0](fusion_of(number), given)
 
 
-RUN_GROUP: list[Callable[[Group, Sequence[Tensor]], list[Tensor]]] = [Group.operate]
+RUN_FUSION: list[Callable[[Fusion, Sequence[Tensor]], list[Tensor]]] = [Fusion.operate]

@@ -53,8 +53,8 @@ class Kernel:
     ) -> None:
         """Launch it on the stream that is current; `shared_bytes`: of a block, beside what the kernel declares.
 
-        An int is the kernel's `int`; a tensor is contiguous, a null pointer if it has no numbers; an address is passed on;
-        a structure is copied before this returns. Raises RuntimeError.
+        An int is the kernel's `int`; a tensor is contiguous, a null pointer if it has no numbers; an address is passed
+        on; a structure is copied before this returns. Raises RuntimeError.
         """
         values = [_passed(one) for one in arguments]
         places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))

@@ -1,8 +1,8 @@
 """Neighbouring operations of a recording as kernels of their own, generated for it, on a GPU.
 
 A step's operations between two products (sums, softmax, dropout, norms, casts, copies) start a kernel each, which reads
-and writes memory; here those that may run together become one. `grouping` says which, `operations` and `formulas` what
-each is in C++, `kernels` what is stored and in which order, and `groups` runs them. On a CPU nothing is fused.
+and writes memory; here those that may run together become one. `partition` says which, `operations` and `formulas` what
+each is in C++, `kernels` what is stored and in which order, and `fusions` runs them. On a CPU nothing is fused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from workers.numerics.fusion.grouping import Grouping, Part
-from workers.numerics.fusion.groups import Group, as_operation
+from workers.numerics.fusion.fusions import Fusion, as_operation
+from workers.numerics.fusion.partition import Part, Partition
 from workers.numerics.fusion.values import CannotFuse, Kind
 from workers.numerics.simplifying import Operation, Slot
 
@@ -24,7 +24,9 @@ def fuses_on(device: torch.device) -> bool:
     return device.type in ("cuda", "meta")
 
 
-def fuse(operations: Sequence[Operation], results: Sequence[Any], kinds: Mapping[Slot, Kind], lanes: int) -> list[Operation]:
+def fuse(
+    operations: Sequence[Operation], results: Sequence[Any], kinds: Mapping[Slot, Kind], lanes: int
+) -> list[Operation]:
     """Operations that give the slots among `results` the same numbers, up to rounding, as fewer kernels.
 
     `lanes`: the length of first axes that blocks of a kernel may share out among them.
@@ -32,12 +34,12 @@ def fuse(operations: Sequence[Operation], results: Sequence[Any], kinds: Mapping
     if lanes < 1:
         return [*operations]
     fused: list[Operation] = []
-    for one in Grouping(kinds, lanes).part(operations, results):
+    for one in Partition(kinds, lanes).part(operations, results):
         if not isinstance(one, Part):
             fused.append(one)
             continue
         try:
-            fused.append(as_operation(Group(one, dict(kinds), lanes)))
+            fused.append(as_operation(Fusion(one, dict(kinds), lanes)))
         except CannotFuse:
             fused += one.operations
     return fused

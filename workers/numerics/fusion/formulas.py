@@ -186,7 +186,10 @@ _LONGER: dict[str, Any] = {
 
 def common_type(operands: list[Any], kinds: list[Kind | None]) -> torch.dtype:
     """In which operands are compared: torch's promotion, by shapes and types alone."""
-    typed = [(kind.dtype, bool(kind.shape)) if kind else (_type_of(one), False) for one, kind in zip(operands, kinds, strict=True)]
+    typed = [
+        (kind.dtype, bool(kind.shape)) if kind else (_type_of(one), False)
+        for one, kind in zip(operands, kinds, strict=True)
+    ]
     found = typed[0][0]
     for dtype, has_axes in typed[1:]:
         ranks = [_CATEGORIES.index((one.is_floating_point, one == torch.bool)) for one in (found, dtype)]

@@ -1,4 +1,4 @@
-"""A group of operations as one kernel: which tensors it stores, in which loops, and its text.
+"""A fusion, operations that are one kernel: which tensors it stores, in which loops, and its text.
 
 Every block of a launch has its own run of all tensors (`Cut`). It goes through levels of loops: those of a level read
 what levels before have stored, and a loop computes several tensors of as many elements. What is cheap, and what one
@@ -7,7 +7,6 @@ operation alone needs, is computed where it is needed and never stored.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ CHEAP = 8
 _CHEAP_PER_ELEMENT = 2
 """The same for what belongs to many elements."""
 _BLOCKS_OF_LANE = 1024
-_PREAMBLE = (Path(__file__).with_name("group.hpp")).read_text()
+_PREAMBLE = (Path(__file__).with_name("fusion.hpp")).read_text()
 
 Tensors = Sequence[Slot | Tensor]
 
@@ -45,20 +44,17 @@ class Program(NamedTuple):
     """What it writes for itself, the last ones."""
     blocks: int
 
-    @property
-    def name(self) -> str:
-        """Of a file: a digest of the text."""
-        return f"group-{hashlib.sha256(self.text.encode()).hexdigest()[:16]}"
 
-
-def write_program(rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int) -> Program:
+def write_program(
+    rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int
+) -> Program:
     """The kernel that computes `results` by these rules, in the order in which they are given; raises CannotFuse.
 
     With as many blocks as leave each some work, as far as no block then needs what another one stores.
     """
     for count in _block_counts([kinds[slot] for slot in results], lanes):
         try:
-            return _Group(rules, kinds, results, Cut(lanes, count)).program()
+            return _Layout(rules, kinds, results, Cut(lanes, count)).program()
         except CannotFuse:
             if count == 1:
                 raise
@@ -88,12 +84,18 @@ class _Stored:
     """It has partial sums."""
 
 
-class _Group:
-    def __init__(self, rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], cut: Cut) -> None:
+class _Layout:
+    def __init__(
+        self, rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], cut: Cut
+    ) -> None:
         self._rules, self._results, self._cut = rules, [*results], cut
         own = {slot: kinds[slot]._replace(strides=contiguous_strides(kinds[slot].shape)) for slot in rules}
         self._kinds: dict[Any, Kind] = {**kinds, **own, **{slot: kinds[slot] for slot in results}}
-        self._kept = _find_kept(rules, self._kinds, self._results)
+        kept = _find_kept(rules, self._kinds, self._results)
+        # What the blocks of a lane cannot share out is computed where it is needed, if it can be.
+        self._kept = {slot: None for slot in kept if cut.depth(kinds[slot].shape) is not None}
+        if any(slot in self._results or isinstance(rules[slot], Reduction) for slot in kept.keys() - self._kept.keys()):
+            raise CannotFuse("too few numbers for the blocks")
         self._stored: dict[Any, _Stored] = {}
         self._given: list[Slot | Tensor] = []
         self._buffers: dict[Any, str] = {}

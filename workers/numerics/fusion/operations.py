@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of
 from workers.numerics.fusion.rules import (
     SHORT_SCATTER,
     Choice,
@@ -20,7 +20,6 @@ from workers.numerics.fusion.rules import (
     Scattered,
     View,
 )
-from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of
 from workers.numerics.fusion.values import TYPES, CannotFuse, Kind, Place
 from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Operation, Slot
@@ -222,7 +221,8 @@ MAKERS: dict[str, Callable[[Call], Rule]] = {
 def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:
     """The rule of a recorded operation's result of this number; raises CannotFuse."""
     function: Any = operation.function
-    name = function.overloadpacket.__name__ if isinstance(function, torch._ops.OpOverload) else ""
+    packet = getattr(function, "overloadpacket", None)
+    name = packet.__name__ if packet else ""
     positional, keywords = operation.arguments
     result = kinds.get(operation.results[number])
     if result is None or result.dtype not in TYPES:

@@ -103,12 +103,17 @@ class Reduction:
         scope.say(f"{TYPES[self.dtype]} {total} = {self.start};")
         sizes = tuple(shape[axis] for axis in self.axes)
         found = writer.axes(inner, Place(sizes, None, term, aligned=False))
-        inner.say(self.joined(total, self.term(writer, inner, place, {**outer, **dict(zip(self.axes, found, strict=True))}, shape)))
+        inner.say(
+            self.joined(
+                total, self.term(writer, inner, place, {**outer, **dict(zip(self.axes, found, strict=True))}, shape)
+            )
+        )
         if self.interleaved(shape):
             scope.put(f"for (int {term} = {part}; {term} < {terms}; {term} += {PARTS})", inner)
         else:
             scope.put(
-                f"for (int {term} = {part} * {run}; {term} < {part} * {run} + {run} && {term} < {terms}; {term}++)", inner
+                f"for (int {term} = {part} * {run}; {term} < {part} * {run} + {run} && {term} < {terms}; {term}++)",
+                inner,
             )
         return total
 
@@ -214,7 +219,13 @@ class Joined:
         here = axes[self.axis]
         for piece, first, end, step in self.pieces:
             inner, shape = Scope(scope), writer.kind(piece).shape
-            own = here if first == 0 and step == 1 else f"({here} - {first})" if step == 1 else f"({here} - {first}) / {step}"
+            own = (
+                here
+                if first == 0 and step == 1
+                else f"({here} - {first})"
+                if step == 1
+                else f"({here} - {first}) / {step}"
+            )
             there = list(axes)
             if len(shape) < len(axes):  # what was selected has no such axis
                 del there[self.axis]
@@ -222,10 +233,16 @@ class Joined:
                 there[self.axis] = "0" if shape[self.axis] == 1 else writer.hold_index(inner, own)
             moved = writer.move(place, shape, tuple(there), {self.axis})
             inner.say(f"{total} = {writer.element(inner, piece, moved, self.dtype)};")
-            within = f"{here} >= {first} && {here} < {end}" + (f" && ({here} - {first}) % {step} == 0" if step > 1 else "")
+            within = f"{here} >= {first} && {here} < {end}" + (
+                f" && ({here} - {first}) % {step} == 0" if step > 1 else ""
+            )
             scope.put(f"if ({within})", inner)
         return total
 
 
 def _bracketed(expression: str) -> str:
-    return expression if expression.isidentifier() or expression.endswith(")") and expression[0].isalpha() else f"({expression})"
+    return (
+        expression
+        if expression.isidentifier() or (expression.endswith(")") and expression[0].isalpha())
+        else f"({expression})"
+    )

@@ -48,7 +48,7 @@ class Rule(Protocol):
 
 
 class Writer:
-    """Writes elements of a group's tensors: loaded where another loop or kernel has stored them, else computed."""
+    """Writes elements of a fusion's tensors: loaded where another loop or kernel has stored them, else computed."""
 
     def __init__(
         self,

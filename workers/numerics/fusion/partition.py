@@ -1,8 +1,8 @@
 """Which operations of a recording become one kernel.
 
 What no generated kernel does (products above all) parts the others into levels: an operation's is one above that of the
-last product it needs, at least. All operations of a level are one group, whatever lies between them in the recording.
-What is cheap and made of arguments alone is computed in each group that needs it.
+last product it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies between them
+in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
 
 Legend: L lanes.
 """
@@ -24,7 +24,7 @@ from workers.numerics.fusion.writing import Rule, Scope, Writer
 from workers.numerics.simplifying import Operation, Slot, find_written, slots_in
 
 MOST = 160
-"""Operations of a group: a compiler takes long for larger kernels."""
+"""Operations of a fusion: a compiler takes long for larger kernels."""
 
 
 @dataclass
@@ -43,17 +43,17 @@ class _Known:
     """When a tensor is there."""
 
     level: int
-    """After whose group what is not fused may have it."""
+    """After whose fusion what is not fused may have it."""
     fused_level: int
-    """In whose group what is fused may have it."""
+    """In whose fusion what is fused may have it."""
     inside: bool = False
-    """It is made by that group itself."""
+    """It is made by that fusion itself."""
     cost: int | None = 0
     """Of computing it anew of arguments alone; None: it is not."""
 
 
 @dataclass
-class Grouping:
+class Partition:
     """A recording's operations, parted."""
 
     kinds: Mapping[Slot, Kind]
@@ -134,9 +134,11 @@ class Grouping:
             cost = None
         return _Known(max(needed), max(needed), inside=True, cost=cost)
 
-    # -- groups ------------------------------------------------------------------------------------------------------
+    # -- fusions -----------------------------------------------------------------------------------------------------
 
-    def _arrange(self, operations: Sequence[Operation], levels: list[int], results: Sequence[Any]) -> list[Operation | Part]:
+    def _arrange(
+        self, operations: Sequence[Operation], levels: list[int], results: Sequence[Any]
+    ) -> list[Operation | Part]:
         makers = {slot: number for number, operation in enumerate(operations) for slot in slots_in(operation.results)}
         needed, views = self._needed_outside(operations, levels, slots_in(results), makers)
         owners = self._owners(operations, levels, needed)
@@ -148,13 +150,15 @@ class Grouping:
             if levels[number] >= 0:
                 arranged.append(((levels[number], 1, number), operation))
             elif number in views:
-                arranged.append(((self._level_of_view(operation, makers, levels, owners, operations), 1, number), operation))
+                arranged.append(
+                    ((self._level_of_view(operation, makers, levels, owners, operations), 1, number), operation)
+                )
         return [one for _, one in sorted(arranged, key=lambda item: item[0])]
 
     def _needed_outside(
         self, operations: Sequence[Operation], levels: list[int], results: set[Slot], makers: Mapping[Slot, int]
     ) -> tuple[dict[Slot, int], set[int]]:
-        """What is needed outside of groups -> by which level; and the views that must be made for it."""
+        """What is needed outside of fusions -> by which level; and the views that must be made for it."""
         needed = dict.fromkeys(results, max([0, *levels, *(one.level for one in self.known.values())]))
         views: set[int] = set()
         for number in reversed(range(len(operations))):
@@ -170,8 +174,10 @@ class Grouping:
                         needed[slot] = min([needed.get(slot, by[0]), *by])
         return needed, views
 
-    def _owners(self, operations: Sequence[Operation], levels: list[int], needed: Mapping[Slot, int]) -> dict[int, tuple[int, int]]:
-        """Operation -> its group: level, and which of those of the level; cheap ones have one if they must be stored."""
+    def _owners(
+        self, operations: Sequence[Operation], levels: list[int], needed: Mapping[Slot, int]
+    ) -> dict[int, tuple[int, int]]:
+        """Operation -> its fusion: level, and which of that level; cheap ones have one if they must be stored."""
         owners: dict[int, tuple[int, int]] = {}
         counts: dict[int, int] = {}
         for number, operation in enumerate(operations):
@@ -190,7 +196,11 @@ class Grouping:
         return owners
 
     def _parts(
-        self, operations: Sequence[Operation], owners: Mapping[int, tuple[int, int]], needed: Mapping[Slot, int], makers: Mapping[Slot, int]
+        self,
+        operations: Sequence[Operation],
+        owners: Mapping[int, tuple[int, int]],
+        needed: Mapping[Slot, int],
+        makers: Mapping[Slot, int],
     ) -> dict[tuple[int, int], Part]:
         numbers: dict[tuple[int, int], set[int]] = {}
         for number, owner in owners.items():
@@ -219,7 +229,7 @@ class Grouping:
         owners: Mapping[int, tuple[int, int]],
         makers: Mapping[Slot, int],
     ) -> set[int]:
-        """A group's operations, with the views and the cheap ones that it needs."""
+        """A fusion's operations, with the views and the cheap ones that it needs."""
         reached, left = set(own), list(own)
         while left:
             for slot in slots_in(operations[left.pop()].arguments):
@@ -241,7 +251,7 @@ class Grouping:
         owners: Mapping[int, tuple[int, int]],
         operations: Sequence[Operation],
     ) -> int:
-        """After which group the tensor that it is a view of is there."""
+        """After which fusion the tensor that it is a view of is there."""
         sources = slots_in(operation.arguments)
         maker = makers.get(next(iter(sources))) if sources else None
         if maker is None:
@@ -254,4 +264,6 @@ class Grouping:
 
 
 def _leaves(operation: Operation) -> list[Any]:
-    return [one for one in pytree.tree_leaves((operation.arguments, operation.results)) if isinstance(one, Slot | Tensor)]
+    return [
+        one for one in pytree.tree_leaves((operation.arguments, operation.results)) if isinstance(one, Slot | Tensor)
+    ]

@@ -23,7 +23,7 @@ extern "C" void order(int value) { backwards = value; }
 #define MEET
 #define KERNEL                                                                                                                 \
     static void work(int block, PARAMETERS);                                                                                   \
-    extern "C" void group(int blocks, PARAMETERS) {                                                                            \
+    extern "C" void fused(int blocks, PARAMETERS) {                                                                            \
         EACH(block, blocks) work(block, NAMES);                                                                                \
     }                                                                                                                          \
     static void work(int block, PARAMETERS)
@@ -34,7 +34,7 @@ extern "C" void order(int value) { backwards = value; }
 #define MEET __syncthreads()
 #define KERNEL                                                                                                                 \
     __device__ inline void work(int block, PARAMETERS);                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS) group(PARAMETERS) { work(int(blockIdx.x), NAMES); }                  \
+    extern "C" __global__ void __launch_bounds__(THREADS) fused(PARAMETERS) { work(int(blockIdx.x), NAMES); }                  \
     __device__ inline void work(int block, PARAMETERS)
 #endif
 

@@ -1,6 +1,6 @@
-"""Groups of operations at work: a kernel of their own each, once it has given what they give on the device.
+"""Fusions at work: operations that are one kernel, once it has given what they give on the device.
 
-Before a group's kernel is used its numbers are compared with those of the operations, on the arguments that it is first
+Before a kernel is used its numbers are compared with those of the operations, on the arguments that it is first
 called with; where it cannot be compiled, or differs, one line says so and the operations are run instead. None of this
 has run on a GPU yet.
 """
@@ -23,8 +23,8 @@ from torch.utils import _pytree as pytree
 from spaces.messages import shorten
 from workers.numerics.cuda.compiler import load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
-from workers.numerics.fusion.grouping import Part
-from workers.numerics.fusion.kernels import THREADS, Program, write_program
+from workers.numerics.fusion.kernels import THREADS, write_program
+from workers.numerics.fusion.partition import Part
 from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace
 
@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @final
-class Group:
+class Fusion:
     """Operations that are one kernel."""
 
     def __init__(self, part: Part, kinds: dict[Slot, Kind], lanes: int) -> None:
@@ -91,7 +91,7 @@ class Group:
         if not self.fits(given) or any(one.numel() >= 1 << 31 for one in given):
             return self.operate(given)
         if device not in self._verdicts:
-            if torch.cuda.is_current_stream_capturing():
+            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
                 return self.operate(given)
             expected = self.operate(given)
             fault = self.find_fault(given, expected)
@@ -134,7 +134,7 @@ def _find_given(operations: Sequence[Operation]) -> list[Slot | Tensor]:
 
 
 _TOLD: set[str] = set()
-"""Why groups of this process are not used."""
+"""Why kernels of this process are not used."""
 
 
 def _largest(tensor: Tensor) -> float:
@@ -146,33 +146,33 @@ def _largest(tensor: Tensor) -> float:
 def _kernel_of(text: str, device: torch.device) -> Kernel:
     """Kernels of equal text are one, whichever recording they belong to: those of packs of other widths, say."""
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "group.cu"
+        source = Path(folder) / "fusion.cu"
         source.write_text(text)
-        return Kernel(load_cubin(source, architecture_of(device)), "group", device)
+        return Kernel(load_cubin(source, architecture_of(device)), "fused", device)
 
 
-_GROUPS: dict[int, Group] = {}
+_FUSIONS: dict[int, Fusion] = {}
 _NUMBERS = itertools.count()
 
 
-@torch.library.custom_op("graft::fused_group", mutates_args=(), device_types="cuda")
-def fused_group(number: int, given: Sequence[Tensor]) -> list[Tensor]:
-    """What the group of this number makes."""
-    return _GROUPS[number].run(given)
+@torch.library.custom_op("graft::fusion", mutates_args=(), device_types="cuda")
+def fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
+    """What the fusion of this number makes."""
+    return _FUSIONS[number].run(given)
 
 
-@fused_group.register_fake
+@fusion.register_fake
 def _(number: int, given: Sequence[Tensor]) -> list[Tensor]:
-    return _GROUPS[number].make_results(given[0].device)
+    return _FUSIONS[number].make_results(given[0].device)
 
 
-def group_of(number: int) -> Group:
-    """The group of a number that a recording has."""
-    return _GROUPS[number]
+def fusion_of(number: int) -> Fusion:
+    """The fusion of a number that a recording has."""
+    return _FUSIONS[number]
 
 
-def as_operation(group: Group) -> Operation:
-    """The operation of a recording that runs a group."""
+def as_operation(fusion: Fusion) -> Operation:
+    """The operation of a recording that runs a fusion."""
     number = next(_NUMBERS)
-    _GROUPS[number] = group
-    return Operation(torch.ops.graft.fused_group.default, [[number, [*group.given]], {}], [*group.program.results])
+    _FUSIONS[number] = fusion
+    return Operation(torch.ops.graft.fusion.default, [[number, [*fusion.given]], {}], [*fusion.program.results])
