@@ -25,6 +25,7 @@ from workers.numerics.cuda.compiler import load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
 from workers.numerics.fusion.kernels import THREADS, write_program
 from workers.numerics.fusion.partition import Part
+from workers.numerics.fusion.rules import View
 from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace
 
@@ -52,6 +53,16 @@ class Fusion:
     def results(self) -> list[Kind]:
         """What it makes."""
         return [self._kinds[slot] for slot in self.program.results]
+
+    @property
+    def flops(self) -> int:
+        """About: one for each number that an operation computes."""
+        return sum(self._kinds[slot].numel for slot, rule in self._part.rules.items() if not isinstance(rule, View))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What the kernel writes for itself, and reads again."""
+        return sum(kind.numel * kind.dtype.itemsize for kind in self.program.scratch)
 
     def operate(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Run the operations one by one."""
