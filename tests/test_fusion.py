@@ -5,6 +5,7 @@ No GPU has run them.
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -316,6 +317,31 @@ def test_one_that_cannot_be_compiled_is_its_operations(monkeypatch: Any, caplog:
     assert [record.getMessage() for record in caplog.records] == [
         "some operations are started one by one, not as one kernel: there is no NVRTC"
     ]
+
+
+def test_memory_that_runs_out_is_told_as_it_is(monkeypatch: Any):
+    def fail(*own: Any) -> list[Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(Fusion, "launch", fail)
+    fusion, given = a_fusion()
+    with pytest.raises(torch.OutOfMemoryError):
+        fusion.run(given)
+
+
+def test_fusions_are_kept_as_long_as_their_recording():
+    with emulated_fusion(Fusion.operate) as ran:
+        traced = Traced(("test", object()), lambda x: (x * 2).exp().sum(-1))
+        traced(torch.ones(2, 3))
+        number = ran[0]._number
+        ran.clear()
+        assert fusions.fusion_of(number)
+        traced(torch.ones(2, 3))
+    ran.clear()
+    del traced
+    gc.collect()
+    with pytest.raises(KeyError):
+        fusions.fusion_of(number)
 
 
 def test_on_a_cpu_nothing_is_fused():
