@@ -247,8 +247,9 @@ def test_lanes_that_read_one_another_are_two_kernels():
 def test_what_is_written_into_keeps_its_order():
     def writing(x: Tensor, y: Tensor) -> Tensor:
         kept = x * 2 + y
+        early = kept * (x @ y)  # which waits for the product
         kept.add_(y.exp())
-        return kept.transpose(1, 2) * x.sum(-1, keepdim=True) - y.transpose(1, 2)
+        return kept.transpose(1, 2) * x.sum(-1, keepdim=True) - early
 
     x, y = (numbers((2, 4, 4), "plain", torch.float64) for _ in range(2))
     with emulated_fusion():

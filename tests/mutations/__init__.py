@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Self
 
 ROOT = Path(__file__).parents[2]
-_FILES = ("storage.toml", "steering.toml", "checkpoints.toml", "service.toml", "interchange.toml", "web.toml")
+_FILES = (
+    "storage.toml",
+    "steering.toml",
+    "checkpoints.toml",
+    "service.toml",
+    "interchange.toml",
+    "web.toml",
+    "fusion.toml",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
