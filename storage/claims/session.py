@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from spaces.errors import GraftError, StudyError
 from storage.databases.database import AwayError, Database
@@ -23,6 +23,8 @@ from storage.schema import studies
 
 AWAY_SECONDS = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+_FENCE = select(studies.c.fence).where(studies.c.id == bindparam("study")).with_for_update(read=True)
+"""Built once: every transaction of a study asks for it."""
 
 _log = logging.getLogger("graft.storage")
 Arguments = ParamSpec("Arguments")
@@ -148,8 +150,7 @@ class Session:
     def _check_claim(self, connection: Connection, study_id: int) -> None:
         """Raise StudyError unless the study has the fence of our claim; until the commit nobody can count it up."""
         name, fence = self._locked[study_id]
-        found = select(studies.c.fence).where(studies.c.id == study_id).with_for_update(read=True)
-        if connection.scalar(found) != fence:
+        if connection.scalar(_FENCE, {"study": study_id}) != fence:
             raise StudyError(f"study {name!r} was taken over by another process")
 
     def _hang_up(self) -> None:
