@@ -100,7 +100,7 @@ class FoundWidths:
         """The width for trials of this structure; None while it is not known. May measure one width first."""
         key = self._key(trial)
         if key not in self._settled:
-            width = self._wanted(trial, key)
+            width = self._next_to_try(trial, key)
             # A worker that finds another one measuring trains on instead of waiting: it asks again at its next offer.
             if width and self._affords(key) and _ONE_AT_A_TIME.acquire(blocking=False):
                 try:
@@ -121,7 +121,7 @@ class FoundWidths:
         key = self._key(trial)
         return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 
-    def _wanted(self, trial: Trial, key: str) -> int | None:
+    def _next_to_try(self, trial: Trial, key: str) -> int | None:
         """The width to try next: first those that nobody has tried, then those that others have tried too rarely."""
         rates = self.rates(trial)
         rare = (w for w in rates if (key, w) not in self._tried and self.rate_file.times(key, w) < TIMES)
@@ -131,7 +131,7 @@ class FoundWidths:
         rates = self.rates(trial)
         if next_width(rates, self._most[key]) is None:
             self._known[key] = knee(rates)
-        if self._wanted(trial, key) is None:
+        if self._next_to_try(trial, key) is None:
             self._settled.add(key)
 
     def _affords(self, key: str) -> bool:
