@@ -21,7 +21,7 @@ from tests.databases import postgres, url
 __all__ = ["postgres", "url"]
 
 # The cores may be shared: a slow example is no failure. The gate tries the same examples each time, so that what passed
-# passes again; whoever runs the tests while working tries others.
+# passes again; elsewhere each run tries others.
 settings.register_profile("untimed", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("untimed")
 
