@@ -93,11 +93,10 @@ class Session:
                         raise
                     self._reconnect(error)
                     continue
-                try:
-                    self.database.check_place(self._connection)
-                except GraftError as lost:  # final: nobody would find what is written from now on
-                    self._failure = lost
+                except Exception:
+                    self._check_place()  # a file that is gone is why: what the driver says of it is no help
                     raise
+                self._check_place()
                 return answer
 
     def write(self, study_id: int, act: Callable[[Connection], Answer]) -> Answer:
@@ -111,6 +110,14 @@ class Session:
             return act(connection)
 
         return self.transact(act_if_claimed)
+
+    def _check_place(self) -> None:
+        """Raise StorageError if what is committed is not where the next one looks; nothing is written after that."""
+        try:
+            self.database.check_place(self._connection)
+        except GraftError as lost:  # final: nobody would find what is written from now on
+            self._failure = lost
+            raise
 
     def _reconnect(self, error: AwayError) -> None:
         """Connect again, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
