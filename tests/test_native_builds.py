@@ -121,10 +121,10 @@ def writer_to(path: Path) -> Callable[..., None]:
 
     def write(_: object, plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
         names = [name for name, *_ in plan._fields_]
-        sizes = [getattr(plan, name) for name in names if name not in tensors]
+        sizes = [getattr(plan, name) for name, kind, *_ in plan._fields_ if kind is ctypes.c_int64]
         parts = [struct.pack(f"<q{len(sizes)}q", len(sizes), *sizes)]
         for name in names[len(sizes) :]:
-            tensor = tensors[name]
+            tensor = tensors.get(name)
             data = b"" if tensor is None else tensor.numpy().tobytes()
             parts += [struct.pack("<q", -1 if tensor is None else len(data)), data]
         path.write_bytes(b"".join(parts))
