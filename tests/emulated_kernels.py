@@ -12,13 +12,14 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from workers.numerics import stream_kernels
+from workers.numerics.fusion.fusions import Fusion, fusion_of
 from workers.training import fused_update
 
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-DGRAFT_EMULATED")
@@ -79,3 +80,12 @@ def mask(states: Tensor, rates: Tensor, count: int) -> Tensor:
 def permutations(states: Tensor, rows: int, sizes: Tensor, lengths: Tensor, size: int, length: int) -> Tensor:
     made = states.new_empty(len(states), rows, length)
     return draw("stream_permutations", made, len(states), rows, size, length, states, sizes, lengths)
+
+
+@torch.library.register_kernel("graft::fusion", "cpu")
+def run_fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
+    """By its operations, unless tests say otherwise (`tests.emulated_fusion`): a compiler is slower than they are."""
+    return RUN_FUSION[0](fusion_of(number), given)
+
+
+RUN_FUSION: list[Callable[[Fusion, Sequence[Tensor]], list[Tensor]]] = [Fusion.operate]

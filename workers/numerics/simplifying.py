@@ -89,6 +89,11 @@ def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Op
 
 def _find_apart(operations: Sequence[Operation], results: Sequence[Any]) -> set[Any]:
     """Slots, and ids of constants, whose memory is written into or is the callers'; views share it."""
+    return find_written(operations, slots_in(results))
+
+
+def find_written(operations: Sequence[Operation], others: Iterable[Slot] = ()) -> set[Any]:
+    """Slots, and ids of constants, whose memory is written into, or that of `others`; views share it."""
     shared: dict[Any, Any] = {}
 
     def root(name: Any) -> Any:
@@ -96,7 +101,7 @@ def _find_apart(operations: Sequence[Operation], results: Sequence[Any]) -> set[
             name = shared[name]
         return name
 
-    written: set[Any] = set(slots_in(results))
+    written: set[Any] = set(others)
     for operation in operations:
         schema: Any = getattr(operation.function, "_schema", None)
         is_told = schema is None or schema.is_mutable or any(one.alias_info for one in schema.returns)

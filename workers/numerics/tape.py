@@ -11,6 +11,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from workers.numerics.fusion import fuse, fuses_on
+from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace, simplify, slots_in
 
 _FILLED: dict[Any, float] = {
@@ -35,6 +37,8 @@ class Tape(TorchDispatchMode):
         self._leaves = [Slot(number) for number in range(len(leaves))]
         self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self._leaves, strict=True)))
         self._next = len(leaves)
+        self._kinds = {slot: Kind.of(leaf) for slot, leaf in zip(self._leaves, leaves, strict=True)}
+        self._fuses = bool(leaves) and leaves[0].dim() > 0 and fuses_on(leaves[0].device)
         self._operations: list[Operation] = []
 
     @classmethod
@@ -56,6 +60,7 @@ class Tape(TorchDispatchMode):
                 raise TypeError(f"{func} takes a number out of a tensor, which a recording cannot")
             if result is not None and result not in self._slots:  # an operation in place returns what it was given
                 self._slots[result] = Slot(self._next)
+                self._kinds[self._slots[result]] = Kind.of(result)
                 self._next += 1
         if func in _FILLED or func is torch.ops.aten.new_full.default:
             number = _FILLED[func] if func in _FILLED else args[2]
@@ -71,6 +76,8 @@ class Tape(TorchDispatchMode):
     def replayer(self, results: list[Any]) -> Callable[..., list[Tensor]]:
         """The function of the leaves that runs the operations again and returns the tensors of these slots."""
         operations = simplify(self._operations, results)
+        if self._fuses:
+            operations = fuse(operations, results, self._kinds, lanes=self._kinds[self._leaves[0]].shape[0])
         freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first
         needed = slots_in(results)
         for operation in reversed(operations):

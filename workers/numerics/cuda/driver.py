@@ -45,12 +45,16 @@ class Kernel:
                 _call("cuFuncSetAttribute", self._function, _MOST_SHARED_BYTES, most_shared_bytes)
 
     def __call__(
-        self, blocks: int, threads: int, arguments: Sequence[int | Tensor | ctypes.Structure], shared_bytes: int = 0
+        self,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[int | Tensor | ctypes.c_void_p | ctypes.Structure],
+        shared_bytes: int = 0,
     ) -> None:
         """Launch it on the stream that is current; `shared_bytes`: of a block, beside what the kernel declares.
 
-        An int is the kernel's `int`; a tensor is contiguous, a null pointer if it has no numbers; a structure is copied
-        before this returns. Raises RuntimeError.
+        An int is the kernel's `int`; a tensor is contiguous, a null pointer if it has no numbers; an address is passed
+        on; a structure is copied before this returns. Raises RuntimeError.
         """
         values = [_passed(one) for one in arguments]
         places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
@@ -60,7 +64,9 @@ class Kernel:
             _call("cuLaunchKernel", self._function, *sizes, stream, places, None)
 
 
-def _passed(argument: int | Tensor | ctypes.Structure) -> ctypes.c_int | ctypes.c_void_p | ctypes.Structure:
+def _passed(
+    argument: int | Tensor | ctypes.c_void_p | ctypes.Structure,
+) -> ctypes.c_int | ctypes.c_void_p | ctypes.Structure:
     if isinstance(argument, Tensor):
         return address(argument)
     return ctypes.c_int(argument) if isinstance(argument, int) else argument

@@ -1,0 +1,210 @@
+"""Operations on numbers, one by one: as ATen names them -> as C++ has them.
+
+`{0}`, `{1}` ... stand for the operands, in the type `{T}` that is computed with.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from workers.numerics.fusion.values import CannotFuse, Kind, spell
+
+ARITHMETIC = {
+    "mul": "{0} * {1}",
+    "neg": "-{0}",
+    "reciprocal": "{T}(1) / {0}",
+    "rsqrt": "{T}(1) / sqrt({0})",
+    "sqrt": "sqrt({0})",
+    "exp": "exp({0})",
+    "exp2": "exp2({0})",
+    "expm1": "expm1({0})",
+    "log": "log({0})",
+    "log1p": "log1p({0})",
+    "log2": "log2({0})",
+    "sin": "sin({0})",
+    "cos": "cos({0})",
+    "tanh": "tanh({0})",
+    "erf": "erf({0})",
+    "sigmoid": "{T}(1) / ({T}(1) + exp(-{0}))",
+    "abs": "{0} < {T}(0) ? -{0} : {0} == {T}(0) ? {T}(0) : {0}",
+    "sgn": "sign_of({0})",
+    "sign": "sign_of({0})",
+    "floor": "floor({0})",
+    "ceil": "ceil({0})",
+    "trunc": "trunc({0})",
+    "round": "rint({0})",
+    "relu": "{0} <= {T}(0) ? {T}(0) : {0}",
+    "maximum": "larger({0}, {1})",
+    "minimum": "smaller({0}, {1})",
+    "remainder": "left_over({0}, {1})",
+    "floor_divide": "quotient_down({0}, {1})",
+    "tanh_backward": "{0} * ({T}(1) - {1} * {1})",
+    "sigmoid_backward": "{0} * ({T}(1) - {1}) * {1}",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "clone": "{0}",
+    "_to_copy": "{0}",
+}
+"""Computed in the type of the result."""
+
+COMPARISONS = {
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "isnan": "{0} != {0}",
+    "isinf": "!isfinite({0}) && {0} == {0}",
+    "isfinite": "isfinite({0})",
+    "logical_and": "{0} != {T}(0) && {1} != {T}(0)",
+    "logical_or": "{0} != {T}(0) || {1} != {T}(0)",
+    "logical_not": "{0} == {T}(0)",
+}
+"""Computed in the type that the operands have in common; true or false."""
+
+_POWERS = {
+    0.0: "{T}(1)",
+    1.0: "{0}",
+    2.0: "{0} * {0}",
+    3.0: "{0} * {0} * {0}",
+    0.5: "sqrt({0})",
+    -0.5: "{T}(1) / sqrt({0})",
+    -1.0: "{T}(1) / {0}",
+    -2.0: "{T}(1) / ({0} * {0})",
+}
+_COSTLY = ("exp", "log", "sin", "cos", "tanh", "erf", "pow", "sqrt", "left_over", "quotient_down", " / ")
+
+
+def formula_of(name: str, positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    """The formula of an operation, computed in its result's type, and its operands; raises CannotFuse."""
+    if name in ARITHMETIC:
+        return ARITHMETIC[name], positional[: 2 if "{1}" in ARITHMETIC[name] else 1]
+    if name in _LONGER:
+        return _LONGER[name](positional, keywords, dtype)
+    raise CannotFuse(name)
+
+
+def cost_of(template: str) -> int:
+    """About how much a formula takes: one that is cheap is computed again rather than kept."""
+    return 8 if any(word in template for word in _COSTLY) else 1
+
+
+def _sum(sign: str) -> Any:
+    def of(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+        alpha = positional[2] if len(positional) > 2 else keywords.get("alpha", 1)
+        factor = "" if alpha == 1 else f" * {spell(alpha, dtype)}"
+        return f"{{0}} {sign} {{1}}{factor}", positional[:2]
+
+    return of
+
+
+def _reversed_difference(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    template, operands = _sum("-")(positional, keywords, dtype)
+    return template, operands[::-1] if template == "{0} - {1}" else _refuse("rsub with a factor")
+
+
+def _quotient(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    rounding = keywords.get("rounding_mode")
+    if rounding is None and dtype.is_floating_point:
+        return "{0} / {1}", positional[:2]
+    return ("quotient_down({0}, {1})", positional[:2]) if rounding == "floor" else _refuse("a rounded quotient")
+
+
+def _power(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    base, exponent = positional[:2]
+    if isinstance(exponent, int | float) and float(exponent) in _POWERS:
+        return _POWERS[float(exponent)], [base]
+    return ("pow({0}, {1})", [base, exponent]) if dtype.is_floating_point else _refuse("powers of whole numbers")
+
+
+def _bounded(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    low, high = ([*positional[1:], None, None])[:2]
+    low, high = keywords.get("min", low), keywords.get("max", high)
+    operands, formula = [positional[0]], "{0}"
+    if low is not None:
+        operands.append(low)
+        formula = f"larger({formula}, {{{len(operands) - 1}}})"
+    if high is not None:
+        operands.append(high)
+        formula = f"smaller({formula}, {{{len(operands) - 1}}})"
+    return formula, operands
+
+
+def _finite(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    known = torch.finfo(dtype) if dtype.is_floating_point else _refuse("whole numbers are finite")
+    given = [*positional[1:], None, None, None][:3]
+    chosen = [keywords.get(name, own) for name, own in zip(("nan", "posinf", "neginf"), given, strict=True)]
+    usual = (0.0, known.max, known.min)
+    none, most, least = (spell(own if one is None else one, dtype) for one, own in zip(chosen, usual, strict=True))
+    return f"{{0}} != {{0}} ? {none} : isfinite({{0}}) ? {{0}} : {{0}} > {{T}}(0) ? {most} : {least}", positional[:1]
+
+
+def _threshold_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    return "{1} <= {2} ? {T}(0) : {0}", positional[:3]
+
+
+def _gelu(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    if keywords.get("approximate", "none") != "none":
+        return _refuse("an approximated GELU")
+    return f"{{0}} * {{T}}(0.5) * ({{T}}(1) + erf({{0}} * {spell(0.5**0.5, dtype)}))", positional[:1]
+
+
+def _gelu_backward(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    if keywords.get("approximate", "none") != "none":
+        return _refuse("an approximated GELU")
+    root, scale = spell(0.5**0.5, dtype), spell(0.3989422804014327, dtype)
+    below = f"{{T}}(0.5) * ({{T}}(1) + erf({{1}} * {root}))"
+    return f"{{0}} * ({below} + {{1}} * (exp({{1}} * {{1}} * {{T}}(-0.5)) * {scale}))", positional[:2]
+
+
+def _bitwise_not(positional: list[Any], keywords: dict[str, Any], dtype: torch.dtype) -> tuple[str, list[Any]]:
+    return ("!{0}" if dtype == torch.bool else "~{0}"), positional[:1]
+
+
+def _refuse(what: str) -> Any:
+    raise CannotFuse(what)
+
+
+_LONGER: dict[str, Any] = {
+    "add": _sum("+"),
+    "sub": _sum("-"),
+    "rsub": _reversed_difference,
+    "div": _quotient,
+    "pow": _power,
+    "clamp": _bounded,
+    "nan_to_num": _finite,
+    "threshold_backward": _threshold_backward,
+    "gelu": _gelu,
+    "gelu_backward": _gelu_backward,
+    "bitwise_not": _bitwise_not,
+}
+
+
+def common_type(operands: list[Any], kinds: list[Kind | None]) -> torch.dtype:
+    """In which operands are compared: torch's promotion, by shapes and types alone."""
+    typed = [
+        (kind.dtype, bool(kind.shape)) if kind else (_type_of(one), False)
+        for one, kind in zip(operands, kinds, strict=True)
+    ]
+    found = typed[0][0]
+    for dtype, has_axes in typed[1:]:
+        ranks = [_CATEGORIES.index((one.is_floating_point, one == torch.bool)) for one in (found, dtype)]
+        if typed[0][1] == has_axes and kinds[0] and kinds[-1]:
+            found = torch.promote_types(found, dtype)
+        elif ranks[0] != ranks[1]:
+            found = dtype if ranks[1] > ranks[0] else found
+        else:
+            found = dtype if has_axes else found
+    return found
+
+
+_CATEGORIES = [(False, True), (False, False), (True, False)]
+"""Truth values, whole numbers, others: a number, or a tensor without axes, changes a tensor's type if it is above."""
+
+
+def _type_of(number: Any) -> torch.dtype:
+    return torch.bool if isinstance(number, bool) else torch.int64 if isinstance(number, int) else torch.float32

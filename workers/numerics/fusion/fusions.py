@@ -1,0 +1,178 @@
+"""Fusions at work: operations that are one kernel, once it has given what they give on the device.
+
+Before a kernel is used its numbers are compared with those of the operations, on the arguments that it is first
+called with; where it cannot be compiled, or differs, one line says so and the operations are run instead. None of this
+has run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import logging
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from spaces.messages import shorten
+from workers.numerics.cuda.compiler import load_cubin
+from workers.numerics.cuda.driver import Kernel, architecture_of
+from workers.numerics.fusion.kernels import THREADS, write_program
+from workers.numerics.fusion.partition import Part
+from workers.numerics.fusion.values import Kind
+from workers.numerics.simplifying import Operation, Slot, replace
+
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-6
+"""How near a kernel comes to its operations: of the largest result, and of the largest number that it is made of."""
+_LOG = logging.getLogger(__name__)
+
+
+@final
+class Fusion:
+    """Operations that are one kernel."""
+
+    def __init__(self, part: Part, kinds: dict[Slot, Kind], lanes: int) -> None:
+        """Raises CannotFuse."""
+        self._part, self._kinds, self._lanes = part, kinds, lanes
+        self.program = write_program(part.rules, kinds, part.results, lanes)
+        self.given = _find_given(part.operations)
+        """Slots and constants: what the operations read, of which the kernel may need less."""
+        names = [_name(one) for one in self.given]
+        self._read = [names.index(_name(one)) for one in self.program.given]
+        self._strides = [Kind.of(one).strides if isinstance(one, Tensor) else kinds[one].strides for one in self.given]
+        self._verdicts: dict[torch.device, bool] = {}
+
+    @property
+    def results(self) -> list[Kind]:
+        """What it makes."""
+        return [self._kinds[slot] for slot in self.program.results]
+
+    def operate(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """Run the operations one by one."""
+        values: dict[Any, Any] = dict(zip(map(_name, self.given), given, strict=True))
+        for operation in self._part.operations:
+            named = replace(Tensor, lambda one: values.get(_name(one), one), operation.arguments)
+            positional, keywords = replace(Slot, values.__getitem__, named)
+            returned = pytree.tree_leaves(operation.function(*positional, **keywords))
+            values.update(zip(operation.results, returned, strict=True))
+        return [values[slot] for slot in self.program.results]
+
+    def fits(self, given: Sequence[Tensor]) -> bool:
+        """Whether the kernel is written for tensors that lie in memory as these do."""
+        return [tuple(one.stride()) for one in given] == self._strides
+
+    def chosen(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """What the kernel reads of it, in the order of its parameters."""
+        return [given[number] for number in self._read]
+
+    def make_results(self, device: torch.device) -> list[Tensor]:
+        """Room for them."""
+        return [torch.empty_strided(kind.shape, kind.strides, dtype=kind.dtype, device=device) for kind in self.results]
+
+    def launch(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """Run the kernel; raises RuntimeError where it cannot be compiled or loaded."""
+        device = given[0].device
+        made = self.make_results(device)
+        read = self.chosen(given)
+        scratch = [torch.empty(kind.numel, dtype=kind.dtype, device=device) for kind in self.program.scratch]
+        kernel = _kernel_of(self.program.text, device)
+        kernel(self.program.blocks, THREADS, [ctypes.c_void_p(one.data_ptr()) for one in (*read, *made, *scratch)])
+        return made
+
+    def run(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """By the kernel, if it has given the operations' numbers on this device, else by the operations."""
+        device = given[0].device
+        if not self.fits(given) or any(one.numel() >= 1 << 31 for one in given):
+            return self.operate(given)
+        if device not in self._verdicts:
+            if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+                return self.operate(given)
+            expected = self.operate(given)
+            fault = self.find_fault(given, expected)
+            self._verdicts[device] = not fault
+            if fault and fault not in _TOLD:
+                _TOLD.add(fault)
+                _LOG.warning("some operations are started one by one, not as one kernel: %s", fault)
+            return expected
+        return self.launch(given) if self._verdicts[device] else self.operate(given)
+
+    def find_fault(self, given: Sequence[Tensor], expected: Sequence[Tensor]) -> str:
+        """What keeps the kernel from being used on the device; empty if nothing does."""
+        try:
+            found = self.launch(given)
+        except (RuntimeError, OSError) as error:
+            return shorten(" ".join(str(error).split()) or type(error).__name__, 200)
+        largest = max([0.0, *(_largest(one) for one in given if one.dtype.is_floating_point)])
+        for one, other in zip(found, expected, strict=True):
+            most = _RELATIVE * _largest(other) + _ABSOLUTE * largest
+            if not torch.allclose(one, other, 0.0, most, equal_nan=True):
+                return "the kernel gives other numbers than the operations"
+        return ""
+
+
+def _name(one: Slot | Tensor) -> Any:
+    return one if isinstance(one, Slot) else id(one)
+
+
+def _find_given(operations: Sequence[Operation]) -> list[Slot | Tensor]:
+    """What operations read and do not make, each once."""
+    made = {slot for operation in operations for slot in operation.results}
+    found: dict[Any, Slot | Tensor] = {}
+    for operation in operations:
+        for one in pytree.tree_leaves(operation.arguments):
+            # A number that torch keeps as a tensor of the processor's is no argument of a kernel.
+            is_number = isinstance(one, Tensor) and not one.dim() and one.device.type == "cpu"
+            if isinstance(one, Slot | Tensor) and not is_number and (isinstance(one, Tensor) or one not in made):
+                found[_name(one)] = one
+    return [*found.values()]
+
+
+_TOLD: set[str] = set()
+"""Why kernels of this process are not used."""
+
+
+def _largest(tensor: Tensor) -> float:
+    finite = tensor.double().nan_to_num(posinf=0.0, neginf=0.0).abs()
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+@functools.cache
+def _kernel_of(text: str, device: torch.device) -> Kernel:
+    """Kernels of equal text are one, whichever recording they belong to: those of packs of other widths, say."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "fusion.cu"
+        source.write_text(text)
+        return Kernel(load_cubin(source, architecture_of(device)), "fused", device)
+
+
+_FUSIONS: dict[int, Fusion] = {}
+_NUMBERS = itertools.count()
+
+
+@torch.library.custom_op("graft::fusion", mutates_args=(), device_types="cuda")
+def fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
+    """What the fusion of this number makes."""
+    return _FUSIONS[number].run(given)
+
+
+@fusion.register_fake
+def _(number: int, given: Sequence[Tensor]) -> list[Tensor]:
+    return _FUSIONS[number].make_results(given[0].device)
+
+
+def fusion_of(number: int) -> Fusion:
+    """The fusion of a number that a recording has."""
+    return _FUSIONS[number]
+
+
+def as_operation(fusion: Fusion) -> Operation:
+    """The operation of a recording that runs a fusion."""
+    number = next(_NUMBERS)
+    _FUSIONS[number] = fusion
+    return Operation(torch.ops.graft.fusion.default, [[number, [*fusion.given]], {}], [*fusion.program.results])

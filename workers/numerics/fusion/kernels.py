@@ -1,0 +1,296 @@
+"""A fusion, operations that are one kernel: which tensors it stores, in which loops, and its text.
+
+Every block of a launch has its own run of all tensors (`Cut`). It goes through levels of loops: those of a level read
+what levels before have stored, and a loop computes several tensors of as many elements. What is cheap, and what one
+operation alone needs, is computed where it is needed and never stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from workers.numerics.fusion.rules import LONG, PARTS, Reduction, View
+from workers.numerics.fusion.values import TYPES, CannotFuse, Cut, Kind, Place, contiguous_strides
+from workers.numerics.fusion.writing import Rule, Scope, Writer
+from workers.numerics.simplifying import Slot
+
+THREADS = 256
+"""Of a block."""
+CHEAP = 8
+"""What costs no more is computed again for each operation that needs it."""
+_CHEAP_PER_ELEMENT = 2
+"""The same for what belongs to many elements."""
+_BLOCKS_OF_LANE = 1024
+_PREAMBLE = (Path(__file__).with_name("fusion.hpp")).read_text()
+
+Tensors = Sequence[Slot | Tensor]
+
+
+class Program(NamedTuple):
+    """A kernel, and what a launch of it needs."""
+
+    text: str
+    given: list[Slot | Tensor]
+    """What it reads, in the order of its parameters."""
+    results: list[Slot]
+    """What it writes for others, the next parameters."""
+    scratch: list[Kind]
+    """What it writes for itself, the last ones."""
+    blocks: int
+
+
+def write_program(
+    rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], lanes: int
+) -> Program:
+    """The kernel that computes `results` by these rules, in the order in which they are given; raises CannotFuse.
+
+    With as many blocks as leave each some work, as far as no block then needs what another one stores.
+    """
+    for count in _block_counts([kinds[slot] for slot in results], lanes):
+        try:
+            return _Layout(rules, kinds, results, Cut(lanes, count)).program()
+        except CannotFuse:
+            if count == 1:
+                raise
+    raise AssertionError("the last count is 1")
+
+
+def _block_counts(kinds: Sequence[Kind], lanes: int) -> list[int]:
+    """Blocks of a lane that could be, from the most to one."""
+    counts = {1}
+    largest = max(kind.numel for kind in kinds) // lanes
+    for kind in kinds:
+        rows = (kind.shape[0] // lanes, *kind.shape[1:])
+        counts |= {math.prod(rows[:depth]) for depth in range(1, len(rows))}
+    fitting = [count for count in counts if count <= _BLOCKS_OF_LANE and largest // count >= THREADS]
+    return [*sorted({*fitting} - {1}, reverse=True)[:3], 1]
+
+
+@dataclass
+class _Stored:
+    """A tensor that a loop stores, or keeps for the rest of its round."""
+
+    slot: Slot
+    reads: dict[Any, bool] = field(default_factory=dict)
+    """What it needs of others -> whether of the same element alone."""
+    level: int = 0
+    is_part: bool = False
+    """It has partial sums."""
+
+
+class _Layout:
+    def __init__(
+        self, rules: Mapping[Slot, Rule], kinds: Mapping[Slot, Kind], results: Sequence[Slot], cut: Cut
+    ) -> None:
+        self._rules, self._results, self._cut = rules, [*results], cut
+        own = {slot: kinds[slot]._replace(strides=contiguous_strides(kinds[slot].shape)) for slot in rules}
+        self._kinds: dict[Any, Kind] = {**kinds, **own, **{slot: kinds[slot] for slot in results}}
+        kept = _find_kept(rules, self._kinds, self._results)
+        # What the blocks of a lane cannot share out is computed where it is needed, if it can be.
+        self._kept = {slot: None for slot in kept if cut.depth(kinds[slot].shape) is not None}
+        if any(slot in self._results or isinstance(rules[slot], Reduction) for slot in kept.keys() - self._kept.keys()):
+            raise CannotFuse("too few numbers for the blocks")
+        self._stored: dict[Any, _Stored] = {}
+        self._given: list[Slot | Tensor] = []
+        self._buffers: dict[Any, str] = {}
+
+    def program(self) -> Program:
+        self._plan_levels()
+        needed = self._find_buffers()
+        self._buffers = {key: f"s{number}" for number, key in enumerate(needed)}
+        self._buffers |= {slot: f"o{number}" for number, slot in enumerate(self._results)}
+        lines = self._write_levels()
+        scratch = [self._kind_of_buffer(key) for key in needed]
+        if not self._given:
+            raise CannotFuse("nothing is read")
+        parameters = [f"const {TYPES[self._kind(one).dtype]} *g{number}" for number, one in enumerate(self._given)]
+        for letter, kinds in (("o", [self._kinds[slot] for slot in self._results]), ("s", scratch)):
+            parameters += [f"{TYPES[kind.dtype]} *{letter}{number}" for number, kind in enumerate(kinds)]
+        names = ", ".join(one.rpartition("*")[2] for one in parameters)
+        head = f"#define PARAMETERS {', '.join(parameters)}\n#define NAMES {names}\n"
+        text = "\n".join([head + _PREAMBLE, "KERNEL {", *(f"    {line}" for line in lines), "}", ""])
+        return Program(text, self._given, self._results, scratch, self._cut.blocks)
+
+    def _kind(self, operand: Slot | Tensor) -> Kind:
+        return Kind.of(operand) if isinstance(operand, Tensor) else self._kinds[operand]
+
+    # -- what is stored, and when ------------------------------------------------------------------------------------
+
+    def _plan_levels(self) -> None:
+        for slot in self._kept:
+            rule = self._rules[slot]
+            if isinstance(rule, Reduction) and rule.terms(self._kind(rule.source).shape) > LONG:
+                self._note(("part", slot), _Stored(slot, self._reads_of(slot, part="p"), is_part=True))
+                self._note(slot, _Stored(slot, {("part", slot): False}))
+            else:
+                self._note(slot, _Stored(slot, self._reads_of(slot, part=None)))
+
+    def _note(self, key: Any, stored: _Stored) -> None:
+        for other, same in stored.reads.items():
+            before = self._stored[other]
+            joins = same and not stored.is_part and self._numbers(other) == self._numbers(key)
+            stored.level = max(stored.level, before.level if joins else before.level + 1)
+        self._stored[key] = stored
+
+    def _reads_of(self, slot: Slot, part: str | None) -> dict[Any, bool]:
+        """What is stored in this kernel and read for a tensor."""
+        reads: dict[Any, bool] = {}
+
+        def look(other: Slot, place: Place) -> bool:
+            if other == slot or not self._loads(other, place):
+                return False
+            reads[other] = reads.get(other, True) and place.flat == "f"
+            return True
+
+        writer = Writer(self._cut, self._rules, self._kinds, load=lambda operand, offset: "0", stored=look)
+        scope, place = Scope(), Place(self._kinds[slot].shape, None, "f", aligned=True)
+        rule = self._rules[slot]
+        if part is not None and isinstance(rule, Reduction):
+            rule.write_part(writer, scope, place, part)
+        else:
+            rule.write(writer, scope, place)
+        return reads
+
+    def _loads(self, slot: Slot, place: Place) -> bool:
+        """Whether an element is read from memory; it cannot be where another block stores it, and is computed again."""
+        if slot not in self._kept:
+            return False
+        if place.aligned:
+            return True
+        if isinstance(self._rules[slot], Reduction):
+            raise CannotFuse("another block's sums")
+        return False
+
+    def _find_buffers(self) -> list[Any]:
+        """What is read in another loop than that which computes it, and is no result."""
+        found: list[Any] = []
+        for key, stored in self._stored.items():
+            for other in stored.reads:
+                elsewhere = self._loop_of(other) != self._loop_of(key)
+                if elsewhere and other not in self._results and other not in found:
+                    found.append(other)
+        return found
+
+    def _loop_of(self, key: Any) -> tuple[int, int, Any]:
+        stored = self._stored[key]
+        return stored.level, self._numbers(key), key if stored.is_part else None
+
+    def _numbers(self, key: Any) -> int:
+        """Elements that a block computes of it."""
+        parts = PARTS if isinstance(key, tuple) else 1
+        return self._kinds[key[1] if isinstance(key, tuple) else key].numel // self._cut.blocks * parts
+
+    def _kind_of_buffer(self, key: Any) -> Kind:
+        if not isinstance(key, tuple):
+            return self._kinds[key]
+        kind = self._kinds[key[1]]
+        return Kind((kind.numel * PARTS,), (1,), kind.dtype)
+
+    # -- the text ----------------------------------------------------------------------------------------------------
+
+    def _write_levels(self) -> list[str]:
+        loops: dict[tuple[int, int, Any], list[Any]] = {}
+        for key in self._stored:
+            loops.setdefault(self._loop_of(key), []).append(key)
+        lines: list[str] = []
+        # Names count on through all loops; what is given is numbered in the order in which it is first read.
+        writer = Writer(self._cut, self._rules, self._kinds, load=self._load, stored=self._loads)
+        at_level = 0
+        for loop in sorted(loops, key=lambda one: one[0]):
+            if loop[0] != at_level:
+                lines.append("MEET;")
+                at_level = loop[0]
+            scope = Scope()
+            for key in loops[loop]:
+                self._write_one(writer, scope, key)
+            lines += [f"EACH(i, {loop[1]}) {{", *(f"    {line}" for line in scope.lines), "}"]
+        return lines
+
+    def _write_one(self, writer: Writer, scope: Scope, key: Any) -> None:
+        stored = self._stored[key]
+        kind, rule = self._kinds[stored.slot], self._rules[stored.slot]
+        run = kind.numel // self._cut.blocks
+        place = Place(kind.shape, None, "f", aligned=True)
+        if stored.is_part and isinstance(rule, Reduction):
+            inside = rule.interleaved(self._kind(rule.source).shape)
+            scope.say(f"const int f = block * {run} + " + (f"i / {PARTS}" if inside else f"i % {run}") + ";")
+            scope.say("const int p = " + (f"i % {PARTS}" if inside else f"i / {run}") + ";")
+            scope.say(f"{self._buffers[key]}[f * {PARTS} + p] = {rule.write_part(writer, scope, place, 'p')};")
+            return
+        if not scope.lines:
+            scope.say(f"const int f = block * {run} + i;")
+        if ("part", stored.slot) in self._stored and isinstance(rule, Reduction):
+            found = self._join_parts(writer, scope, rule, self._buffers["part", stored.slot])
+        else:
+            found = rule.write(writer, scope, place)
+        name = scope.know((stored.slot, place.key), writer.hold(scope, found, kind.dtype))
+        if buffer := self._buffers.get(key):
+            offset = writer.offset(scope, kind, place)
+            scope.say(f"{buffer}[{offset}] = {name};")
+
+    def _join_parts(self, writer: Writer, scope: Scope, rule: Reduction, buffer: str) -> str:
+        total, part = writer.name("t"), writer.name("r")
+        scope.say(f"{TYPES[rule.dtype]} {total} = {rule.start};")
+        inner = Scope(scope)
+        inner.say(rule.joined(total, f"{buffer}[f * {PARTS} + {part}]"))
+        scope.put(f"for (int {part} = 0; {part} < {PARTS}; {part}++)", inner)
+        return rule.finish(total, self._kind(rule.source).shape)
+
+    def _load(self, operand: Slot | Tensor, offset: str) -> str:
+        if isinstance(operand, Slot) and operand in self._rules:
+            return f"{self._buffers[operand]}[{offset}]"
+        for number, known in enumerate(self._given):
+            if known is operand or (isinstance(known, Slot) and known == operand):
+                return f"g{number}[{offset}]"
+        self._given.append(operand)
+        return f"g{len(self._given) - 1}[{offset}]"
+
+
+def _find_kept(rules: Mapping[Slot, Rule], kinds: Mapping[Any, Kind], results: Sequence[Slot]) -> dict[Slot, None]:
+    """What is computed once: results, sums, and what several operations or many elements need and is not cheap."""
+    users: dict[Slot, int] = dict.fromkeys(rules, 0)
+    spread: set[Slot] = set()
+    for slot, rule in rules.items():
+        if isinstance(rule, View):
+            continue
+        for operand in operands_of(rule):
+            base, size = operand, kinds[slot].numel
+            while isinstance(base, Slot) and isinstance(view := rules.get(base), View):
+                size, base = max(size, kinds[base].numel), view.source
+            if isinstance(base, Slot) and base in rules:
+                users[base] += 1
+                if kinds[base].numel < size:
+                    spread.add(base)
+    kept: dict[Slot, None] = {}
+    costs: dict[Any, int] = {}
+    for slot, rule in rules.items():
+        costs[slot] = getattr(rule, "cost", CHEAP) * (not isinstance(rule, View))
+        costs[slot] += sum(costs.get(one, 1) for one in operands_of(rule))
+        dear = costs[slot] > (_CHEAP_PER_ELEMENT if slot in spread else CHEAP)
+        shared = not isinstance(rule, View) and dear and (users[slot] > 1 or slot in spread)
+        if slot in results or isinstance(rule, Reduction) or shared:
+            kept[slot] = None
+            costs[slot] = 1
+    return kept
+
+
+def operands_of(rule: Rule) -> list[Any]:
+    """The tensors that a rule reads: each once."""
+    found: list[Any] = []
+
+    def look(one: Any) -> None:
+        if isinstance(one, Slot | Tensor):
+            found.append(one)
+        elif isinstance(one, list | tuple):
+            for part in one:
+                look(part)
+
+    for value in vars(rule).values():
+        look(value)
+    return list({id(one) if isinstance(one, Tensor) else one: one for one in found}.values())

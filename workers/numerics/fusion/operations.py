@@ -1,0 +1,240 @@
+"""Which rule each of ATen's operations has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from workers.numerics.fusion.formulas import COMPARISONS, common_type, formula_of
+from workers.numerics.fusion.rules import (
+    SHORT_SCATTER,
+    Choice,
+    Embedded,
+    Gathered,
+    Joined,
+    Pointwise,
+    Reduction,
+    Scattered,
+    View,
+)
+from workers.numerics.fusion.values import TYPES, CannotFuse, Kind, Place
+from workers.numerics.fusion.writing import Rule, Scope, Writer
+from workers.numerics.simplifying import Operation, Slot
+
+
+class Call(NamedTuple):
+    """A recorded operation, and which of its results is asked for."""
+
+    name: str
+    positional: list[Any]
+    keywords: dict[str, Any]
+    number: int
+    result: Kind
+    kinds: Mapping[Slot, Kind]
+
+    def shape(self, operand: Any) -> tuple[int, ...]:
+        """Of an operand."""
+        return (Kind.of(operand) if isinstance(operand, Tensor) else self.kinds[operand]).shape
+
+    def argument(self, number: int, default: Any) -> Any:
+        """A positional argument that may be left out."""
+        return self.positional[number] if len(self.positional) > number else default
+
+    def axis(self, axis: int, operand: Any) -> int:
+        """One of an operand's, counted from its end if it is negative."""
+        return axis % max(1, len(self.shape(operand)))
+
+
+def _reshaped(call: Call) -> Rule:
+    return View(call.positional[0], lambda writer, scope, place, shape: writer.reshape(scope, place, shape))
+
+
+def _expanded(call: Call) -> Rule:
+    return View(call.positional[0], lambda writer, scope, place, shape: writer.broadcast(scope, place, shape))
+
+
+def _permuted(call: Call) -> Rule:
+    source, rank = call.positional[0], len(call.shape(call.positional[0]))
+    order = list(range(rank))
+    if call.name == "permute":
+        order = [axis % rank for axis in call.positional[1]]
+    elif rank:
+        one, other = (0, rank - 1) if call.name == "t" else (axis % rank for axis in call.positional[1:3])
+        order[one], order[other] = order[other], order[one]
+
+    def move(writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
+        axes = writer.axes(scope, place)
+        own = [""] * rank
+        for axis, source_axis in enumerate(order):
+            own[source_axis] = axes[axis]
+        return writer.move(place, shape, tuple(own), {axis for axis, other in enumerate(order) if axis != other})
+
+    return View(source, move)
+
+
+def _shifted(source: Any, axis: int, start: int, step: int) -> Rule:
+    def move(writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
+        if place.shape == shape:
+            return place
+        axes = list(writer.axes(scope, place))
+        expression = axes[axis] if step == 1 else f"{axes[axis]} * {step}"
+        axes[axis] = writer.hold_index(scope, f"{start} + {expression}" if start else expression)
+        return writer.move(place, shape, tuple(axes), {axis})
+
+    return View(source, move)
+
+
+def _selected(source: Any, axis: int, index: int) -> Rule:
+    def move(writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> Place:
+        axes = [*writer.axes(scope, place)]
+        axes.insert(axis, str(index))
+        return writer.move(place, shape, tuple(axes), {axis})
+
+    return View(source, move)
+
+
+def _sliced(call: Call) -> Rule:
+    source, axis = call.positional[0], call.axis(call.argument(1, 0), call.positional[0])
+    size = call.shape(source)[axis]
+    start = call.argument(2, None) or 0
+    return _shifted(source, axis, max(0, min(size, start + size if start < 0 else start)), call.argument(4, 1))
+
+
+def _of_select(call: Call) -> Rule:
+    source, axis = call.positional[0], call.axis(call.positional[1], call.positional[0])
+    return _selected(source, axis, call.positional[2] % call.shape(source)[axis])
+
+
+def _of_split(call: Call) -> Rule:
+    source, sizes = call.positional[0], call.positional[1]
+    axis = call.axis(call.argument(2, 0), source)
+    start = sizes * call.number if isinstance(sizes, int) else sum(sizes[: call.number])
+    return _shifted(source, axis, start, 1)
+
+
+def _of_unbind(call: Call) -> Rule:
+    return _selected(call.positional[0], call.axis(call.argument(1, 0), call.positional[0]), call.number)
+
+
+def _where(call: Call) -> Rule:
+    return Choice(*call.positional[:3], dtype=call.result.dtype)
+
+
+def _masked(call: Call) -> Rule:
+    source, mask, value = call.positional
+    return Choice(mask, value, source, dtype=call.result.dtype)
+
+
+def _reduced(call: Call) -> Rule:
+    source, shape = call.positional[0], call.shape(call.positional[0])
+    axes = call.argument(1, None)
+    axes = range(len(shape)) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
+    own = tuple(sorted(axis % max(1, len(shape)) for axis in axes))
+    if not own or 0 in [shape[axis] for axis in own]:
+        raise CannotFuse("a sum of nothing")
+    if call.name in ("amax", "amin") and not call.result.dtype.is_floating_point:
+        raise CannotFuse("an extreme of whole numbers")
+    return Reduction(source, own, bool(call.argument(2, False)), call.name, call.result.dtype)
+
+
+def _gathered(call: Call) -> Rule:
+    source, axis, index = call.positional[:3]
+    return Gathered(source, call.axis(axis, source), index)
+
+
+def _embedded(call: Call) -> Rule:
+    return Embedded(*call.positional[:2])
+
+
+def _scattered(call: Call) -> Rule:
+    source, axis, index, added = call.positional[:4]
+    axis = call.axis(axis, source)
+    shape, own = call.shape(source), call.shape(index)
+    others = [number for number in range(len(shape)) if number != axis]
+    if own[axis] > SHORT_SCATTER or any(shape[number] != own[number] for number in others):
+        raise CannotFuse("a long scatter")
+    return Scattered(source, axis, index, added, call.result.dtype)
+
+
+def _concatenated(call: Call) -> Rule:
+    parts = call.positional[0]
+    if any(len(call.shape(part)) != len(call.result.shape) for part in parts):
+        raise CannotFuse("a joint of other shapes")
+    axis = call.axis(call.argument(1, 0), parts[0])
+    ends = list(itertools.accumulate(call.shape(part)[axis] for part in parts))
+    starts = [0, *ends[:-1]]
+    pieces = [(part, start, end, 1) for part, start, end in zip(parts, starts, ends, strict=True) if end > start]
+    return Joined(axis, pieces, 0, call.result.dtype)
+
+
+def _slice_backward(call: Call) -> Rule:
+    source, sizes, axis, start, end, step = call.positional
+    axis, size = axis % len(sizes), sizes[axis]
+    first, last = (max(0, min(size, one + size if one < 0 else one)) for one in (start, end))
+    return Joined(axis, [(source, first, last, step)], 0, call.result.dtype)
+
+
+def _select_backward(call: Call) -> Rule:
+    source, sizes, axis, index = call.positional
+    axis = axis % len(sizes)
+    first = index % sizes[axis]
+    return Joined(axis, [(source, first, first + 1, 1)], 0, call.result.dtype)
+
+
+def _padded(call: Call) -> Rule:
+    source, widths = call.positional[:2]
+    shape = call.shape(source)
+    padded = [number for number in range(len(widths) // 2) if widths[2 * number] or widths[2 * number + 1]]
+    if len(padded) != 1 or min(widths) < 0:
+        raise CannotFuse("padding of several axes")
+    axis, before = len(shape) - 1 - padded[0], widths[2 * padded[0]]
+    return Joined(axis, [(source, before, before + shape[axis], 1)], call.argument(2, 0), call.result.dtype)
+
+
+MAKERS: dict[str, Callable[[Call], Rule]] = {
+    **dict.fromkeys(
+        ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "alias", "detach", "_reshape_alias"), _reshaped
+    ),
+    "expand": _expanded,
+    **dict.fromkeys(("transpose", "permute", "t"), _permuted),
+    "slice": _sliced,
+    "select": _of_select,
+    **dict.fromkeys(("split", "split_with_sizes"), _of_split),
+    "unbind": _of_unbind,
+    "where": _where,
+    "masked_fill": _masked,
+    **dict.fromkeys(("sum", "mean", "amax", "amin"), _reduced),
+    "gather": _gathered,
+    "embedding": _embedded,
+    "scatter_add": _scattered,
+    "cat": _concatenated,
+    "slice_backward": _slice_backward,
+    "select_backward": _select_backward,
+    "constant_pad_nd": _padded,
+}
+"""By the name of an operation, whichever its overload."""
+
+
+def rule_of(operation: Operation, number: int, kinds: Mapping[Slot, Kind]) -> Rule:
+    """The rule of a recorded operation's result of this number; raises CannotFuse."""
+    function: Any = operation.function
+    packet = getattr(function, "overloadpacket", None)
+    name = packet.__name__ if packet else ""
+    positional, keywords = operation.arguments
+    result = kinds.get(operation.results[number])
+    if result is None or result.dtype not in TYPES:
+        raise CannotFuse(name)
+    if name in MAKERS:
+        return MAKERS[name](Call(name, positional, keywords, number, result, kinds))
+    if name in COMPARISONS:
+        operands = positional[: 2 if "{1}" in COMPARISONS[name] else 1]
+        return Pointwise(COMPARISONS[name], operands, common_type(operands, [_kind(one, kinds) for one in operands]))
+    template, operands = formula_of(name, positional, keywords, result.dtype)
+    return Pointwise(template, operands, result.dtype)
+
+
+def _kind(operand: Any, kinds: Mapping[Slot, Kind]) -> Kind | None:
+    return kinds[operand] if isinstance(operand, Slot) else Kind.of(operand) if isinstance(operand, Tensor) else None

@@ -1,0 +1,269 @@
+"""Which operations of a recording become one kernel.
+
+What no generated kernel does (products above all) parts the others into levels: an operation's is one above that of the
+last product it needs, at least. All operations of a level are one fusion, which is a kernel, whatever lies between them
+in the recording. What is cheap and made of arguments alone is computed in each fusion that needs it.
+
+Legend: L lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from workers.numerics.fusion.kernels import CHEAP, operands_of
+from workers.numerics.fusion.operations import rule_of
+from workers.numerics.fusion.rules import Reduction, View
+from workers.numerics.fusion.values import CannotFuse, Cut, Kind, Place
+from workers.numerics.fusion.writing import Rule, Scope, Writer
+from workers.numerics.simplifying import Operation, Slot, find_written, slots_in
+
+MOST = 160
+"""Operations of a fusion: a compiler takes long for larger kernels."""
+
+
+@dataclass
+class Part:
+    """Operations that become one kernel."""
+
+    operations: list[Operation]
+    """In their order, with the views and the cheap operations that it needs."""
+    rules: dict[Slot, Rule]
+    results: list[Slot]
+    """What others need of it."""
+
+
+@dataclass
+class _Known:
+    """When a tensor is there."""
+
+    level: int
+    """After whose fusion what is not fused may have it."""
+    fused_level: int
+    """In whose fusion what is fused may have it."""
+    inside: bool = False
+    """It is made by that fusion itself."""
+    cost: int | None = 0
+    """Of computing it anew of arguments alone; None: it is not."""
+
+
+@dataclass
+class Partition:
+    """A recording's operations, parted."""
+
+    kinds: Mapping[Slot, Kind]
+    lanes: int
+    known: dict[Slot, _Known] = field(default_factory=dict)
+    rules: dict[Slot, Rule] = field(default_factory=dict)
+
+    def part(self, operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation | Part]:
+        """What to run, in order, for the slots among `results`."""
+        written = find_written(operations)
+        last_written = 0
+        levels: list[int] = []
+        for operation in operations:
+            is_apart = bool(written & {id(one) if isinstance(one, Tensor) else one for one in _leaves(operation)})
+            if is_apart or not self._try_fusing(operation):
+                level = max([0, *(self._known(slot).level for slot in slots_in(operation.arguments))])
+                if is_apart:  # what writes, and what reads that, stays in its order
+                    level = last_written = max(level, last_written)
+                for slot in slots_in(operation.results):
+                    self.known[slot] = _Known(level, level + 1, cost=None)
+                levels.append(level)
+            else:
+                levels.append(-1)
+        return self._arrange(operations, levels, results)
+
+    def _known(self, slot: Slot) -> _Known:
+        return self.known.setdefault(slot, _Known(0, 0))
+
+    # -- levels ------------------------------------------------------------------------------------------------------
+
+    def _try_fusing(self, operation: Operation) -> bool:
+        """Note the rules and the levels of its results, if generated kernels do it."""
+        try:
+            rules = {slot: rule_of(operation, number, self.kinds) for number, slot in enumerate(operation.results)}
+            edges = {slot: self._edges(slot, rule) for slot, rule in rules.items()}
+        except CannotFuse:
+            return False
+        if len(rules) != len(operation.results) or not rules:
+            return False
+        self.rules |= rules
+        for slot, rule in rules.items():
+            self.known[slot] = self._level(rule, edges[slot])
+        return True
+
+    def _edges(self, slot: Slot, rule: Rule) -> dict[Slot, bool]:
+        """Operands -> whether a block needs of them what it has computed itself; raises CannotFuse."""
+        kind, cut = self.kinds[slot], Cut(self.lanes)
+        if not kind.numel or kind.numel >= 1 << 31:
+            raise CannotFuse("too many numbers, or none")
+        if not isinstance(rule, View) and cut.depth(kind.shape) is None:
+            raise CannotFuse("it is not made of lanes")
+        found: dict[Slot, bool] = {}
+
+        def look(other: Slot, place: Place) -> bool:
+            found[other] = found.get(other, True) and place.aligned
+            return True
+
+        operands = [one for one in operands_of(rule) if isinstance(one, Slot)]
+        writer = Writer(cut, dict.fromkeys(operands, rule), self.kinds, load=lambda operand, offset: "0", stored=look)
+        rule.write(writer, Scope(), Place(kind.shape, None, "f", aligned=True))
+        return found
+
+    def _level(self, rule: Rule, edges: Mapping[Slot, bool]) -> _Known:
+        if isinstance(rule, View):
+            if not edges:  # of a constant
+                return _Known(0, 0)
+            [(source, aligned)] = edges.items()
+            base = self._known(source)
+            beyond = base.inside and not aligned and base.cost is None
+            return _Known(base.level, base.fused_level + beyond, base.inside and not beyond, base.cost)
+        needed = [0]
+        cost: int | None = getattr(rule, "cost", CHEAP)
+        for slot, aligned in edges.items():
+            one = self._known(slot)
+            needed.append(one.fused_level + (one.inside and not aligned and one.cost is None))
+            cost = cost + one.cost if cost is not None and one.cost is not None else None
+        if isinstance(rule, Reduction) or (cost is not None and cost > CHEAP):
+            cost = None
+        return _Known(max(needed), max(needed), inside=True, cost=cost)
+
+    # -- fusions -----------------------------------------------------------------------------------------------------
+
+    def _arrange(
+        self, operations: Sequence[Operation], levels: list[int], results: Sequence[Any]
+    ) -> list[Operation | Part]:
+        makers = {slot: number for number, operation in enumerate(operations) for slot in slots_in(operation.results)}
+        needed, views = self._needed_outside(operations, levels, slots_in(results), makers)
+        owners = self._owners(operations, levels, needed)
+        parts = self._parts(operations, owners, needed, makers)
+        arranged: list[tuple[tuple[int, int, int], Operation | Part]] = [
+            ((level, 0, number), part) for (level, number), part in parts.items()
+        ]
+        for number, operation in enumerate(operations):
+            if levels[number] >= 0:
+                arranged.append(((levels[number], 1, number), operation))
+            elif number in views:
+                arranged.append(
+                    ((self._level_of_view(operation, makers, levels, owners, operations), 1, number), operation)
+                )
+        return [one for _, one in sorted(arranged, key=lambda item: item[0])]
+
+    def _needed_outside(
+        self, operations: Sequence[Operation], levels: list[int], results: set[Slot], makers: Mapping[Slot, int]
+    ) -> tuple[dict[Slot, int], set[int]]:
+        """What is needed outside of fusions -> by which level; and the views that must be made for it."""
+        needed = dict.fromkeys(results, max([0, *levels, *(one.level for one in self.known.values())]))
+        views: set[int] = set()
+        for number in reversed(range(len(operations))):
+            operation = operations[number]
+            if levels[number] >= 0:
+                for slot in slots_in(operation.arguments):
+                    needed[slot] = min(needed.get(slot, levels[number]), levels[number])
+            elif isinstance(self.rules[operation.results[0]], View):
+                by = [needed[slot] for slot in operation.results if slot in needed]
+                if by:
+                    views.add(number)
+                    for slot in slots_in(operation.arguments):
+                        needed[slot] = min([needed.get(slot, by[0]), *by])
+        return needed, views
+
+    def _owners(
+        self, operations: Sequence[Operation], levels: list[int], needed: Mapping[Slot, int]
+    ) -> dict[int, tuple[int, int]]:
+        """Operation -> its fusion: level, and which of that level; cheap ones have one if they must be stored."""
+        owners: dict[int, tuple[int, int]] = {}
+        counts: dict[int, int] = {}
+        for number, operation in enumerate(operations):
+            slot = operation.results[0]
+            if levels[number] >= 0 or isinstance(self.rules[slot], View):
+                continue
+            known = self.known[slot]
+            if known.cost is None:
+                level = known.fused_level
+            elif slot in needed:
+                level = known.level = max(known.fused_level, needed[slot])
+            else:
+                continue
+            counts[level] = counts.get(level, 0) + 1
+            owners[number] = level, counts[level] // MOST
+        return owners
+
+    def _parts(
+        self,
+        operations: Sequence[Operation],
+        owners: Mapping[int, tuple[int, int]],
+        needed: Mapping[Slot, int],
+        makers: Mapping[Slot, int],
+    ) -> dict[tuple[int, int], Part]:
+        numbers: dict[tuple[int, int], set[int]] = {}
+        for number, owner in owners.items():
+            numbers.setdefault(owner, set()).add(number)
+        results: set[Slot] = {slot for slot in needed if makers.get(slot) in owners}
+        for owner, own in numbers.items():
+            reached = self._reach(operations, own, owner, owners, makers)
+            for slot in {slot for number in reached for slot in slots_in(operations[number].arguments)}:
+                maker = makers.get(slot)
+                if maker in owners and maker not in reached:
+                    results.add(slot)
+            numbers[owner] = reached
+        parts: dict[tuple[int, int], Part] = {}
+        for owner, reached in numbers.items():
+            chosen = [operations[number] for number in sorted(reached)]
+            slots = [slot for operation in chosen for slot in operation.results]
+            own = [slot for slot in slots if slot in results and owners.get(makers[slot]) == owner]
+            parts[owner] = Part(chosen, {slot: self.rules[slot] for slot in slots}, own)
+        return parts
+
+    def _reach(
+        self,
+        operations: Sequence[Operation],
+        own: set[int],
+        owner: tuple[int, int],
+        owners: Mapping[int, tuple[int, int]],
+        makers: Mapping[Slot, int],
+    ) -> set[int]:
+        """A fusion's operations, with the views and the cheap ones that it needs."""
+        reached, left = set(own), list(own)
+        while left:
+            for slot in slots_in(operations[left.pop()].arguments):
+                maker = makers.get(slot)
+                if maker is None or maker in reached or slot not in self.rules:
+                    continue
+                is_view = isinstance(self.rules[slot], View)
+                is_elsewhere = owners.get(maker, owner) != owner and self.known[slot].cost is None
+                if is_view or not is_elsewhere:
+                    reached.add(maker)
+                    left.append(maker)
+        return reached
+
+    def _level_of_view(
+        self,
+        operation: Operation,
+        makers: Mapping[Slot, int],
+        levels: list[int],
+        owners: Mapping[int, tuple[int, int]],
+        operations: Sequence[Operation],
+    ) -> int:
+        """After which fusion the tensor that it is a view of is there."""
+        sources = slots_in(operation.arguments)
+        maker = makers.get(next(iter(sources))) if sources else None
+        if maker is None:
+            return 0
+        if levels[maker] >= 0:
+            return levels[maker]
+        if maker in owners:
+            return owners[maker][0]
+        return self._level_of_view(operations[maker], makers, levels, owners, operations)
+
+
+def _leaves(operation: Operation) -> list[Any]:
+    return [
+        one for one in pytree.tree_leaves((operation.arguments, operation.results)) if isinstance(one, Slot | Tensor)
+    ]

@@ -1,0 +1,248 @@
+"""What operations make of their operands, element by element: views, arithmetic, sums, reads and joints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workers.numerics.fusion.formulas import cost_of
+from workers.numerics.fusion.values import TYPES, Place, spell
+from workers.numerics.fusion.writing import Scope, Writer
+from workers.numerics.simplifying import Slot
+
+LONG, PARTS = 64, 32
+"""A sum of more terms is made of so many partial ones."""
+SHORT_SCATTER = 8
+"""Terms that are looked through for each element that they may be added to."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The same numbers at other places."""
+
+    source: Slot | Tensor
+    move: Callable[[Writer, Scope, Place, tuple[int, ...]], Place]
+    """Of a place in the view, and the source's shape."""
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        return writer.value(scope, self.source, self.move(writer, scope, place, writer.kind(self.source).shape))
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """A formula of the operands' elements at one place."""
+
+    template: str
+    operands: list[Any]
+    dtype: torch.dtype
+    """That is computed in."""
+
+    @property
+    def cost(self) -> int:
+        """About what it takes."""
+        return cost_of(self.template)
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        found = [writer.element(scope, one, place, self.dtype) for one in self.operands]
+        return self.template.format(*(_bracketed(one) for one in found), T=TYPES[self.dtype])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of two operands at a place, by a third."""
+
+    condition: Any
+    then: Any
+    otherwise: Any
+    dtype: torch.dtype
+    cost: int = 1
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        chosen = writer.element(scope, self.condition, place, torch.bool)
+        one, other = (writer.element(scope, operand, place, self.dtype) for operand in (self.then, self.otherwise))
+        return f"{chosen} ? {one} : {other}"
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A sum, a mean or an extreme along axes: in their order, or from partial ones if there are many terms."""
+
+    source: Slot | Tensor
+    axes: tuple[int, ...]
+    kept: bool
+    how: str
+    """`sum`, `mean`, `amax` or `amin`."""
+    dtype: torch.dtype
+
+    def terms(self, shape: tuple[int, ...]) -> int:
+        """How many numbers of a source of this shape make one of the result."""
+        return math.prod(shape[axis] for axis in self.axes)
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        shape = writer.kind(self.source).shape
+        outer, inner, total = self.axes_of(writer, scope, place, shape), Scope(scope), writer.name("t")
+        scope.say(f"{TYPES[self.dtype]} {total} = {self.start};")
+        names = {axis: writer.name("r") for axis in self.axes}
+        term = self.term(writer, inner, place, {**outer, **names}, shape)
+        inner.say(self.joined(total, term))
+        loops = " ".join(f"for (int {name} = 0; {name} < {shape[axis]}; {name}++)" for axis, name in names.items())
+        scope.put(loops, inner)
+        return self.finish(total, shape)
+
+    def write_part(self, writer: Writer, scope: Scope, place: Place, part: str) -> str:
+        """What every 32nd term of the element at a place comes to, or, of terms that lie apart, a run of them."""
+        shape = writer.kind(self.source).shape
+        terms, run = self.terms(shape), -(-self.terms(shape) // PARTS)
+        outer, inner = self.axes_of(writer, scope, place, shape), Scope(scope)
+        total, term = writer.name("t"), writer.name("r")
+        scope.say(f"{TYPES[self.dtype]} {total} = {self.start};")
+        sizes = tuple(shape[axis] for axis in self.axes)
+        found = writer.axes(inner, Place(sizes, None, term, aligned=False))
+        inner.say(
+            self.joined(
+                total, self.term(writer, inner, place, {**outer, **dict(zip(self.axes, found, strict=True))}, shape)
+            )
+        )
+        if self.interleaved(shape):
+            scope.put(f"for (int {term} = {part}; {term} < {terms}; {term} += {PARTS})", inner)
+        else:
+            scope.put(
+                f"for (int {term} = {part} * {run}; {term} < {part} * {run} + {run} && {term} < {terms}; {term}++)",
+                inner,
+            )
+        return total
+
+    def interleaved(self, shape: tuple[int, ...]) -> bool:
+        """Whether neighbouring terms are of different parts: where they lie side by side in memory."""
+        return max(self.axes) == len(shape) - 1
+
+    def axes_of(self, writer: Writer, scope: Scope, place: Place, shape: tuple[int, ...]) -> dict[int, str]:
+        """Axis of the source -> expression, of those that are kept."""
+        axes = writer.axes(scope, place)
+        outer = [axis for axis in range(len(shape)) if axis not in self.axes]
+        return {axis: axes[axis if self.kept else number] for number, axis in enumerate(outer)}
+
+    def term(self, writer: Writer, scope: Scope, place: Place, axes: Mapping[int, str], shape: tuple[int, ...]) -> str:
+        """The source's element at these axes."""
+        own = tuple("0" if shape[axis] == 1 else axes[axis] for axis in range(len(shape)))
+        there = writer.move(place, shape, own, set(self.axes))
+        return writer.element(scope, self.source, there, self.dtype)
+
+    @property
+    def start(self) -> str:
+        """Of a total."""
+        if self.how in ("sum", "mean"):
+            return spell(0, self.dtype)
+        return ("-" if self.how == "amax" else "") + f"INFINITY_OF({TYPES[self.dtype]})"
+
+    def joined(self, total: str, term: str) -> str:
+        """The statement that takes a term in."""
+        name = {"amax": "larger", "amin": "smaller"}.get(self.how)
+        return f"{total} = {name}({term}, {total});" if name else f"{total} += {term};"
+
+    def finish(self, total: str, shape: tuple[int, ...]) -> str:
+        """The result of a total."""
+        return f"{total} / {TYPES[self.dtype]}({self.terms(shape)})" if self.how == "mean" else total
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Elements of a source whose place along an axis is read."""
+
+    source: Slot | Tensor
+    axis: int
+    index: Slot | Tensor
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        shape = writer.kind(self.source).shape
+        axes = list(writer.axes(scope, place))
+        axes[self.axis] = writer.hold_index(scope, f"int({writer.value(scope, self.index, place)})")
+        return writer.value(scope, self.source, writer.move(place, shape, tuple(axes), {self.axis}))
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Rows of a table."""
+
+    table: Slot | Tensor
+    index: Slot | Tensor
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        axes, rows = writer.axes(scope, place), writer.kind(self.index).shape
+        row = writer.value(scope, self.index, writer.move(place, rows, axes[:-1], set()))
+        there = writer.hold_index(scope, f"int({row})"), axes[-1]
+        return writer.value(scope, self.table, Place(writer.kind(self.table).shape, there, None, aligned=False))
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """A few numbers of each row, added where an index says: each element looks for those that are its own."""
+
+    source: Slot | Tensor
+    axis: int
+    index: Slot | Tensor
+    added: Slot | Tensor
+    dtype: torch.dtype
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        axes, shape = writer.axes(scope, place), writer.kind(self.index).shape
+        total = writer.name("t")
+        scope.say(f"{TYPES[self.dtype]} {total} = {writer.element(scope, self.source, place, self.dtype)};")
+        for term in range(shape[self.axis]):
+            own = tuple(str(term) if axis == self.axis else one for axis, one in enumerate(axes))
+            there = writer.move(place, shape, own, {self.axis})
+            inner = Scope(scope)
+            inner.say(f"{total} += {writer.element(inner, self.added, there, self.dtype)};")
+            scope.put(f"if ({writer.value(scope, self.index, there)} == {axes[self.axis]})", inner)
+        return total
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Pieces beside one another along an axis, and a number where there is none."""
+
+    axis: int
+    pieces: list[tuple[Slot | Tensor, int, int, int]]
+    """Tensor, the first place that is its own, the one after its last, and from one to the next."""
+    filling: float
+    dtype: torch.dtype
+    cost: int = 1
+
+    def write(self, writer: Writer, scope: Scope, place: Place) -> str:
+        axes, total = writer.axes(scope, place), writer.name("t")
+        scope.say(f"{TYPES[self.dtype]} {total} = {spell(self.filling, self.dtype)};")
+        here = axes[self.axis]
+        for piece, first, end, step in self.pieces:
+            inner, shape = Scope(scope), writer.kind(piece).shape
+            own = (
+                here
+                if first == 0 and step == 1
+                else f"({here} - {first})"
+                if step == 1
+                else f"({here} - {first}) / {step}"
+            )
+            there = list(axes)
+            if len(shape) < len(axes):  # what was selected has no such axis
+                del there[self.axis]
+            else:
+                there[self.axis] = "0" if shape[self.axis] == 1 else writer.hold_index(inner, own)
+            moved = writer.move(place, shape, tuple(there), {self.axis})
+            inner.say(f"{total} = {writer.element(inner, piece, moved, self.dtype)};")
+            within = f"{here} >= {first} && {here} < {end}" + (
+                f" && ({here} - {first}) % {step} == 0" if step > 1 else ""
+            )
+            scope.put(f"if ({within})", inner)
+        return total
+
+
+def _bracketed(expression: str) -> str:
+    return (
+        expression
+        if expression.isidentifier() or (expression.endswith(")") and expression[0].isalpha())
+        else f"({expression})"
+    )

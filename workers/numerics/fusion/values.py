@@ -1,0 +1,114 @@
+"""What a generated kernel computes with: kinds of tensors, places in them, and how a kernel's work is cut into blocks.
+
+Legend: L lanes, k blocks of a lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+TYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int64: "Long",
+    torch.int32: "int",
+    torch.uint8: "Byte",
+    torch.bool: "bool",
+}
+"""What kernels compute with -> its name in C++."""
+
+
+class CannotFuse(Exception):  # noqa: N818 - nothing is wrong: the operation stays what it is
+    """An operation that no generated kernel does, or a place that another block may write."""
+
+
+class Kind(NamedTuple):
+    """What is known of a tensor before it has numbers."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(tensor: Tensor) -> Kind:
+        """That of a tensor."""
+        return Kind(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+    @property
+    def numel(self) -> int:
+        """Numbers of it."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An element of a tensor, in a kernel's own words: expressions of C++.
+
+    Its axes, or its number in the order of the axes, or both; `aligned`: it lies in the part that the block writes.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[str, ...] | None
+    flat: str | None
+    aligned: bool
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal places have equal keys, though not all of them."""
+        return (self.shape, self.flat) if self.flat is not None else (self.shape, self.axes)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The division of every tensor among the blocks: L k equal runs of its elements in the order of its axes."""
+
+    lanes: int
+    blocks_of_lane: int = 1
+
+    @property
+    def blocks(self) -> int:
+        """Of a launch."""
+        return self.lanes * self.blocks_of_lane
+
+    def depth(self, shape: Sequence[int]) -> int | None:
+        """How many leading axes say in which block's run an element lies; None: the runs are not made of whole axes."""
+        if not shape or shape[0] % self.lanes or not shape[0]:
+            return None
+        rows, left = shape[0] // self.lanes, self.blocks_of_lane
+        for depth, size in enumerate((rows, *shape[1:]), start=1):
+            if size % left == 0:
+                return depth
+            if left % size:
+                return None
+            left //= size
+        return None
+
+    def keeps(self, one: Sequence[int], other: Sequence[int], touched: Iterable[int] = ()) -> bool:
+        """Whether elements with equal leading axes lie in one block's run, where the axes `touched` may differ."""
+        depth = self.depth(one)
+        alike = depth is not None and depth == self.depth(other) and tuple(one[:depth]) == tuple(other[:depth])
+        return alike and all(axis >= depth for axis in touched if depth is not None)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of a tensor whose elements lie in the order of its axes."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def spell(number: float, dtype: torch.dtype) -> str:
+    """A number in C++, to the bit."""
+    if dtype == torch.bool:
+        return "true" if number else "false"
+    if not dtype.is_floating_point:
+        return f"{TYPES[dtype]}({int(number)})" if abs(number) < 1 << 62 else f"Long({int(number)}LL)"
+    value = float(torch.tensor(number, dtype=torch.float64).to(dtype))
+    if math.isfinite(value):
+        return f"{TYPES[dtype]}({value.hex()})"
+    name = "NAN_OF" if math.isnan(value) else "INFINITY_OF"
+    return f"{'-' if value < 0 else ''}{name}({TYPES[dtype]})"
