@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Norms = NDArray[np.float64]
 
-_BINS = 40
+_BINS = (8, 40)
+"""Fewest and most of the histogram; between them the root of the number of tokens."""
 
 
 def norms_of(model: TrainedModel) -> dict[str, Norms]:
@@ -65,7 +66,7 @@ def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
 
 def _draw(norms: Mapping[str, Norms]) -> str:
     every = np.concatenate(list(norms.values()))
-    edges = np.histogram_bin_edges(every, _BINS)
+    edges = np.histogram_bin_edges(every, int(np.clip(len(every) ** 0.5, *_BINS)))
     with figure_style():
         figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.5), layout="constrained")
         axes: Any = figure.subplots(1, 2)
