@@ -1,12 +1,13 @@
 """What 10,000 requests cost the training beside them: `search serve --http` with and without browsers that ask.
 
-    python -m benchmarks.beside [--requests 10000] [--rounds 10] [--code FOLDER]
+    python -m benchmarks.beside [--requests 10000] [--rounds 40] [--seconds 11] [--processor 0.2] [--code FOLDER]
 
 A service trains one study with one worker on the processor. In turn nobody asks, and clients ask for pages and tables
-one after the other; each round has a window of both, of the same length, in an order that changes. Counted are the
-optimizer steps of all lanes. Printed is the ratio of the rates of each round, by the clock and by the processor time
-that the service's process got, and their mean with a 95 % interval of Student's. The clients have the lowest priority:
-they would be on other machines. `--code`: another checkout of Graft, whose service is measured.
+in loops; each round has a window of both, in an order that changes. A window begins and ends when a report is written,
+so that none is counted in part. Counted are the optimizer steps of all lanes. Printed is the ratio of the rates of each
+round, by the clock and by the processor time that the service's process got, and their mean with a 95 % interval of
+Student's; windows with requests are made longer until there were as many as asked for. The clients have the lowest
+priority: they would be on other machines. `--code`: another checkout of Graft, whose service is measured.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -52,6 +53,7 @@ ADDRESSES = (
 )
 CLIENTS = 2
 WARM_SECONDS = 15.0
+LOOK_SECONDS = 0.004
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -78,13 +80,20 @@ Look = tuple[int, float, float, float]
 class Counter(NamedTuple):
     """What is looked at before and after a window."""
 
-    database: Path
+    connection: sqlite3.Connection
     pid: int
 
+    def steps(self) -> int:
+        """Of all trials, up to their last reports."""
+        [(steps,)] = self.connection.execute("SELECT coalesce(sum(steps), 0) FROM trials").fetchall()
+        return steps
+
     def read(self) -> Look:
-        """As of now."""
-        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)) as connection:
-            [(steps,)] = connection.execute("SELECT coalesce(sum(steps), 0) FROM trials").fetchall()
+        """As of the next report."""
+        before = steps = self.steps()
+        while steps == before:
+            time.sleep(LOOK_SECONDS)
+            steps = self.steps()
         started = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return steps, time.perf_counter(), processor_of(self.pid), sum(map(processor_of, started))
 
@@ -96,7 +105,7 @@ def processor_of(pid: int | str) -> float:
 
 
 @contextmanager
-def service(folder: Path, code: Path) -> Generator[tuple[int, str]]:
+def service(folder: Path, code: Path, options: Sequence[str]) -> Generator[tuple[int, str]]:
     """The process of a service that trains the study, and its address."""
     environment = {**os.environ, "PYTHONPATH": str(code), "SEARCH_STORAGE": f"sqlite:///{folder}/graft.db"}
     program = [sys.executable, "-m", "graft"]
@@ -106,7 +115,7 @@ def service(folder: Path, code: Path) -> Generator[tuple[int, str]]:
         [*program, "submit", "quick/set_complement", "--name", STUDY, *settings],
         check=True, cwd=code, env=environment, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    command = [*program, "serve", *SERVICE, "--http", "127.0.0.1:0"]
+    command = [*program, "serve", *SERVICE, *options, "--http", "127.0.0.1:0"]
     with subprocess.Popen(command, cwd=code, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr
@@ -120,20 +129,24 @@ def service(folder: Path, code: Path) -> Generator[tuple[int, str]]:
             process.send_signal(signal.SIGTERM)
 
 
-def ask(address: str, requests: int) -> None:
-    """Ask so often, some clients at a time, each one request after the other."""
+def ask(address: str, seconds: float, requests: int) -> int:
+    """Ask for so long, and until so many were answered, some clients at a time; how many were."""
+    until, each = time.perf_counter() + seconds, -(-requests // CLIENTS)
 
-    def loop(client: int) -> None:
+    def loop(client: int) -> int:
         with closing(http.client.HTTPConnection(address, timeout=240)) as connection:
-            for number in range(client, requests, CLIENTS):
-                connection.request("GET", ADDRESSES[number // CLIENTS % len(ADDRESSES)])
+            for number in itertools.count():
+                if number >= each and time.perf_counter() >= until:
+                    return number
+                connection.request("GET", ADDRESSES[(number + client * 5) % len(ADDRESSES)])
                 answer = connection.getresponse()
                 body = answer.read()
                 if answer.status != 200:
                     raise SystemExit(f"{address} answers {answer.status}: {body[:200]!r}")
+        raise AssertionError
 
     with ThreadPoolExecutor(CLIENTS) as pool:
-        list(pool.map(loop, range(CLIENTS)))
+        return sum(pool.map(loop, range(CLIENTS)))
 
 
 def between(before: Look, after: Look) -> Window:
@@ -142,17 +155,37 @@ def between(before: Look, after: Look) -> Window:
     return Window(int(steps), *seconds)
 
 
-def measure_round(counter: Counter, address: str, requests: int, seconds: float, *, asks_first: bool) -> list[Window]:
-    """A window in which nobody asks, and one with so many requests; the first lasts `seconds`, about as the second."""
+class Round(NamedTuple):
+    """A window of each kind, one right after the other."""
+
+    quiet: Window
+    asked: Window
+    requests: int
+
+    @property
+    def ratios(self) -> tuple[float, float]:
+        """Of the rates, by the clock and by the processor time that the service's process got."""
+        work = [one.steps / one.processor for one in (self.quiet, self.asked)]
+        return self.asked.rate / self.quiet.rate, work[1] / work[0]
+
+    def __str__(self) -> str:
+        quiet, asked = (f"{one.rate:>15,.0f} {one.processor / one.seconds:6.2f}" for one in (self.quiet, self.asked))
+        answering = f"{self.asked.answering / self.asked.seconds:>12.2f} {self.requests / self.asked.seconds:>8.1f}"
+        return f"{quiet} {asked} {answering} {self.ratios[0]:>12.3f} {self.ratios[1]:>12.3f}"
+
+
+def measure_round(counter: Counter, address: str, seconds: float, requests: int, *, asks_first: bool) -> Round:
+    """A window in which nobody asks, and one with so many requests or more."""
     windows: dict[bool, Window] = {}
+    answered = 0
     for asks in (asks_first, not asks_first):
         before = counter.read()
         if asks:
-            ask(address, requests)
+            answered = ask(address, seconds, requests)
         else:
             time.sleep(seconds)
         windows[asks] = between(before, counter.read())
-    return [windows[False], windows[True]]
+    return Round(windows[False], windows[True], answered)
 
 
 def told(name: str, ratios: list[float]) -> str:
@@ -164,36 +197,31 @@ def told(name: str, ratios: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=11.0, help="of a window")
+    parser.add_argument("--processor", help="as of `search serve`")
     parser.add_argument("--code", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
-    each = options.requests // options.rounds
-    with tempfile.TemporaryDirectory() as place, service(Path(place), options.code) as (pid, address):
+    each = -(-options.requests // options.rounds)
+    limits = ("--processor", options.processor) if options.processor else ()
+    with (
+        tempfile.TemporaryDirectory() as place,
+        service(Path(place), options.code, limits) as (pid, address),
+        closing(sqlite3.connect(f"file:{place}/graft.db?mode=ro", uri=True, isolation_level=None)) as connection,
+    ):
         os.nice(19)
-        counter = Counter(Path(place, "graft.db"), pid)
-        while not counter.read()[0]:
-            time.sleep(1)
+        counter = Counter(connection, pid)
+        counter.read()
         time.sleep(WARM_SECONDS)
-        started = time.perf_counter()
-        ask(address, each)
-        seconds = time.perf_counter() - started
-        print(
-            "round  quiet: steps/s, cores   asked: steps/s, cores   requests/s   ratio by the clock, by the processor"
-        )
-        clock, processor = list[float](), list[float]()
+        ask(address, WARM_SECONDS, 1)
+        print("round  quiet: steps/s, cores   asked: steps/s, cores  HTTP: cores, requests/s  ratio: clock, processor")
+        rounds = list[Round]()
         for number in range(options.rounds):
-            quiet, asked = measure_round(counter, address, each, seconds, asks_first=number % 2 == 1)
-            seconds = asked.seconds
-            clock.append(asked.rate / quiet.rate)
-            processor.append(asked.steps / asked.processor / (quiet.steps / quiet.processor))
-            cores = [one.processor / one.seconds for one in (quiet, asked)]
-            print(
-                f"{number + 1:>5} {quiet.rate:>15,.0f} {cores[0]:6.2f} {asked.rate:>15,.0f} {cores[1]:6.2f} "
-                f"{asked.answering / asked.seconds:>12.2f} {each / asked.seconds:>8.1f} "
-                f"{clock[-1]:>12.3f} {processor[-1]:>12.3f}",
-                flush=True,
-            )
-    print(f"{options.rounds} rounds of {each:,} requests, 95 % intervals;", told("by the clock", clock), end="; ")
+            rounds.append(measure_round(counter, address, options.seconds, each, asks_first=number % 2 == 1))
+            print(f"{number + 1:>5} {rounds[-1]}", flush=True)
+    requests = sum(one.requests for one in rounds)
+    clock, processor = ([one.ratios[index] for one in rounds] for index in (0, 1))
+    print(f"{len(rounds)} rounds, {requests:,} requests, 95 % intervals;", told("by the clock", clock), end="; ")
     print(told("by the processor", processor))
 
 

@@ -193,14 +193,34 @@ class HttpOptions:
     ] = None
     rate: Annotated[float, typer.Option(min=0.1, help="Requests per second of one client in the long run.")] = 50.0
 
-    def settings(self, url: str, host: str) -> Settings:
-        """The settings of a server of a database that listens on `host`; raises AddressError as `plan_settings`."""
+    processor: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            metavar="CORES",
+            help="Cores that answers may take in the long run beside training. Default: 0.2 in a service, else all.",
+        ),
+    ] = None
+
+    def settings(self, url: str, host: str, processor: float | None = None) -> Settings:
+        """The settings of a server of a database that listens on `host`; raises AddressError as `plan_settings`.
+
+        `processor`: cores that answers may take where the options do not say it.
+        """
         try:
             from graft.web.server import plan_settings
         except ModuleNotFoundError as error:
             raise OptionError(f"{error.name} is not installed; pip install 'graft-search[serve]'") from None
         hosts, plugins = self.allow_host or (), self.allow_plugins or ()
-        return plan_settings(url, host, hosts, plugins, needs_token=self.tokens, rate=self.rate)
+        return plan_settings(
+            url,
+            host,
+            hosts,
+            plugins,
+            needs_token=self.tokens,
+            rate=self.rate,
+            processor=processor if self.processor is None else self.processor,
+        )
 
 
 def with_groups(command: Command) -> Command:

@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from benchmarks.atlas.__main__ import FOLDER, KEPT, read_trial
-from benchmarks.atlas.effects import detectable, find_effects, find_gaps
+from benchmarks.atlas.__main__ import FIRST, FOLDER, KEPT, read_trial
+from benchmarks.atlas.effects import compare_atlases, detectable, find_effects, find_gaps
 from benchmarks.atlas.page import sentences, write_page
 from benchmarks.atlas.plan import TaskPlan, read_plan
 from benchmarks.atlas.trials import collect, replay, train
 from search.analysis.statistics.verdicts import BETTER, UNDECIDED
+from workers.numerics.version import NUMERICS
 
 SEEDS = 8
 
@@ -106,6 +107,17 @@ def test_a_diverged_trial_has_the_score_of_the_floor(made: pl.DataFrame) -> None
     assert all(mean < -10 for mean in cells["mean"])  # half of them 40 points lower
 
 
+def test_atlases_are_compared_cell_by_cell(made: pl.DataFrame) -> None:
+    fewer = made.filter(pl.col("arm") != "arm 3", pl.col("task") != "task 0")
+    turned = fewer.with_columns(value=pl.when(pl.col("arm") == "arm 2").then(1 - pl.col("value")).otherwise("value"))
+    both = compare_atlases(find_effects(fewer), find_effects(pl.concat([turned, made.filter(task="task 0")])))
+    assert both.height == 6  # three tasks, two arms
+    assert set(both.filter(arm="arm 1")["again_verdict"]) == {UNDECIDED}
+    own = both.filter(arm="arm 2")
+    assert set(own["verdict"]) == {BETTER}
+    assert all(again < 0 < mean for mean, again in own.select("mean", "again_mean").rows())
+
+
 def test_a_gap_is_the_difference_of_the_two_sets(made: pl.DataFrame) -> None:
     shifted = made.with_columns(
         endpoint=pl.lit("out"), value=pl.col("value") - pl.when(pl.col("arm") == "arm 1").then(0.1).otherwise(0.3)
@@ -147,7 +159,7 @@ def test_few_of_the_claims_are_false_and_few_corrected_intervals_miss() -> None:
 
 
 def test_the_kept_page_is_the_one_made_from_the_kept_trials(tmp_path: Path) -> None:
-    write_page(read_plan(), pl.read_parquet(KEPT), tmp_path)
+    write_page(read_plan(), pl.read_parquet(KEPT), pl.read_parquet(FIRST), tmp_path)
     for name in ("results.md", "matrix.svg"):
         assert (tmp_path / name).read_text() == (FOLDER / name).read_text(), name
 
@@ -191,7 +203,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, TaskPlan]
     plan, database = dict(read_plan(folder / "plan.yaml")), str(folder / "atlas.db")
     for _ in range(2):
         train(plan.values(), database)
-    return plan, collect(plan.values(), database)
+    return plan, collect(plan.values(), [database])
 
 
 @pytest.mark.long
@@ -203,11 +215,13 @@ def test_a_small_atlas_is_trained_kept_and_replayed(small: tuple[dict[str, TaskP
     for task, number in (("copying", 3), ("affine", 5)):
         again = replay(kept, task, number)
         assert [one.agrees for one in again] == [True] * len(plan[task].endpoints)
+    assert kept["numerics"].unique().to_list() == [NUMERICS]
+    assert all(kind.split()[0] in ("native", "traced") for kind in kept["step_kind"])
     wrong = kept.with_columns(value=pl.col("value") + 0.5)
     assert not any(one.agrees for one in replay(wrong, "copying", 3))
 
 
-@pytest.mark.parametrize(("text", "choices"), [("copying:999", "0 to 95"), ("nothing:1", "tasks copying, ")])
+@pytest.mark.parametrize(("text", "choices"), [("copying:999", "0 to 103"), ("nothing:1", "tasks copying, ")])
 def test_a_trial_that_is_not_kept_is_refused_with_the_choices(text: str, choices: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=f"{text}.*{choices}"):
         read_trial(text)

@@ -23,6 +23,7 @@ from workers.networks.models import Model
 from workers.networks.models.linearised_attention import LinearisedAttention
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
+from workers.numerics import regression
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.temperature import Prompts, error_curve, minimize_error, sweep
 from workers.training.recipe import Recipe
@@ -151,6 +152,28 @@ def test_lanes_have_distributions_of_their_own() -> None:
         values = {path: factor * value for path, value in knobs.items()}
         alone = plugins.replace(TASK, {**values, "shifts": "noise=3"}).shifted_sets(streams(), 10)["noise=3"]
         assert all(torch.equal(together[name][lane], alone[name][lane]) for name in alone)
+
+
+@pytest.mark.parametrize(
+    "task", [TASK, LinearRegression(dimension=1, pairs=2), LinearRegression(dimension=20, pairs=40)]
+)
+def test_prompts_of_one_pass_are_those_of_whole_passes(task: LinearRegression, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled, and by torch's operations, which sum a label in another order; each lane as alone, to the bit."""
+    knobs: dict[str, Any] = dict(plugins.knobs(task))
+    factors = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    lanes = plugins.bind(task, {path: (value + 0.25) * factors for path, value in knobs.items()})
+    found = lanes.training(streams(3), 19, FIRST_STEP)
+    for lane in range(3):
+        alone = plugins.bind(task, {path: (value + 0.25) * factors[lane : lane + 1] for path, value in knobs.items()})
+        drawn = alone.training(Streams(state=streams(3).state[lane : lane + 1]), 19, FIRST_STEP)
+        assert all(torch.equal(drawn[name][0], found[name][lane]) for name in found)
+    monkeypatch.setattr(regression, "library", lambda: None)
+    expected = lanes.training(streams(3), 19, FIRST_STEP)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == tensor.dtype
+        torch.testing.assert_close(found[name], tensor, rtol=2e-7, atol=1e-6)
+    torch.testing.assert_close(found["targets"], expected["targets"], rtol=1e-12, atol=1e-12)
 
 
 def test_loss_and_error_look_at_the_last_position_alone() -> None:

@@ -18,8 +18,9 @@ from torch import Tensor
 from tests.test_native_layered import ACTIVATIONS, COMPLEMENT, SCORERS, TEXT, Case, recipe_of
 from tests.trials import config
 from workers.networks.gradients import layered, plans
-from workers.numerics import native
+from workers.numerics import native, randomness, regression
 from workers.numerics.native import building
+from workers.numerics.randomness import Purpose, Streams
 from workers.training.recipe import Recipe
 
 pytestmark = [
@@ -87,6 +88,36 @@ def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytes
             assert torch.equal(found, ours), case.recipe.model
 
 
+@pytest.mark.parametrize(
+    ("compiler", "flags"),
+    [
+        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=16"]),
+        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=64"]),
+        pytest.param("g++", ["-mavx2", "-mfma"], marks=pytest.mark.skipif(not ON_X86, reason="not for this processor")),
+        ("clang++", ["-march=native"]),
+    ],
+    ids=str,
+)
+def test_data_has_the_same_bits_in_other_builds(
+    compiler: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = tmp_path / "normals.so"
+    compile_with(compiler, *flags, "-shared", str(SOURCES / "normals.cpp"), "-o", str(built))
+    streams = Streams.of(torch.arange(3), Purpose.TRAINING_DATA, 7)
+    moments = torch.linspace(0.5, 2, 4 * 6, dtype=torch.float64).view(1, 4, 6)
+
+    def drawn() -> list[Tensor]:
+        prompts = regression.draw_prompts(streams, lambda: moments, 9, 41)
+        assert prompts
+        return [streams.normal(10_001), *prompts]
+
+    expected = drawn()
+    other = ctypes.CDLL(str(built))
+    for module in (randomness, regression):
+        monkeypatch.setattr(module, "library", lambda: other)
+    assert all(torch.equal(found, one) for found, one in zip(drawn(), expected, strict=True))
+
+
 def minimal_recipe(model: dict[str, Any]) -> Recipe:
     one = config(steps=9, every=9, dtype="float32")
     one["task"], one["model"], one["training"]["batch"] = COMPLEMENT, {"width": 12, **model}, 20
@@ -121,10 +152,10 @@ def writer_to(path: Path) -> Callable[..., None]:
 
     def write(_: object, plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
         names = [name for name, *_ in plan._fields_]
-        sizes = [getattr(plan, name) for name in names if name not in tensors]
+        sizes = [getattr(plan, name) for name, kind, *_ in plan._fields_ if kind is ctypes.c_int64]
         parts = [struct.pack(f"<q{len(sizes)}q", len(sizes), *sizes)]
         for name in names[len(sizes) :]:
-            tensor = tensors[name]
+            tensor = tensors.get(name)
             data = b"" if tensor is None else tensor.numpy().tobytes()
             parts += [struct.pack("<q", -1 if tensor is None else len(data)), data]
         path.write_bytes(b"".join(parts))

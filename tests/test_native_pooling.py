@@ -62,7 +62,7 @@ def test_sizes_of_pooling(width: int, classes: int, items: int, batch: int, seed
     dimension=st.integers(1, 9),
     pairs=st.integers(2, 20),
     temperature=st.floats(0.3, 4),
-    batch=st.integers(1, 9),
+    batch=st.integers(1, 37),
     seed=st.integers(0, 99),
 )
 def test_sizes_of_linearised_attention(dimension: int, pairs: int, temperature: float, batch: int, seed: int) -> None:
@@ -87,8 +87,9 @@ class Everywhere(LinearRegression):
         return targets, torch.full_like(targets, 1 / targets[0].numel())
 
 
-def test_linearised_attention_where_all_positions_count() -> None:
-    recipe = recipe_of(REGRESSION, {"name": "linearised_attention", "temperature": 0.7})
+@pytest.mark.parametrize("batch", [5, 19])
+def test_linearised_attention_where_all_positions_count(batch: int) -> None:
+    recipe = recipe_of(REGRESSION, {"name": "linearised_attention", "temperature": 0.7}, batch)
     assert_torchs(replace(recipe, task=Everywhere(dimension=3, pairs=8)))
 
 

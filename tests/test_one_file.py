@@ -10,7 +10,7 @@ import pytest
 
 from graft.plugins.collecting import plugins_asked_for
 from graft.plugins.families import FAMILIES, family_of
-from graft.plugins.writing import write_template
+from graft.testing.writing import write_template
 from spaces import plugins
 from spaces.plugins.active import using
 from tests.search_spaces import PLAIN, bowl, search_once, space

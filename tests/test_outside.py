@@ -23,7 +23,7 @@ import pytest
 from graft.plugins.collecting import plugins_asked_for, plugins_of_space
 from graft.plugins.families import FAMILIES, families, family_of, packaged_names
 from graft.plugins.stored import plugins_of_study
-from graft.plugins.writing import write_template
+from graft.testing.writing import write_template
 from spaces import load, plugins
 from spaces.errors import GraftError, PluginError, StorageError
 from spaces.plugins.active import current, using

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from spaces.errors import StorageError, StudyError
 from storage import ClaimedStudy, file_of, open_reader, open_store
 from storage.databases.sqlite_file import mount_points
-from tests.databases import OBJECTIVE, claimed, heard, make_report, make_trial, new_study, raw
+from tests.databases import OBJECTIVE, claimed, claimed_with_store, heard, make_report, make_trial, new_study, raw
 from tests.launches import SPACE, check_complete, ended, finished, running, search, wait_until
 from tests.test_fences import WRITES, Write
 from tests.test_storage_safety import BATCHES, run
@@ -195,6 +196,35 @@ def test_a_file_that_is_gone_ends_the_run_in_a_line_and_all_that_it_held_can_be_
         again = store.claim(study.id, policy="full", objective=OBJECTIVE)
         assert [one.number for one in again.queries.running()] == [0, 1, 2]
         record(again, 30)
+
+
+@pytest.mark.parametrize("harm", [delete, replace, delete_log])
+def test_a_transaction_that_fails_as_the_file_goes_is_told_as_the_file_s(tmp_path: Path, harm: Callable[[Path], None]):
+    """SQLite may be the first to notice, in words that do not help: what was committed is saved all the same."""
+    path = tmp_path / "graft.db"
+    url = f"sqlite:///{path}"
+
+    def lose(connection: Connection) -> None:
+        harm(path)
+        connection.exec_driver_sql("DELETE FROM a_table_of_another_file")
+
+    with claimed_with_store(url) as (store, study):
+        study.start([make_trial(n) for n in range(3)], "w")
+        record(study, 10)
+        with pytest.raises(StorageError, match=r"(deleted|replaced) under this run, which stops") as caught:
+            store._session.transact(lose)
+        with pytest.raises(StorageError, match="under this run"):
+            record(study, 20)
+    os.replace(rescue_in(str(caught.value)), path)
+    assert raw(url, "SELECT DISTINCT step FROM metrics") == [(10,)]
+
+
+def test_a_transaction_that_fails_where_the_file_lies_says_why_and_the_next_is_made(tmp_path: Path):
+    with claimed_with_store(f"sqlite:///{tmp_path}/graft.db") as (store, study):
+        with pytest.raises(StorageError, match="no such table: nowhere"):
+            store._session.transact(lambda connection: connection.exec_driver_sql("DELETE FROM nowhere"))
+        study.start([make_trial(0)], "w")
+    assert not list(tmp_path.glob("*.rescue*"))
 
 
 def test_a_rescue_that_cannot_be_written_is_told_and_an_earlier_one_stays(

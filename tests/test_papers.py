@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from graft.report.papers import items
 from graft.report.papers.formulas import FORMULAS
 from graft.report.papers.items import find_item, read_items
 from graft.report.papers.temperature import PAPER, fitted_temperature
@@ -63,13 +64,19 @@ def test_the_page_of_the_papers_counts_as_the_list_does() -> None:
     ("name", "words"),
     [
         ("003/figure-9", "003/figure-9"),
-        ("000/figure-6", "missing: pretrained weights of Llama"),
         ("002/figure-5", "search report transfer STUDY"),
     ],
 )
 def test_what_a_study_does_not_make_is_refused_with_what_is_to_be_done(name: str, words: str) -> None:
     with pytest.raises(StudyError, match=re.escape(words)):
         find_item(name)
+
+
+def test_what_nothing_makes_is_refused_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = items.Item(name="009/figure-1", shows="a map", state="none", missing="pretrained weights")
+    monkeypatch.setattr(items, "read_items", lambda: [nothing])
+    with pytest.raises(StudyError, match=r"^009/figure-1 .a map. is not made here; missing: pretrained weights$"):
+        find_item("009/figure-1")
 
 
 def test_a_figure_of_formulas_needs_no_study(

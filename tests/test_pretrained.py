@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 from spaces.errors import PluginError, StudyError
-from workers.networks.pretrained import attention_modules, head_entropies, load_pretrained
+from workers.networks.pretrained import attention_modules, embedding_norms, head_entropies, load_pretrained
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -125,6 +126,17 @@ def test_generation_with_a_cache_is_that_without(folder: Path) -> None:
     ways = [model.generate(TOKENS[:1], max_new_tokens=5, do_sample=False, use_cache=way, pad_token_id=0)
             for way in (True, False)]  # fmt: skip
     assert torch.equal(*ways)
+
+
+def test_norms_are_those_of_the_files_vectors(folder: Path) -> None:
+    found = embedding_norms(folder)
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        read = file.get_tensor("model.embed_tokens.weight").double()
+        tied = "lm_head.weight" not in file.keys()  # noqa: SIM118 - it is no mapping
+        written = read if tied else file.get_tensor("lm_head.weight").double()
+    assert list(found) == (["embedding"] if tied else ["embedding", "unembedding"])
+    assert found["embedding"].tolist() == pytest.approx((read**2).sum(-1).sqrt().tolist())
+    assert found[list(found)[-1]].tolist() == pytest.approx((written**2).sum(-1).sqrt().tolist())
 
 
 def test_what_is_no_such_model_is_refused_in_a_line(folder: Path, tmp_path: Path) -> None:

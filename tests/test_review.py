@@ -124,6 +124,15 @@ def test_a_task_with_a_corpus_is_checked_without_it():
         review(load("language/stories", families(), {"search.objective": "{minimize: nil/raw}"}))
 
 
+def test_a_spline_that_starts_as_a_function_is_checked_by_the_numbers_it_starts_from():
+    """They are read as numbers while the evaluation has shapes alone."""
+    spline = {"model.activation": "{spline: {knots: 5, start: gelu}}"}
+    assert review(load("quick/add_mod", families(), {"search.trials": "2", "search.group": "2", **spline})) == []
+    refused = {"search.objective": "{minimize: nil/raw}", **spline}
+    with pytest.raises(SpaceError, match=r"search\.objective: 'nil/raw' is no metric"):
+        review(load("quick/add_mod", families(), refused))
+
+
 def test_what_a_batch_needs_is_estimated_from_small_ones():
     """Against the measure of whole batches, within a tenth; it is more than the state alone."""
     for name in ("quick/set_complement", "quick/add"):

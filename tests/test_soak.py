@@ -14,7 +14,8 @@ from tests.faults.steering import STEERINGS
 from tests.launches import ROOT
 from tests.soak import BROKEN, PASSED, VOID, status
 
-TOYS = {"--replays": "0", "--program": "0", "--ray": "0"}
+TOYS = {"--replays": "0", "--program": "0", "--ray": "0", "--seed": "14"}
+"""Storms of the gate blow alike each time; `python -m tests.soak` chooses a seed and says it."""
 SHORT = {"--trials": "150", "--faults": "8", "--seconds": "10", **TOYS}
 SHORTEST = {"--trials": "40", "--faults": "2", "--seconds": "3", "--database": "sqlite", **TOYS}
 FOUND = {"hasty": "doubled", "forgetful": "lost", "confused": "value", "repeating": "undue", "unfenced": "fence"}
@@ -42,7 +43,7 @@ def test_in_a_storm_nothing_finished_is_lost(database: str) -> None:
 
 @pytest.mark.slow
 def test_a_long_storm_loses_nothing_and_its_trials_can_be_replayed() -> None:
-    code, lines = soaked({"--trials": "600", "--faults": "60", "--seconds": "150", "--program": "12"})
+    code, lines = soaked({"--trials": "600", "--faults": "60", "--seconds": "150", "--program": "12", "--seed": "14"})
     assert code == PASSED, "\n".join(lines)
     assert sum(line.endswith("replayed 3 of 3: PASS") for line in lines) == len(DATABASES)
 
@@ -78,5 +79,5 @@ def test_too_few_faults_are_no_verdict(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("database", DATABASES)
 def test_a_service_in_a_storm_loses_nothing(database: str) -> None:
-    code, lines = soaked({"--faults": "12", "--database": database}, "--service")
+    code, lines = soaked({"--faults": "12", "--database": database, "--seed": "14"}, "--service")
     assert code == PASSED, "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from dataclasses import replace
@@ -69,6 +70,7 @@ def transfer() -> StudyData:
                 rows.append(trial_row(number, 1, "finished", score(source, target, pair, STEPS[-1]), params=params))
                 for step in STEPS:
                     metrics.append((number, step, name, "raw", "", score(source, target, pair, step)))
+                    metrics.append((number, step, "loss", "raw", "", 1 + score(source, target, pair, step)))
                     metrics += [
                         (number, step, name, "raw", f"length={length}", score(source, target, pair, step, str(length)))
                         for length in (4, 5, 6)
@@ -131,6 +133,18 @@ def test_lines_over_sizes_join_targets_on_the_same_data_and_a_gain_is_paired_and
         ]
         assert row["mean"] == pytest.approx(statistics.mean(gains))
     assert [block.number for block in section.blocks(FIGURES) if isinstance(block, Picture)] == [7, 8]
+
+
+def test_perplexities_of_training_over_sizes_are_those_of_the_last_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "text_wide", ("language", 64, 2, PERPLEXITY, False, True))
+    section, where = TransferSizes(data=transfer()), {32: "text", 64: "text_wide"}
+    lines = section.lines.filter(pl.col("kind") == "training")
+    assert set(lines["panel"]) == {"language"}  # accuracies have none
+    assert set(lines["source"]) == set(SOURCES)
+    for row in lines.iter_rows(named=True):
+        values = [math.exp(1 + score(row["source"], where[int(row["x"])], pair, STEPS[-1])) for pair in range(PAIRS)]
+        assert row["mean"] == pytest.approx(statistics.mean(values))
+    assert [block.number for block in section.blocks(FIGURES) if isinstance(block, Picture)] == [7, 8, 9]
 
 
 def test_lines_over_conditions_are_of_the_targets_own_sources() -> None:

@@ -184,6 +184,29 @@ def test_a_curve_that_was_cut_short_goes_on_where_it_was(tmp_path: Path):
     assert len(device.tried) > 3
 
 
+def test_a_width_that_was_tried_in_a_busy_hour_is_tried_again_by_later_processes_three_times_in_all(tmp_path: Path):
+    path = tmp_path / "widths.json"
+    busy = Device(knee=1.0)  # wide packs suffer most
+    finder = busy.finder(path)
+    finder.add_training_time(1e6)
+    finder.explore(ONE)
+    found, tried = [finder.find(ONE)], []
+    for _ in range(4):
+        quiet = Device(knee=8.0)
+        later = quiet.finder(path)
+        later.add_training_time(1e6)
+        for _ in range(40):
+            later.find(ONE)
+        found.append(later.find(ONE))
+        tried.append(quiet.tried)
+    quiet_knee = knee(climbed(lambda width: width / (1 + width / 8.0), WIDEST))
+    assert found[0] is not None
+    assert found[0] < quiet_knee
+    assert found[1:] == [quiet_knee] * 4
+    assert [len(widths) > 0 for widths in tried] == [True, True, True, False]
+    assert all(len(widths) == len(set(widths)) for widths in tried)
+
+
 def test_a_real_pack_has_a_rate():
     rate = best_rate(trial(0, config(dtype="float32")), 4, "cpu", seconds=0.01)
     assert 1 < rate < 1e7
@@ -232,7 +255,7 @@ def test_readers_never_see_half_a_file_and_entries_of_others_stay(tmp_path: Path
     writer = threading.Thread(target=write)
     writer.start()
     while not done.is_set():
-        assert json.loads(path.read_text())["theirs"] == {"2": 1.0}
+        assert json.loads(path.read_text())["theirs"] == {"2": [1.0]}
     writer.join()
     assert len(RateFile(path).rates("mine")) == 198
     assert [one.name for one in tmp_path.iterdir()] == ["widths.json"]

@@ -1,7 +1,7 @@
 """The atlas of inductive biases (docs/experiments/atlas.md has its plan).
 
     python -m benchmarks.atlas train --database atlas.db [--tasks copying,every]
-    python -m benchmarks.atlas collect --database atlas.db
+    python -m benchmarks.atlas collect --database atlas.db [--database other.db]
     python -m benchmarks.atlas page
     python -m benchmarks.atlas replay TASK:NUMBER [TASK:NUMBER ...]
 
@@ -25,6 +25,8 @@ from benchmarks.options import words_of
 
 FOLDER = Path(__file__).parents[2] / "docs/experiments/atlas"
 KEPT = FOLDER / "trials.parquet"
+FIRST = FOLDER / "first.parquet"
+"""The trials of the first atlas, of fourteen tasks and eleven arms, on another processor."""
 
 
 def main() -> None:
@@ -32,9 +34,9 @@ def main() -> None:
     plan = read_plan()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("train", "collect"):
+    for name, action in (("train", "store"), ("collect", "append")):
         command = commands.add_parser(name)
-        command.add_argument("--database", required=True)
+        command.add_argument("--database", required=True, action=action)
         command.add_argument("--tasks", type=words_of(plan), default=list(plan))
     commands.add_parser("page")
     commands.add_parser("replay").add_argument("trials", nargs="+", type=read_trial, metavar="TASK:NUMBER")
@@ -48,7 +50,7 @@ def main() -> None:
             found.write_parquet(KEPT, compression="zstd")
             print(f"{found.height:,} rows of {found['task'].n_unique()} tasks in {KEPT}")
         case "page":
-            write_page(plan, pl.read_parquet(KEPT), FOLDER)
+            write_page(plan, pl.read_parquet(KEPT), pl.read_parquet(FIRST), FOLDER)
         case _:
             sys.exit(0 if _replay_all(options.trials) else 1)
 

@@ -78,6 +78,12 @@ def find_gaps(kept: pl.DataFrame, arm: str) -> pl.DataFrame:
     return _test(_pair(gaps, pl.col("score")))
 
 
+def compare_atlases(first: Atlas, second: Atlas) -> pl.DataFrame:
+    """The cells of both, by task, endpoint and arm: verdict and mean of the first, `again_verdict` and `again_mean`."""
+    cells = second.cells.select(*CELL, again_verdict="verdict", again_mean="mean")
+    return first.cells.select(*CELL, "verdict", "mean").join(cells, on=CELL, maintain_order="left")
+
+
 def detectable(deviation: float, pairs: int, level: float = SURE, power: float = POWER) -> float:
     """The effect that a two-sided paired t-test at `level` finds with this power, for changes of this deviation."""
     critical = float(stdtrit(pairs - 1, 1 - level / 2))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from math import exp
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from benchmarks.atlas.effects import Atlas, detectable, find_effects, find_gaps
+from benchmarks.atlas.effects import Atlas, compare_atlases, detectable, find_effects, find_gaps
 from benchmarks.atlas.picture import draw, signed
 from benchmarks.atlas.plan import TaskPlan
 from search.analysis.statistics.verdicts import BETTER, UNDECIDED, WORSE
@@ -19,10 +20,11 @@ _WHERE = {"in": "", "out": " out of distribution"}
 Row = Mapping[str, Any]
 
 
-def write_page(plan: Mapping[str, TaskPlan], kept: pl.DataFrame, folder: Path) -> None:
-    """Write results.md and matrix.svg into the folder."""
+def write_page(plan: Mapping[str, TaskPlan], kept: pl.DataFrame, first: pl.DataFrame, folder: Path) -> None:
+    """Write results.md and matrix.svg into the folder; `first`: the trials of the first atlas."""
     atlas = find_effects(kept)
-    (folder / "results.md").write_text("\n".join(_lines(plan, kept, atlas)) + "\n", encoding="utf-8")
+    lines = [*_lines(plan, kept, atlas), "", *_again(find_effects(first), atlas)]
+    (folder / "results.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "matrix.svg").write_text(draw(atlas), encoding="utf-8")
 
 
@@ -38,11 +40,17 @@ def _sentence(row: Row) -> str:
     where = f"on `{row['task']}`{_WHERE[row['endpoint']]}"
     if row["direction"] == "maximize":
         word = "raises" if row["mean"] > 0 else "lowers"
-        size, ends = abs(row["mean"]), sorted((abs(row["wide_low"]), abs(row["wide_high"])))
-        return f"`{row['arm']}` {word} {row['metric']} {where} by {size:.1f} points ({ends[0]:.1f} to {ends[1]:.1f})."
+        size, *ends = (abs(row[key]) for key in ("mean", "wide_low", "wide_high"))
+        interval = f"{_end(min(ends))} to {_end(max(ends))}"
+        return f"`{row['arm']}` {word} {row['metric']} {where} by {size:.1f} points ({interval})."
     word = "lowers" if row["mean"] > 0 else "raises"
     size, *ends = (100 * abs(exp(-row[key] / 100) - 1) for key in ("mean", "wide_low", "wide_high"))
-    return f"`{row['arm']}` {word} {row['metric']} {where} by {size:.1f} % ({min(ends):.1f} to {max(ends):.1f})."
+    return f"`{row['arm']}` {word} {row['metric']} {where} by {size:.1f} % ({_end(min(ends))} to {_end(max(ends))})."
+
+
+def _end(size: float) -> str:
+    """With one decimal, and never as 0 unless it is."""
+    return f"{size:.1f}" if size >= 0.05 else f"{size:.1g}"
 
 
 def _lines(plan: Mapping[str, TaskPlan], kept: pl.DataFrame, atlas: Atlas) -> Iterator[str]:
@@ -60,6 +68,8 @@ def _lines(plan: Mapping[str, TaskPlan], kept: pl.DataFrame, atlas: Atlas) -> It
         f"{verdicts.count(BETTER)} are better than the baseline, {verdicts.count(WORSE)} worse, "
         f"{verdicts.count(UNDECIDED)} not told apart from it."
     )
+    yield ""
+    yield from _trained_by(kept)
     if missing := [name for name in plan if name not in trained]:
         yield ""
         yield f"Not trained: {', '.join(missing)}."
@@ -91,9 +101,43 @@ def _lines(plan: Mapping[str, TaskPlan], kept: pl.DataFrame, atlas: Atlas) -> It
     yield from _table(header, map(_found_row, _rows(atlas.found.sort("arm", "p", maintain_order=True))))
 
 
+def _trained_by(kept: pl.DataFrame) -> Iterator[str]:
+    """Which numerics and which steps trained how many trials: bits are those of the same ones alone."""
+    trials = kept.unique(["task", "number"], maintain_order=True)
+    counts = trials.group_by("numerics", "step_kind", maintain_order=True).agg(
+        trials=pl.len(), tasks=pl.col("task").n_unique()
+    )
+    rows = ([str(row["numerics"]), row["step_kind"], f"{row['trials']:,}", str(row["tasks"])] for row in _rows(counts))
+    yield from _table(("numerics version", "step", "trials", "tasks"), rows)
+
+
+def _again(first: Atlas, atlas: Atlas) -> Iterator[str]:
+    """Which verdicts of the first atlas come out again."""
+    both = compare_atlases(first, atlas)
+    verdicts = (BETTER, WORSE, UNDECIDED)
+    yield "## The first atlas, trained again"
+    yield ""
+    same = both.filter(pl.col("verdict") == pl.col("again_verdict")).height
+    turned = both.filter(
+        (pl.col("verdict") != UNDECIDED)
+        & (pl.col("again_verdict") != UNDECIDED)
+        & (pl.col("verdict") != pl.col("again_verdict"))
+    ).height
+    yield (
+        f"Of the {first.cells.height} cells of the first atlas (`first.parquet`, the same seeds on another processor) "
+        f"{both.height} are here, {same} of them with the same verdict; of those told apart in both {turned} have "
+        "turned. Each atlas is corrected over its own cells."
+    )
+    yield ""
+    counts = {key: both.filter(verdict=key[0], again_verdict=key[1]).height for key in product(verdicts, verdicts)}
+    rows = ([one, *(str(counts[one, other]) for other in verdicts)] for one in verdicts)
+    yield from _table(("in the first atlas", *(f"{word} here" for word in verdicts)), rows)
+
+
 def _findings(kept: pl.DataFrame, atlas: Atlas) -> Iterator[str]:
     """The three questions of the plan."""
-    cells = atlas.cells
+    cells, lost = atlas.cells, atlas.floors.filter(~pl.col("learned"))
+    unlearned = {*lost.select("task", "endpoint").rows(), *((task, "gap") for task in lost["task"])}
     asked = {
         "SSA against softmax out of distribution": cells.filter(
             (pl.col("arm") == "ssa") & (pl.col("endpoint") == "out")
@@ -108,11 +152,12 @@ def _findings(kept: pl.DataFrame, atlas: Atlas) -> Iterator[str]:
         worse = found.filter(pl.col("verdict") == WORSE).height
         yield (
             f"Better on {better} of {found.height} sets, worse on {worse}. The last column is the effect that the test "
-            "would find four times in five, without a correction."
+            "would find four times in five, without a correction. † the baseline is not above the floor there, or on "
+            "one of the two sets of a gap: such a change says nothing of generalisation."
         )
         yield ""
         header = ("set", "effect", "95 % interval", "adjusted p", "verdict", "found four times in five")
-        yield from _table(header, map(_finding_row, _rows(found)))
+        yield from _table(header, (_finding_row(row, unlearned) for row in _rows(found)))
         yield ""
 
 
@@ -121,10 +166,11 @@ def _floor_row(row: Row) -> Sequence[str]:
     return _set_of(row), row["metric"], f"{row['value']:.3g}", f"{row['floor']:.3g}", learned
 
 
-def _finding_row(row: Row) -> Sequence[str]:
+def _finding_row(row: Row, unlearned: Collection[tuple[str, ...]]) -> Sequence[str]:
     # Where all pairs are even, as with scores of 0 on both sides, nothing says what would have been found.
     power = f"{detectable(row['deviation'], row['pairs']):.1f}" if row["deviation"] else "unknown"
-    return _set_of(row), signed(row["mean"]), _ends(row, ""), f"{row['q']:.2g}", row["verdict"], power
+    name = f"{_set_of(row)}{' †' if (row['task'], row['endpoint']) in unlearned else ''}"
+    return name, signed(row["mean"]), _ends(row, ""), f"{row['q']:.2g}", row["verdict"], power
 
 
 def _found_row(row: Row) -> Sequence[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import polars as pl
 
@@ -28,11 +29,14 @@ KEPT = {
     "condition": pl.String,
     "value": pl.Float64,
     "floor": pl.Float64,
+    "numerics": pl.Int16,
+    "step_kind": pl.String,
 }
 """Columns of what is kept, one row per trial and endpoint.
 
 `number`: in its study; `seed`: 0, 1, ... of the experiment, from which `trial_seed` follows; `space`: the
-experiment's text, from which a trial can be trained again; `value`: null of a trial that diverged."""
+experiment's text, from which a trial can be trained again; `value`: null of a trial that diverged; `numerics`: the
+version of the numerics that trained it, and `step_kind`: by which step, on which processor (of its fingerprint)."""
 
 
 def train(tasks: Iterable[TaskPlan], database: str) -> None:
@@ -42,27 +46,37 @@ def train(tasks: Iterable[TaskPlan], database: str) -> None:
         graft.launch(task.as_space(), database=database, run=run)
 
 
-def collect(tasks: Iterable[TaskPlan], database: str) -> pl.DataFrame:
-    """The trials of all finished studies, columns KEPT, in the plan's order."""
-    studies = graft.open(database)
-    trained = [task for task in tasks if task.study in studies and studies[task.study].status().state == "finished"]
-    texts = dict(studies.query("SELECT name, space FROM studies").iter_rows())
-    found = [_collect(task, studies[task.study], texts[task.study]) for task in trained]
+def collect(tasks: Iterable[TaskPlan], databases: Iterable[str]) -> pl.DataFrame:
+    """The trials of all finished studies, columns KEPT, in the plan's order; of a task those of the first database."""
+    opened, found = [graft.open(database) for database in databases], list[pl.DataFrame]()
+    for task in tasks:
+        have = [one for one in opened if task.study in one and one[task.study].status().state == "finished"]
+        found += [_collect(task, studies) for studies in have[:1]]
     return pl.concat(found) if found else pl.DataFrame(schema=KEPT)
 
 
-def _collect(task: TaskPlan, study: graft.Study, text: str) -> pl.DataFrame:
+_TRAINED_BY = """
+SELECT trials.number, fingerprints.numerics, fingerprints.step_kind, studies.space
+FROM trials JOIN studies ON studies.id = trials.study_id
+JOIN fingerprints ON fingerprints.study_id = trials.study_id AND fingerprints.number = trials.fingerprint
+WHERE studies.name = '{study}'
+"""
+
+
+def _collect(task: TaskPlan, studies: graft.Database) -> pl.DataFrame:
+    study, trained_by = studies[task.study], studies.query(_TRAINED_BY.format(study=task.study))
     trials = study.trials().select("number", "state", arm="params.arm", seed="params.seed", trial_seed="seed")
+    trials = trials.join(trained_by, on="number", how="left")
     metrics = study.metrics().select("number", "name", "variant", "condition", "value")
     values = {(number, name, variant, where): value for number, name, variant, where, value in metrics.iter_rows()}
     floors = {end.kind: _floor(end, values) for end in task.endpoints}
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for trial in trials.sort("number").iter_rows(named=True):
         for end in task.endpoints:
             variant, finished = task.variant(trial["arm"]), trial["state"] == "finished"
             value = values.get((trial["number"], end.metric, variant, end.condition)) if finished else None
             rows.append(
-                {**trial, "task": task.name, "space": text, "endpoint": end.kind, "metric": end.metric}
+                {**trial, "task": task.name, "endpoint": end.kind, "metric": end.metric}
                 | {
                     "direction": end.direction,
                     "variant": variant,

@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers [--task set_complement] [--trials 256] [--steps 1000] [--dropout table1|on|off]
                                [--peers ray,loop,graft] [--peer-trials N]
-    python -m benchmarks.peers --all [--cases "quick/add_mod;..."] [--lanes 8] [--seconds 1.5] [--compile-limit 300]
+    python -m benchmarks.peers --all [--cases "quick/add_mod;..."] [--lanes 8] [--seconds 1.5] [--compile-limit 20]
                                [--out results.json] [--budget 200]
     python -m benchmarks.peers --end-to-end quick/set_complement [--trials 64] [--steps 1000]
 
@@ -10,8 +10,10 @@
 made in parts: with `--budget 200` a run begins no case after 200 seconds and ends within ten minutes. The searches of
 peers go into the same file.
 
-`--all`: the steps of every family of tasks instead of whole searches, see `benchmarks.peers.steps`. `--end-to-end`:
-what a packaged space takes from the command to its end, against its training, see `benchmarks.peers.whole_launch`.
+`--all`: the steps of every family of tasks, see `benchmarks.peers.steps`; unless `--cases` picks some, then also what
+two quick spaces take from the command to their end (`--end-to-end`, see `benchmarks.peers.whole_launch`), and the
+search above with 64 trials of 500 steps. Some twenty minutes on two quiet cores. torch.compile takes minutes for
+most models and is given up after `--compile-limit` seconds each.
 
 All train the same model on the same task with draws from the same space, validate at the same steps on as many
 sequences, raw and BEMA, and keep all results. End to end is the wall time of the whole command: start-up of Python, of
@@ -146,12 +148,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=Plan.processes, help="processes of a peer, workers of Graft")
     parser.add_argument("--peers", type=words_of(PEERS), default=list(PEERS), help="which, in which order")
     parser.add_argument("--peer-trials", type=int, help="trials of the peers of Graft, where all take too long")
-    parser.add_argument("--all", action="store_true", help="steps of every family of tasks, in one table")
+    parser.add_argument("--all", action="store_true", help="steps of every family of tasks, launches, peers")
     parser.add_argument("--cases", help="with --all: which, separated by semicolons")
     parser.add_argument("--lanes", type=int, default=8, help="with --all")
     parser.add_argument("--seconds", type=float, default=1.5, help="with --all: of each measurement")
     parser.add_argument(
-        "--compile-limit", type=float, default=300, help="with --all: seconds for torch.compile; 0: without"
+        "--compile-limit", type=float, default=20, help="with --all: seconds for torch.compile; 0: without"
     )
     parser.add_argument("--budget", type=float, default=math.inf, help="with --all: begin no case after these seconds")
     parser.add_argument("--out", type=Path, help="a file that results are added to")
@@ -163,12 +165,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     given = arguments()
     if given.all:
+        end = time.monotonic() + given.budget
         names = given.cases.split(";") if given.cases else list(CASES)
         if unknown := sorted(set(names) - CASES.keys()):
             raise SystemExit(f"--cases: {unknown[0]!r} must be one of {'; '.join(CASES)}")
         results = Results(given.out) if given.out else None
         limits = {"compile_limit": given.compile_limit, "budget": given.budget}
         compare(names, lanes=given.lanes, seconds=given.seconds, results=results, **limits)
+        if not given.cases:
+            measure_launches(results, given.processes, end)
+            if time.monotonic() < end and not (results and results.read("searches")):
+                plan = Plan(task=given.task, trials=64, steps=500, dropout=given.dropout, processes=given.processes)
+                search(plan, given)
         return
     if given.end_to_end:
         measure_launch(given.end_to_end, trials=given.trials, steps=given.steps, workers=given.processes)
@@ -176,6 +184,26 @@ def main() -> None:
     plan = Plan(
         task=given.task, trials=given.trials, steps=given.steps, dropout=given.dropout, processes=given.processes
     )
+    search(plan, given)
+
+
+LAUNCHES = ("quick/set_complement", "quick/add_mod")
+
+
+def measure_launches(results: Results | None, workers: int, end: float) -> None:
+    """Whole launches of 64 trials of 1,000 steps; those in the results are printed, and none is begun after `end`."""
+    known = results.read("launches") if results else {}
+    for name in LAUNCHES:
+        if name in known:
+            print(json.dumps(known[name]))
+        elif time.monotonic() < end:
+            found = measure_launch(name, trials=64, steps=1000, workers=workers)
+            if results:
+                results.add("launches", name, found)
+
+
+def search(plan: Plan, given: argparse.Namespace) -> None:
+    """One search by each of the peers."""
     fewer = replace(plan, trials=given.peer_trials or plan.trials)
     if fewer != plan:
         print(f"peers run {fewer.trials} of the {plan.trials} trials; compare rates, not seconds")

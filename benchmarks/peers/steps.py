@@ -4,12 +4,15 @@
 plain nn.Module with torch's own attention kernel, fused AdamW and clipping on the same batch, which it is given and
 need not draw (set complement draws it, and has BEMA). All are timed in turns, five each, by the processor time of one
 thread; medians. GFLOP/s count the matrix products of the plain model, attention as if nothing were masked, so positions
-that a native step leaves out count as done; the ceiling is a large float32 product of torch's in the same run. Bytes a
-lane: parameters, moments and averages, which a step holds twice. Trust ratios to +-20 %.
+that a native step leaves out count as done, so that a share may be over 1. There are two ceilings, both measured in
+the same turns: a large float32 product of torch's, which reaches little of some cores, and the most that the core
+multiplies and adds in registers. Bytes a lane: parameters, moments and averages, which a step holds twice. Trust
+ratios to +-20 %.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -40,6 +43,7 @@ from workers.data.tasks import Batch
 from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
 from workers.engine.step import describe_step
+from workers.numerics.native import library
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tracing import tree_leaves
 from workers.training.recipe import Recipe, initial_state, layout_of
@@ -47,6 +51,7 @@ from workers.training.recipe import Recipe, initial_state, layout_of
 ROUNDS = 5
 CEILING = 1024
 """Rows and columns of the product that gives the ceiling."""
+PEAK_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,21 +78,24 @@ class Row:
     processor: str
     torch: str
     load: float
+    core_share: float | None = None
+    """Of what the core multiplies and adds in registers; None: there is no compiler to measure it by."""
 
     def line(self) -> str:
         """One line of the table."""
         given_up = f"over {self.compile_limit:.0f} s" if self.compile_limit else "-"
         compiled = f"{self.compiled_over_plain:.2f}" if self.compiled_over_plain else given_up
+        core = f"{self.core_share:.0%}" if self.core_share else "-"
         return (
             f"| {self.case} | {self.plain:.3g} | {compiled} | {self.pack:.3g} | {self.over_plain:.2f} | "
-            f"{self.plain_gflops:.0f} | {self.gflops:.0f} | {self.ceiling_share:.0%} | {self.lane_bytes:,} | "
+            f"{self.plain_gflops:.0f} | {self.gflops:.0f} | {self.ceiling_share:.0%} | {core} | {self.lane_bytes:,} | "
             f"{self.step} |"
         )
 
 
 HEADER = (
     "| case | plain, ms a step | torch.compile over plain | pack, ms a lane and step | pack over plain | "
-    "plain GFLOP/s | pack GFLOP/s | of the ceiling | bytes a lane | step |\n|---|---|---|---|---|---|---|---|---|---|"
+    "plain GFLOP/s | pack GFLOP/s | of torch's product | of the core | bytes a lane | step |\n" + "|---" * 11 + "|"
 )
 
 
@@ -161,6 +169,11 @@ def _measure(name: str, case: Case, lanes: int, seconds: float, compile_limit: f
         "pack": lambda: pack.train(1),
         "ceiling": lambda: square @ square,
     }
+    native = library()
+    operations = 0
+    if native:
+        operations = 2 * PEAK_ROUNDS * native.multiply_adds(ctypes.c_int64(1), ctypes.byref(ctypes.c_float()))
+        works["core"] = lambda: native.multiply_adds(ctypes.c_int64(PEAK_ROUNDS), ctypes.byref(ctypes.c_float()))
     cost = time_in_turns(works, seconds)
     pack_seconds = cost["pack"] / lanes
     compiles = compile_limit > 0 and plugins.name_of(recipe.model) != "minimal"
@@ -176,6 +189,7 @@ def _measure(name: str, case: Case, lanes: int, seconds: float, compile_limit: f
         gflops=flops / pack_seconds / 1e9,
         plain_gflops=flops / cost["plain"] / 1e9,
         ceiling_share=flops / pack_seconds / (2 * CEILING**3 / cost["ceiling"]),
+        core_share=flops / pack_seconds / (operations / cost["core"]) if native else None,
         lane_bytes=sum(leaf.nbytes for leaf in tree_leaves(start)),
         step=describe_step(settings, "cpu"),
         lanes=lanes,

@@ -14,6 +14,7 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,8 +31,8 @@ SHARE, START = 1.15, 5.0
 """A launch should take at most this many times the steady time, and seconds more."""
 
 
-def measure_launch(space: str, *, trials: int, steps: int, workers: int) -> None:
-    """Print one line of JSON: seconds of the launch, of its training alone, and what would be allowed."""
+def measure_launch(space: str, *, trials: int, steps: int, workers: int) -> dict[str, Any]:
+    """Seconds of the launch, of its training alone, and what would be allowed; printed as a line of JSON, too."""
     before = _children()
     with tempfile.TemporaryDirectory(prefix="launch-", ignore_cleanup_errors=True) as name:
         command = launch_command(space, workers, "--trials", str(trials), "--steps", str(steps))
@@ -61,7 +62,9 @@ def measure_launch(space: str, *, trials: int, steps: int, workers: int) -> None
         "machine": {"processor": processor(), "torch": torch.__version__, "load": os.getloadavg()[0]},
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
-    print(json.dumps({key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}))
+    found = {key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}
+    print(json.dumps(found), flush=True)
+    return found
 
 
 def _children() -> float:

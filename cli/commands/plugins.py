@@ -79,7 +79,7 @@ def new(
 
     Example: search plugin new scorer mine.py
     """
-    from graft.plugins.writing import write_template
+    from graft.testing.writing import write_template
 
     use = write_template(family, file, force=force)
     typer.echo(f"{file}: a {family}; a space names it by `plugins: [./{file.name}]` and {use}", err=True)

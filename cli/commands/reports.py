@@ -12,6 +12,7 @@ import typer
 from cli.commands.attention import attention_report
 from cli.commands.compatibility import transfer_report
 from cli.commands.nonlinearities import nonlinearities_report
+from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
 from cli.option_groups import with_groups
 from cli.options import Force, Format, OptionError, Plugins, Storage, Study, check_output, storage_url
@@ -33,10 +34,11 @@ def register(app: typer.Typer) -> None:
     group.command("nonlinearities")(with_groups(nonlinearities_report))
     group.command("attention")(with_groups(attention_report))
     group.command("temperature")(with_groups(temperature_report))
+    group.command("norms")(with_groups(norms_report))
     app.add_typer(
         group,
         name="report",
-        help="Write what studies found: study, compare, transfer, nonlinearities, attention, temperature, paper.",
+        help="Write what studies found: study, compare, transfer, nonlinearities, attention, norms, temperature ...",
     )
 
 

@@ -28,8 +28,11 @@ from cli.options import (
 from cli.tables import show
 
 if TYPE_CHECKING:
+    from graft.serving.service import Service
     from storage import QueueEntry, QueueRequest, Terms
 
+PROCESSOR = 0.2
+"""Cores that answers over HTTP take in the long run while studies train, unless the options say another number."""
 TOKEN_VARIABLE = "SEARCH_TOKEN"
 
 
@@ -80,7 +83,7 @@ def serve(
     )
     with service, Interruption(lambda: _say("stopping: what is finished is kept"), _leave) as interruption:
         _say(f"serves {database_name(url)}, {service.lanes:,} lanes on {placement.describe()}")
-        with _answering(host, port, clients, url) if http else contextlib.nullcontext():
+        with _answering(host, port, clients, url, service) if http else contextlib.nullcontext():
             service.run(lambda: interruption.requested, until_empty=until_empty)
     if interruption.requested:
         _say("stopped with everything kept; `search serve` goes on")
@@ -96,13 +99,13 @@ def _parse_address(address: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _answering(host: str, port: int, clients: HttpOptions, url: str) -> Generator[None]:
-    """Answer requests over HTTP beside what the block does."""
+def _answering(host: str, port: int, clients: HttpOptions, url: str, service: Service) -> Generator[None]:
+    """Answer requests over HTTP beside what the block does, which is the service's work."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # of the process that answers: each thread would take a core
-    settings = clients.settings(url, host)
+    settings = clients.settings(url, host, PROCESSOR)
     from graft.web.server import serving
 
-    with serving(settings, host, port, _say) as found:
+    with serving(settings, host, port, _say, lambda: service.is_training) as found:
         _say(f"shows it at {found}")
         yield
 

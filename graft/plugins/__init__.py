@@ -1,1 +1,1 @@
-"""Plug-ins from outside the package: found for a space, stored with a study, written from a template."""
+"""Plug-ins from outside the package: found for a space, and stored with a study."""

@@ -105,6 +105,11 @@ class Service:
         self.store.close()
         self._listener.close()
 
+    @property
+    def is_training(self) -> bool:
+        """Whether a study is being run."""
+        return bool(self._runs)
+
     def run(self, stop_requested: Callable[[], bool] = lambda: False, *, until_empty: bool = False) -> None:
         """Run what is in the queue until a stop is requested; `until_empty`: or until nothing is left to run.
 

@@ -1,4 +1,4 @@
-"""The contracts of the plug-in families, as checks of any plug-in's configuration.
+"""For writers of plug-ins: a file to begin with, and the contracts of the families as checks of any configuration.
 
 `search plugin check` runs them on files of yours, and Graft's own tests on what is packaged:
 

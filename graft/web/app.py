@@ -14,23 +14,25 @@ from starlette.exceptions import HTTPException
 from graft.plugins.families import version
 from graft.web.models import Problem
 from graft.web.reading import refuse_error
-from graft.web.routes import events, exports, figures, frames, pages, queue, studies, study_pages, trials
+from graft.web.routes import events, exports, figures, frames, numbers, pages, queue, studies, study_pages, trials
 from graft.web.security.access import Holder, find_holder
 from graft.web.security.guard import Guard
 from graft.web.security.refusals import RefusalError, answer
 from graft.web.settings import Settings
+from graft.web.sparing import spare
 from spaces.errors import GraftError
 from storage.databases import find_database
 
 API = "/api"
-_ROUTERS = (studies, trials, frames, figures, exports, events, queue)
+_ROUTERS = (studies, trials, frames, figures, exports, events, queue, numbers)
 _PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (400, 403, 404)}
 
 
-def create_app(settings: Settings) -> Guard:
+def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) -> Guard:
     """The application of one database, for any ASGI server; nothing is read before the first request.
 
-    Raises StorageError for what is no URL of a database.
+    `trains`: whether anything trains now beside it, where `settings.processor` says how much that leaves. Raises
+    StorageError for what is no URL of a database.
     """
     name = find_database(settings.database).name
     app = FastAPI(
@@ -49,7 +51,9 @@ def create_app(settings: Settings) -> Guard:
         app.include_router(module.router)
     for kind, make in _REFUSALS.items():
         app.add_exception_handler(kind, _handler(make, name))
-    return Guard(app, settings, partial(_find_holder, settings.database, name))
+    spared = spare(app, settings, trains)
+    app.state.sparing = spared
+    return Guard(spared.app if spared else app, settings, partial(_find_holder, settings.database, name))
 
 
 def _find_holder(url: str, name: str, token: str) -> Holder | None:

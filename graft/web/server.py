@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
+from typing import Protocol
 
 import h11
 import uvicorn
@@ -25,8 +25,16 @@ LOWEST_PRIORITY = 19
 """As `nice` has it: what training on the same cores leaves."""
 _CONNECTIONS = 500
 """Open at one time; what is more is answered with 503."""
+_LOOK_SECONDS = 0.5
+"""Between looks whether anything trains."""
 _LEAVE_SECONDS = 2
 """How long event streams may go on when the server is stopped."""
+
+
+class Shared(Protocol):
+    """A number that two processes share."""
+
+    value: int
 
 
 def plan_settings(
@@ -37,6 +45,7 @@ def plan_settings(
     *,
     needs_token: bool = False,
     rate: float = Settings.rate,
+    processor: float | None = None,
 ) -> Settings:
     """The settings of a server that listens on `host`, under these names beside its own; `plugins`: as of Settings.
 
@@ -52,7 +61,12 @@ def plan_settings(
     own = LOOPBACK_NAMES | ({host} if host not in ("0.0.0.0", "::") else set())
     names = frozenset(name.lower() for name in (*own, *hosts))
     return Settings(
-        database=database, hosts=names, needs_token=beyond or needs_token, plugins=frozenset(plugins), rate=rate
+        database=database,
+        hosts=names,
+        needs_token=beyond or needs_token,
+        plugins=frozenset(plugins),
+        rate=rate,
+        processor=processor,
     )
 
 
@@ -67,21 +81,37 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
 
 
 @contextmanager
-def serving(settings: Settings, host: str, port: int, say: Callable[[str], None]) -> Generator[str]:
+def serving(
+    settings: Settings,
+    host: str,
+    port: int,
+    say: Callable[[str], None],
+    trains: Callable[[], bool] = lambda: True,
+) -> Generator[str]:
     """Answer requests beside what the block does; the address. Raises AddressError as `serve` does.
 
     A process of its own does, of the lowest priority: a thread would take the interpreter's lock from the threads that
     train. It ends with this process, however this one ends; should it end before, `say` is called with a line.
+    `trains`: whether anything trains now, asked a few times a second, where `settings.processor` is set.
     The address is taken already: who asks before the process is there waits for it, and is not refused.
     """
+    context = multiprocessing.get_context("spawn")
+    is_training = context.RawValue("b", True)
     with _listen(host, port) as listener:
-        process = multiprocessing.get_context("spawn").Process(
-            target=_answer_beside, args=(settings, listener), name="the process of HTTP"
+        process = context.Process(
+            target=_answer_beside, args=(settings, listener, is_training), name="the process of HTTP"
         )
         process.start()
         address = _address(listener)
     is_over = threading.Event()
-    threading.Thread(target=_watch, args=(process, is_over, say), daemon=True).start()
+
+    def watch() -> None:
+        while not wait([process.sentinel], _LOOK_SECONDS):
+            is_training.value = trains()
+        if not is_over.is_set():
+            say(f"{process.name} has ended, and nothing answers over HTTP any more; studies go on")
+
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield address
     finally:
@@ -91,19 +121,13 @@ def serving(settings: Settings, host: str, port: int, say: Callable[[str], None]
         process.kill()
 
 
-def _watch(process: SpawnProcess, is_over: threading.Event, say: Callable[[str], None]) -> None:
-    wait([process.sentinel])
-    if not is_over.is_set():
-        say(f"{process.name} has ended, and nothing answers over HTTP any more; studies go on")
-
-
-def _answer_beside(settings: Settings, listener: socket.socket) -> None:
+def _answer_beside(settings: Settings, listener: socket.socket, is_training: Shared) -> None:
     os.nice(LOWEST_PRIORITY)
     # Ctrl-C stops training first, and this process when nothing trains any more. Not by a session of its own: Linux
     # shares the processor out among sessions first (autogroup), and this one would have as much as all that trains.
     os.setpgid(0, 0)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _answer(settings, listener)
+    _answer(settings, listener, lambda: bool(is_training.value))
 
 
 def _end_with_parent() -> None:
@@ -113,8 +137,8 @@ def _end_with_parent() -> None:
     os._exit(0)
 
 
-def _answer(settings: Settings, listener: socket.socket) -> None:
-    uvicorn.Server(configure(settings)).run(sockets=[listener])
+def _answer(settings: Settings, listener: socket.socket, trains: Callable[[], bool] = lambda: True) -> None:
+    uvicorn.Server(configure(settings, trains)).run(sockets=[listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -130,10 +154,10 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def configure(settings: Settings) -> uvicorn.Config:
-    """How uvicorn answers for an application with these settings."""
+def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> uvicorn.Config:
+    """How uvicorn answers for an application with these settings; `trains` as of `create_app`."""
     return uvicorn.Config(
-        create_app(settings),
+        create_app(settings, trains),
         http=_give_up_after(settings.body_seconds),
         log_config=None,
         access_log=False,

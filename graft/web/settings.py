@@ -38,6 +38,10 @@ class Settings:
     """How long the database may work on one answer."""
     streams: int = 64
     """Event streams that are open at one time."""
+    processor: float | None = None
+    """Cores that answers may take in the long run while studies train (`sparing`); None: any number."""
+    processor_burst: float = 2.0
+    """Processor seconds that they may take at once."""
 
 
 def is_loopback(host: str) -> bool:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from spaces.errors import GraftError, StudyError
 from storage.databases.database import AwayError, Database
@@ -23,6 +23,8 @@ from storage.schema import studies
 
 AWAY_SECONDS = 3600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+_FENCE = select(studies.c.fence).where(studies.c.id == bindparam("study")).with_for_update(read=True)
+"""Built once: every transaction of a study asks for it."""
 
 _log = logging.getLogger("graft.storage")
 Arguments = ParamSpec("Arguments")
@@ -91,11 +93,10 @@ class Session:
                         raise
                     self._reconnect(error)
                     continue
-                try:
-                    self.database.check_place(self._connection)
-                except GraftError as lost:  # final: nobody would find what is written from now on
-                    self._failure = lost
+                except Exception:
+                    self._check_place()  # a file that is gone is why: what the driver says of it is no help
                     raise
+                self._check_place()
                 return answer
 
     def write(self, study_id: int, act: Callable[[Connection], Answer]) -> Answer:
@@ -109,6 +110,14 @@ class Session:
             return act(connection)
 
         return self.transact(act_if_claimed)
+
+    def _check_place(self) -> None:
+        """Raise StorageError if what is committed is not where the next one looks; nothing is written after that."""
+        try:
+            self.database.check_place(self._connection)
+        except GraftError as lost:  # final: nobody would find what is written from now on
+            self._failure = lost
+            raise
 
     def _reconnect(self, error: AwayError) -> None:
         """Connect again, in pauses each twice the last one, and lock the same studies; StudyError if another has."""
@@ -148,8 +157,7 @@ class Session:
     def _check_claim(self, connection: Connection, study_id: int) -> None:
         """Raise StudyError unless the study has the fence of our claim; until the commit nobody can count it up."""
         name, fence = self._locked[study_id]
-        found = select(studies.c.fence).where(studies.c.id == study_id).with_for_update(read=True)
-        if connection.scalar(found) != fence:
+        if connection.scalar(_FENCE, {"study": study_id}) != fence:
             raise StudyError(f"study {name!r} was taken over by another process")
 
     def _hang_up(self) -> None:

@@ -44,6 +44,7 @@ _WORDS = {
     "not reading": "only SELECT is allowed here",
     "interrupted": "it was interrupted, or took longer than it may; ask for less, or give it more --seconds",
     "string or blob too big": f"a value has more than {LARGEST_VALUE:,} bytes",
+    "database is locked": "another program has locked the file and does not let go of it (a shell, a copy?); end it",
     "one statement at a time": "only one statement at a time is allowed here",
 }
 

@@ -33,6 +33,7 @@ class SqliteFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._files = [Path(f"{path}{end}") for end in _BESIDE]
         self._opened: dict[Path, Identity | None] = {}
         """The files that the writing connection has open."""
 
@@ -65,7 +66,7 @@ class SqliteFile:
         for setting in _SETTINGS:
             connection.execute(setting)
         connection.execute("SELECT count(*) FROM sqlite_master")  # opens the log, too
-        self._opened = {path: Identity.at(path) for path in self._files()}
+        self._opened = {path: Identity.at(path) for path in self._files}
         return connection
 
     def reader(self) -> sqlite3.Connection:
@@ -87,7 +88,7 @@ class SqliteFile:
         The log counts as the file does: until its pages are moved to the file, commits are in it alone. SQLite itself
         notices neither in this mode, and goes on writing to files that have no name any more.
         """
-        for path in self._files()[:2]:
+        for path in self._files[:2]:
             found = Identity.at(path)
             if found != self._opened[path]:
                 return f"{path} was {'replaced' if found else 'deleted'}"
@@ -117,12 +118,9 @@ class SqliteFile:
 
     def remove_log(self) -> None:
         """Remove what is left of the log of a file that is gone: SQLite would take it for that of the next one."""
-        for path in self._files()[1:]:
+        for path in self._files[1:]:
             if self._opened[path] and Identity.at(path) == self._opened[path]:
                 path.unlink(missing_ok=True)
-
-    def _files(self) -> list[Path]:
-        return [Path(f"{self.path}{end}") for end in _BESIDE]
 
     def _check_names(self) -> None:
         """Raise StorageError for a file of several names: SQLite would look for its log beside another one."""

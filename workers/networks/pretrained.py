@@ -1,7 +1,7 @@
 """Pretrained models of the kind of Llama and Gemma, from a local folder, with a scorer of ours in place of softmax.
 
 The one door to Hugging Face transformers, which is loaded when a model is.
-Legend: N sequences, s positions, l layers, h heads, q queries, k keys, c channels of a head.
+Legend: N sequences, s positions, l layers, h heads, q queries, k keys, c channels of a head, v tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor, nn
 
@@ -71,6 +73,18 @@ def head_entropies(model: Any, tokens: Tensor) -> Tensor:
         model(tokens, use_cache=False)
     weights = torch.stack(found).double()
     return -torch.xlogy(weights, weights).sum(-1)
+
+
+@torch.no_grad()
+def embedding_norms(folder: Path) -> dict[str, NDArray[np.float64]]:
+    """`embedding` and, if it is another matrix, `unembedding` -> the Euclidean norm of each token's vector, [v].
+
+    Of the model in a folder, for paper 000's Figure 8; raises StudyError as `load_pretrained` does.
+    """
+    model = load_pretrained(folder)
+    read, written = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    matrices = {"embedding": read} if written is read else {"embedding": read, "unembedding": written}
+    return {name: matrix.double().norm(dim=-1).numpy() for name, matrix in matrices.items()}
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMERICS = 5
+NUMERICS = 6
 """Counted up with every change that may move a bit of what a trial computes: an order of additions, a precision, an
 initialisation. Stored with each study; bits are promised between equal numbers alone.
 
@@ -11,4 +11,6 @@ initialisation. Stored with each study; bits are promised between equal numbers 
 3  compiled evaluation; compiled steps round products and sums together where they say so, whatever compiles them
 4  compiled updates of Muon
 5  compiled steps work on the first layer's queries, keys and values once for each distinct row of a batch
+6  prompts of linear regression are drawn in one pass, their labels summed from the first input to the last; compiled
+   steps of linearised attention add up several prompts side by side
 """

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from workers.numerics.blocks import Blocks
 from workers.numerics.layout import Layout
 from workers.numerics.native import address, library
 from workers.numerics.tensors import Versions, are_of, versions_of
@@ -81,6 +82,7 @@ class NativeUpdate:
         self._function = getattr(native, _FUNCTIONS[recipe.dtype])
         self._layout = layout
         self._scalars = Scalars(recipe, torch.device("cpu"))
+        self._blocks = Blocks()
         optimizer = recipe.optimizer
         nesterov = isinstance(optimizer, StochasticGradientDescent | Muon) and optimizer.nesterov
         self._choices = {"optimizer": _OPTIMIZERS.index(type(optimizer)), "nesterov": int(nesterov)}
@@ -98,11 +100,12 @@ class NativeUpdate:
     def __call__(self, knobs: dict[str, Tensor], state: State, gradient: Tensor, loss: Tensor) -> State:
         scalars = self._scalars(knobs, state.step)
         before = {name: moment.contiguous() for name, moment in state.moments.items()}
-        after = {name: torch.empty_like(moment) for name, moment in before.items()}
+        empty_like = self._blocks.empty_like
+        after = {name: empty_like(moment) for name, moment in before.items()}
         parameters = state.parameters.contiguous()
-        moved = torch.empty_like(parameters)
+        moved = empty_like(parameters)
         shadow = state.shadow["ema"].contiguous() if "ema" in state.shadow else None
-        shadow_after = torch.empty_like(shadow) if shadow is not None else None
+        shadow_after = empty_like(shadow) if shadow is not None else None
         lanes, total = parameters.shape
         plan = UpdatePlan(**self._choices, lanes=lanes, parameters=total, averages=scalars.shape[1] - SCALARS)
         progress = {name: getattr(state, name).contiguous() for name in ("step", "loss_sum", "diverged_at")}

@@ -34,7 +34,16 @@ _HELP = {
     "graft_workers": "Workers of a study whose lease holds.",
     "graft_best_objective": "The best objective of a study.",
 }
-"""Each metric, a gauge, in the order in which they are written."""
+"""Each metric of studies, a gauge, in the order in which they are written."""
+_HELP_OF_SERVER = {
+    "graft_http_processor_seconds": "Processor seconds that the process of HTTP has used.",
+    "graft_http_processor_left_seconds": "Processor seconds that answers may take at once; below 0 they wait.",
+    "graft_http_waits": "Answers that waited because studies train.",
+    "graft_http_wait_seconds": "Seconds for which they waited, together.",
+    "graft_http_wait_refusals": "Requests that were refused because they would have waited too long.",
+    "graft_http_answers_again": "Answers of a moment ago that were given again.",
+}
+"""Each metric of a server beside a service."""
 _STATES = (*get_args(StudyState), "interrupted")
 
 
@@ -75,10 +84,10 @@ def _describe(now: Status) -> Iterator[Sample]:
 
 def write_metric(metric: str, samples: list[Sample]) -> str:
     """A metric with all of its samples, which must stand together; `metric` is one of those that are described."""
-    lines = [f"# HELP {metric} {_HELP[metric]}", f"# TYPE {metric} gauge"]
+    lines = [f"# HELP {metric} {(_HELP | _HELP_OF_SERVER)[metric]}", f"# TYPE {metric} gauge"]
     for _, labels, value in samples:
         inner = ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
-        lines.append(f"{metric}{{{inner}}} {value!r}")
+        lines.append(f"{metric}{{{inner}}} {value!r}" if labels else f"{metric} {value!r}")
     return "\n".join(lines) + "\n"
 
 

@@ -36,7 +36,7 @@ class Item:
     """The packaged space at the paper's scale; empty for none."""
     cut: str = ""
     """That which is cut to a laptop; empty for none."""
-    report: Literal["study", "transfer", "nonlinearities", "attention", "temperature", "formulas", ""] = ""
+    report: Literal["study", "transfer", "nonlinearities", "attention", "temperature", "norms", "formulas", ""] = ""
     """The report that makes it, `formulas` without a study; empty where nothing does."""
     options: str = ""
     """What the command of another report than `study` needs besides."""
@@ -49,7 +49,7 @@ class Item:
             return f"search report paper {self.name} -o FILE.html"
         if self.report == "study":
             return f"search report paper {self.name} {study} -o FILE.html"
-        trial = " TRIAL" if self.report in ("attention", "temperature") else ""
+        trial = " TRIAL" if self.report in ("attention", "temperature", "norms") else ""
         options = f" {self.options}" if self.options else ""
         return f"search report {self.report} {study}{trial}{options} -o FILE.html" if self.report else ""
 

@@ -19,6 +19,7 @@ from spaces.transfer import BASELINE
 
 _SIZES = ("model.width", "model.depth")
 """What a line goes over; where both differ, over the first, with a panel for each of the second."""
+_LABELS = {"score": "score", "gain": "gain", "training": "perplexity of training"}
 _FEWEST = 2
 _MOST_PANELS = 9
 
@@ -29,13 +30,15 @@ class TransferSizes(TransferSection):
 
     part = Part.FIGURES
     order = 84
-    figures = 2
+    figures = 3
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """Of targets on the same data: kind (`score`, `gain`), panel, across, source, x, trials, mean, low, high.
+        """Of targets on the same data: kind, panel, across, source, x, trials, mean, low, high.
 
-        A gain is the difference to the baseline of the same pair, in the direction of the objective.
+        Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same pair, in the direction
+        of the objective, and `training`, of objectives that are perplexities, exp(loss) over the steps since the last
+        validation.
         """
         places = [
             {"target": target, "panel": panel, "across": across, "x": float(self.size_of(target, across))}
@@ -47,17 +50,23 @@ class TransferSizes(TransferSection):
         schema = {"target": pl.String, "panel": pl.String, "across": pl.String, "x": pl.Float64}
         scores = self.stage_two.join(self.data.ended.select("number", value="objective"), on="number")
         placed = scores.join(pl.DataFrame(places, schema=schema), on="target")
-        signs = {
-            target: 1.0 if self.data.transfer_tasks[target].objective.direction == "maximize" else -1.0
-            for target in self.targets
-        }
+        maximized = [name for name, one in self.data.transfer_tasks.items() if one.objective.direction == "maximize"]
         baseline = placed.filter(pl.col("source") == BASELINE).select("target", "pair", baseline="value")
         gains = placed.filter(pl.col("source") != BASELINE).join(baseline, on=["target", "pair"])
-        sign = pl.col("target").replace_strict(signs, return_dtype=pl.Float64)
+        sign = pl.when(pl.col("target").is_in(maximized)).then(1.0).otherwise(-1.0)
         gains = gains.with_columns(value=sign * (pl.col("value") - pl.col("baseline"))).drop("baseline")
-        both = [frame.with_columns(kind=pl.lit(kind)) for kind, frame in (("score", placed), ("gain", gains))]
+        kinds = (("score", placed), ("gain", gains), ("training", self._training(placed)))
+        every = [frame.select(placed.columns).with_columns(kind=pl.lit(kind)) for kind, frame in kinds]
         by = ("kind", "panel", "across", "source", "x")
-        return pl.concat(both).group_by(by).agg(**mean_with_interval()).sort(by)
+        return pl.concat(every).group_by(by).agg(**mean_with_interval()).sort(by)
+
+    def _training(self, placed: pl.DataFrame) -> pl.DataFrame:
+        """The same trials with the perplexity of training as `value`, on tasks whose objective is a perplexity."""
+        tasks = self.data.transfer_tasks
+        asked = [name for name in self.targets if tasks[name].objective.metric == "perplexity"]
+        losses = self.data.scores.of_name("loss", "^$").filter(pl.col("variant") == "raw")
+        perplexity = losses.select("number", value=pl.col("last").exp())
+        return placed.filter(pl.col("target").is_in(asked)).drop("value").join(perplexity, on="number")
 
     def _targets_by_data(self) -> dict[str, list[str]]:
         """The targets of each task and its data."""
@@ -91,6 +100,7 @@ class TransferSizes(TransferSection):
         captions = {
             "score": "The objective of targets of several sizes: means over pairs",
             "gain": "The gain over the baseline of the same size and pair, above 0 better: means over pairs",
+            "training": "The perplexity of training, exp(loss) before the last validation: means over pairs",
         }
         for place, (kind, caption) in enumerate(captions.items(), figures.own):
             lines = self.lines.filter(pl.col("kind") == kind)
@@ -105,7 +115,7 @@ class TransferSizes(TransferSection):
             own = frame.filter(pl.col("source") == source)
             if not own.is_empty():
                 draw_line(axes, own, arm_colour(self.sources.index(source)))
-        axes.set_ylabel(frame["kind"][0])
+        axes.set_ylabel(_LABELS[frame["kind"][0]])
         if frame["kind"][0] == "gain":
             axes.axhline(0, color=arm_colour(0), linewidth=1.2)
         scale_numbers(axes, frame["x"].to_list())

@@ -13,6 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from graft.web.events import Cursor, Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
 from graft.web.security.refusals import RefusalError
+from graft.web.sparing import Sparing
 from spaces.errors import StorageError, StudyError
 from storage.databases.database import study_topic
 from storage.frames import Reader
@@ -50,7 +51,7 @@ def read_cursor(
 
 @router.get("/studies/{study}/events", response_class=EventSourceResponse, dependencies=[Depends(take_stream)])
 async def send_events(
-    stored: OpenStudy, reader: OpenReader, cursor: Annotated[Cursor | None, Depends(read_cursor)]
+    request: Request, stored: OpenStudy, reader: OpenReader, cursor: Annotated[Cursor | None, Depends(read_cursor)]
 ) -> AsyncIterable[ServerSentEvent]:
     """An event `change` at once and whenever trials start or end: `data` is a Change, `id` the cursor.
 
@@ -66,9 +67,17 @@ async def send_events(
                 yield ServerSentEvent(event="gone", data={})
                 return
             if change is not None:
+                _forget_answers(request)
                 yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
             if change is None or not change.more:
                 await _wait(reader, bell)
+
+
+def _forget_answers(request: Request) -> None:
+    """Whoever is told of a change asks for what it made; an answer from before would stay on the page."""
+    sparing: Sparing | None = request.app.state.sparing
+    if sparing:
+        sparing.answers.forget()
 
 
 async def _wait(reader: Reader, bell: int | None) -> None:

@@ -15,6 +15,7 @@ from spaces.plugins.fields import flag, knob, size, text
 from spaces.records import Params
 from workers.data.tasks import Batch, VectorTask
 from workers.numerics.randomness import Streams
+from workers.numerics.regression import draw_prompts
 from workers.numerics.temperature import Prompts, error_curve, mimic_bayes, minimize_error, predict_weights
 
 VANISHING = 1e-9
@@ -70,6 +71,9 @@ class LinearRegression(VectorTask):
         return 1
 
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
+        drawn = draw_prompts(streams, self._moments, batch, self.context)
+        if drawn:
+            return {"inputs": drawn[0], "targets": drawn[1]}
         return _prompts(*self._draw(streams, batch))
 
     def validation(self, streams: Streams, batch: int) -> Batch:
@@ -146,6 +150,26 @@ class LinearRegression(VectorTask):
         rows = rows.unflatten(-1, (self.context, self.features))
         return rows, (rows[..., :size] * weights).sum(-1) + rows[..., size]
 
+    def _moments(self) -> Tensor:
+        """[L, 4, d + 1] means and deviations of the weights, then of the inputs with the noise; or [1, 4, d + 1]."""
+
+        def columns(*values: float | Tensor) -> Tensor:  # [n, L or 1, 1]
+            same = [torch.as_tensor(value, dtype=torch.float64).reshape(-1, 1) for value in values]
+            return torch.stack(torch.broadcast_tensors(*same))
+
+        scales, conditions, means, (noise,) = (
+            columns(self.task_scale, self.input_scale),
+            columns(self.task_condition, self.input_condition),
+            columns(self.task_mean, self.input_mean),
+            columns(self.noise),
+        )
+        deviations = _spread(scales, conditions, self.dimension).sqrt()  # [2, L, d]
+        lanes = max(deviations.shape[1], means.shape[1], len(noise))
+        found = deviations.new_zeros(lanes, 4, self.features)
+        found[:, 0::2, :-1], found[:, 1::2, :-1] = means.transpose(0, 1), deviations.transpose(0, 1)
+        found[:, 3, -1:] = noise.sqrt()
+        return found
+
     def _along(self, inputs: Tensor, label: Tensor) -> Tensor:
         """[L, 1, (l + 1) (d + 1)] numbers of a row, [L, d] and [L], for all rows: short rows leave vectors idle."""
         lanes = max(len(inputs), len(label))
@@ -208,9 +232,14 @@ def _number(value: str) -> float | str:
 
 def _covariance(scale: Tensor, condition: Tensor, size: int) -> Tensor:
     """[L, d, d], diagonal, of mean eigenvalue `scale` [L, 1], the last one `condition` [L, 1] times the first."""
+    return _spread(scale, condition, size).diag_embed()
+
+
+def _spread(scale: Tensor, condition: Tensor, size: int) -> Tensor:
+    """[..., d] the eigenvalues of `_covariance`."""
     places = torch.linspace(-0.5, 0.5, size, dtype=torch.float64, device=scale.device)
     powers = (condition.log() * places).exp()
-    return (scale * powers / powers.mean(-1, keepdim=True)).diag_embed()
+    return scale * powers / powers.mean(-1, keepdim=True)
 
 
 def _transform(normal: Tensor, mean: Tensor, covariance: Tensor) -> Tensor:

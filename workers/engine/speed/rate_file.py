@@ -15,6 +15,8 @@ from typing import Any
 
 Rates = dict[int, float]
 """Lanes of a pack -> model-steps per second."""
+Measurements = dict[int, list[float]]
+"""Lanes of a pack -> what each measurement gave."""
 
 
 class RateFile:
@@ -26,35 +28,47 @@ class RateFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._mine: dict[str, Rates] = {}
-        """What this process measured, should the file not take it."""
+        self._mine: dict[str, Measurements] = {}
+        """All that this process knows of what it measured, should the file not take it."""
 
     def rates(self, key: str) -> Rates:
-        """The known rates, widths ascending."""
-        known = self._read().get(key, {}) | self._mine.get(key, {})
-        return dict(sorted(known.items()))
+        """The best known rates, widths ascending: what else runs beside a measurement only slows it."""
+        return {width: max(rates) for width, rates in sorted(self._known(key).items())}
+
+    def times(self, key: str, width: int) -> int:
+        """How often the rate of a width was measured."""
+        return len(self._known(key).get(width, ()))
 
     def add(self, key: str, width: int, rate: float) -> None:
-        """Store the rate of a width; an older one is replaced."""
-        self._mine.setdefault(key, {})[width] = rate
-        known = self._read()
-        known[key] = known.get(key, {}) | self._mine[key]
+        """Store one more measurement of a width."""
+        self._mine[key] = self._known(key)
+        self._mine[key].setdefault(width, []).append(rate)
+        known = self._read() | {key: self._mine[key]}
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _replace(self._path, json.dumps(known, indent=1, sort_keys=True))
 
-    def _read(self) -> dict[str, Rates]:
+    def _known(self, key: str) -> Measurements:
+        mine, found = self._mine.get(key, {}), self._read().get(key, {})
+        return {width: max(mine.get(width, []), found.get(width, []), key=len) for width in mine | found}
+
+    def _read(self) -> dict[str, Measurements]:
         try:
             parsed = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        return {key: _valid_rates(rates) for key, rates in parsed.items()} if isinstance(parsed, dict) else {}
+        return {key: _valid_measurements(found) for key, found in parsed.items()} if isinstance(parsed, dict) else {}
 
 
-def _valid_rates(rates: Any) -> Rates:
+def _valid_measurements(found: Any) -> Measurements:
     """The entries that are rates of widths; the rest is left out."""
-    pairs = rates.items() if isinstance(rates, dict) else ()
-    return {int(width): float(rate) for width, rate in pairs if _is_width(width) and _is_rate(rate)}
+    pairs = found.items() if isinstance(found, dict) else ()
+    rates = {int(width): _valid_rates(rates) for width, rates in pairs if _is_width(width)}
+    return {width: valid for width, valid in rates.items() if valid}
+
+
+def _valid_rates(rates: Any) -> list[float]:
+    return [float(rate) for rate in rates if _is_rate(rate)] if isinstance(rates, list) else []
 
 
 def _is_width(width: str) -> bool:

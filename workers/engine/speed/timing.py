@@ -19,6 +19,7 @@ from workers.engine.pack import NARROWEST, Pack
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.stepping import stepper_of
 from workers.engine.step import TracedStep, step_of
+from workers.numerics.layout import Layout
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 
@@ -66,8 +67,9 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     for whole in sets.values():
         alike.setdefault(frozenset(whole), whole)
     names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
+    trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
     with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-        layout = layout_of(recipe)
+        layout = Layout.of(trained, recipe.dtype, "cpu")
         parameters = layout.initial(shapes.from_tensor(seeds))[0].to(recipe.dtype)
         for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
             few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}

@@ -7,7 +7,8 @@ computed by the same kind of step on the same kind of device; so a few entries s
 
 What the search may cost: a worker tries one width at a time, and only when 2 % of its training time so far covers twice
 the cost of the last width (at first a second). Until the search ends it uses the device's default width. A width that
-turns out to cost more delays the next one.
+turns out to cost more delays the next one. A rate is measured by three processes, at their own times, and the best one
+counts: a width that was tried while the machine was busy is not kept low for ever.
 
 A worker widens its packs by portions of that default, and only while the queue is long (`workers.pool.worker`): in
 small studies, and near the end of large ones, workers share what is left.
@@ -41,6 +42,8 @@ FIRST_SECONDS = 1.0
 FREE_SHARE = 0.8
 """Of free memory, how much the lanes of a pack may be predicted to need."""
 KINDS_KEPT = 1024
+TIMES = 3
+"""So often a rate is measured, each time by another process."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """Workers of one process that try widths together would measure one another."""
@@ -82,6 +85,10 @@ class FoundWidths:
     """Key -> the widest that memory has room for."""
     _known: dict[str, int] = field(default_factory=dict[str, int])
     """Key -> the width, once all are tried."""
+    _settled: set[str] = field(default_factory=set[str])
+    """Keys whose widths need no more trying by this process."""
+    _tried: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """Keys and widths."""
     _cost: dict[str, float] = field(default_factory=dict[str, float])
     """Key -> seconds that the last width took to try."""
 
@@ -92,17 +99,15 @@ class FoundWidths:
     def find(self, trial: Trial) -> int | None:
         """The width for trials of this structure; None while it is not known. May measure one width first."""
         key = self._key(trial)
-        if key not in self._known:
-            width = next_width(self.rates(trial), self._most[key])
+        if key not in self._settled:
+            width = self._next_to_try(trial, key)
             # A worker that finds another one measuring trains on instead of waiting: it asks again at its next offer.
             if width and self._affords(key) and _ONE_AT_A_TIME.acquire(blocking=False):
                 try:
                     self._try(trial, key, width)
                 finally:
                     _ONE_AT_A_TIME.release()
-            rates = self.rates(trial)
-            if next_width(rates, self._most[key]) is None:
-                self._known[key] = knee(rates)
+            self._settle(trial, key)
         return self._known.get(key)
 
     def explore(self, trial: Trial) -> None:
@@ -116,6 +121,19 @@ class FoundWidths:
         key = self._key(trial)
         return {width: rate for width, rate in self.rate_file.rates(key).items() if width <= self._most[key]}
 
+    def _next_to_try(self, trial: Trial, key: str) -> int | None:
+        """The width to try next: first those that nobody has tried, then those that others have tried too rarely."""
+        rates = self.rates(trial)
+        rare = (w for w in rates if (key, w) not in self._tried and self.rate_file.times(key, w) < TIMES)
+        return next_width(rates, self._most[key]) or next(rare, None)
+
+    def _settle(self, trial: Trial, key: str) -> None:
+        rates = self.rates(trial)
+        if next_width(rates, self._most[key]) is None:
+            self._known[key] = knee(rates)
+        if self._next_to_try(trial, key) is None:
+            self._settled.add(key)
+
     def _affords(self, key: str) -> bool:
         # Twice as wide may take twice as long as the last try did.
         return self._purse >= 2 * self._cost.get(key, FIRST_SECONDS / 2)
@@ -125,6 +143,7 @@ class FoundWidths:
         rate = attempt(lambda: self.rate_of(trial, width, self.device), self.device)
         self._cost[key] = self.clock() - start
         self._purse -= self._cost[key]
+        self._tried.add((key, width))
         if isinstance(rate, Shortage):
             # Kept in this process alone: how much memory is free is another matter at the next launch.
             self._most[key] = width // 2

@@ -48,6 +48,7 @@ from workers.networks.positions.learned import Learned
 from workers.networks.positions.none import NoPosition
 from workers.networks.positions.rotary import Rotary
 from workers.networks.positions.sinusoidal import Sinusoidal
+from workers.numerics.blocks import Blocks
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
 
@@ -157,6 +158,7 @@ class _Gradient:
         self._function = function_of("layered", dtype)
         self._dtype = dtype
         self._tables: Tables | None = None
+        self._blocks = Blocks()
         parameters = model.parameters(task)
         places, self._total = starts_of(parameters)
         self._layers = torch.tensor([layer_places(places, layer) for layer in range(model.depth)])
@@ -178,7 +180,7 @@ class _Gradient:
     def __call__(
         self, model: Layered, task: Task, parameters: Tensor, batch: Batch, streams: Sequence[Streams]
     ) -> tuple[Tensor, Tensor]:
-        tensors = gradient_tensors(task, parameters, batch)
+        tensors = gradient_tensors(task, parameters, batch, self._blocks)
         states, thresholds = self._draw_sites(streams, self._tables_of(model, batch).rates, len(parameters))
         wanted = {**tensors, "states": states, "thresholds": thresholds}
         self._call(model, parameters, batch, wanted, dropout=self._dropout)

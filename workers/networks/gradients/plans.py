@@ -12,6 +12,7 @@ from torch import Tensor
 
 from workers.data.tasks import Batch, Task
 from workers.networks.gradients.scoring import Number
+from workers.numerics.blocks import Blocks
 from workers.numerics.native import address, library
 from workers.numerics.parameters import Parameter
 
@@ -44,11 +45,11 @@ def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Map
         raise MemoryError("the native step")
 
 
-def gradient_tensors(task: Task, parameters: Tensor, batch: Batch) -> dict[str, Tensor]:
+def gradient_tensors(task: Task, parameters: Tensor, batch: Batch, blocks: Blocks | None = None) -> dict[str, Tensor]:
     """What each gradient reads of the task and writes: targets and weights of positions, the gradient, the loss [L]."""
     targets, weights = task.position_targets(batch, parameters.dtype)
     return {
-        "gradient": torch.empty_like(parameters),
+        "gradient": blocks.empty_like(parameters) if blocks else torch.empty_like(parameters),
         "loss_values": parameters.new_empty(len(parameters)),
         "targets": targets.contiguous(),
         "weights": weights.contiguous(),

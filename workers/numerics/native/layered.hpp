@@ -15,6 +15,8 @@
 
 #pragma once
 #include <exception>
+#include <utility>
+#include <vector>
 
 #include "lane_backward.hpp"
 #include "lane_block.hpp"
@@ -24,12 +26,24 @@
 
 namespace layered {
 
+// This thread's memory, which it keeps from call to call. Cleared where the last call's was laid out in another way, as
+// what stands in the padding of rows is computed with.
+template <typename T> Memory &begin_memory(const Plan &plan, std::size_t bytes) {
+    thread_local Memory memory;
+    thread_local std::vector<int64_t> sizes;
+    std::vector<int64_t> own(&plan.batch, &plan.dropout + 1);
+    own.push_back(plan.outputs_values != nullptr);
+    memory.begin(bytes, own != sizes);
+    sizes = std::move(own);
+    return memory;
+}
+
 template <typename T> int all_lanes(const Plan &plan) try {
     const FlushToZero flushed;
     const int most = int(std::max<int64_t>(plan.length, std::min<int64_t>(plan.batch * plan.length, BLOCK_ROWS)));
     Memory counted;
     const Lane<T> sketch(plan, counted, most);
-    Memory memory(counted.used());
+    Memory &memory = begin_memory<T>(plan, counted.used());
     Lane<T> one(plan, memory, most);
     for (int64_t lane = 0; lane < plan.lanes; lane++)
         if (plan.outputs_values)

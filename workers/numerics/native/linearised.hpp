@@ -1,9 +1,10 @@
-// Loss and gradient of linearised attention (workers/networks/models/linearised_attention.py), or its outputs alone, one lane
-// after another.
+// Loss and gradient of linearised attention (workers/networks/models/linearised_attention.py), or its outputs alone, one
+// lane after another.
 //
 // A prompt's output at position q is (m - c_q / o) V + (S g - (1 + 1 / o) (g . c_q) c_q) V / (o t) with g = M x_q, the
 // mean row m, rows c_i = r_i - m without it, S the sum of c_i c_i', o other positions and the temperature t; rows that
-// are not given count nowhere. It is linear in V and in M, so that the gradient needs the same few sums.
+// are not given count nowhere. It is linear in V and in M, so that the gradient needs the same few sums. Prompts are
+// worked on side by side, one in each place of a register: a prompt's sums run in one order, however wide a register is.
 //
 // Legend: L lanes, N prompts, s positions, f features of a row, of which the last is the label.
 
@@ -36,17 +37,20 @@ using namespace registers;
 template <typename T> class Linearised {
   public:
     explicit Linearised(const LinearisedPlan &plan)
-        : plan_(plan), f(plan.features), x(f - 1), score_(f * x), value_(f), score_g_(f * x), value_g_(f), mean_(f),
-          asked_(f), asked_g_(f), reached_(f), worth_(f), centred_(std::size_t(plan.length) * f),
-          values_(plan.length), scores_(plan.length) {}
+        : plan_(plan), s(int(plan.length)), f(int(plan.features)), x(f - 1), score_(f * x), value_(f), score_g_(f * x),
+          value_g_(f),
+          memory_(sizeof(T) * W<T> * (std::size_t(s) * (f + 2) + W<T> + 6 * f) + 64 * LINE_BYTES) {
+        rows_ = memory_.template take<T>((std::size_t(s) * f + W<T>) * W<T>);
+        for (T **numbers : {&values_, &scores_}) *numbers = memory_.template take<T>(std::size_t(s) * W<T>);
+        for (T **numbers : {&mean_, &asked_, &asked_g_, &reached_, &worth_, &own_})
+            *numbers = memory_.template take<T>(f * W<T>);
+    }
 
     void gradient(int64_t lane) {
         open(lane);
         std::fill(score_g_.begin(), score_g_.end(), T(0)), std::fill(value_g_.begin(), value_g_.end(), T(0));
         double loss = 0;
-        each_position(lane, [&](int64_t number, const T *row) {
-            loss += learn(row, number_at(plan_.weights, number), number_at(plan_.targets, number));
-        });
+        each_position(lane, [&](int64_t number, int n) { loss += learn(number, n); });
         const int64_t *at = plan_.places;
         T *to = static_cast<T *>(plan_.gradient) + lane * plan_.total;
         std::copy_n(score_g_.begin(), x * x, to + at[0]);
@@ -60,25 +64,25 @@ template <typename T> class Linearised {
         open(lane);
         T *outputs = static_cast<T *>(plan_.outputs_values);
         std::fill_n(outputs + lane * plan_.batch * plan_.length, plan_.batch * plan_.length, T(0));
-        each_position(lane, [&](int64_t number, const T *) { outputs[number] = output_; });
+        each_position(lane, [&](int64_t number, int n) { outputs[number] = output_[n]; });
     }
 
   private:
     const LinearisedPlan &plan_;
-    const int f, x; // features, and those without the label
-    T temperature_ = 1, output_ = 0;
+    const int s, f, x; // positions, features, and those without the label
+    V<T> temperature_ = {}, output_ = {};
     std::vector<T> score_, value_, score_g_, value_g_; // [f][x], [f]
-    std::vector<T> mean_, asked_, asked_g_, reached_, worth_;
-    std::vector<T> centred_;         // [s][f]
-    std::vector<T> values_, scores_; // [s]
+    Memory memory_;
 
-    static T dot(const T *a, const T *b, int count) {
-        T total = 0;
-        for (int e = 0; e < count; e++) total = multiply_add(a[e], b[e], total);
-        return total;
-    }
+    // Of W prompts side by side.
+    V<T> given_ = {};       // how many rows each has
+    int least_ = 0;         // the smallest of these
+    T *rows_;               // [s][f][W] without their mean, zero where none is given
+    T *values_, *scores_;   // [s][W]
+    T *mean_, *asked_, *asked_g_, *reached_, *worth_, *own_; // [f][W]
 
     static T number_at(const void *numbers, int64_t number) { return static_cast<const T *>(numbers)[number]; }
+    const T *row_at(int64_t number) const { return static_cast<const T *>(plan_.inputs) + number * f; }
 
     void open(int64_t lane) {
         const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
@@ -87,74 +91,116 @@ template <typename T> class Linearised {
         std::copy_n(parameters + at[1], x, score_.begin() + x * x);
         std::copy_n(parameters + at[2], x, value_.begin());
         value_[x] = parameters[at[3]];
-        temperature_ = static_cast<const T *>(plan_.temperatures)[lane];
+        temperature_ = all(static_cast<const T *>(plan_.temperatures)[lane]);
     }
 
-    // Calls work(number, row) for each position of the lane that weighs anything, after its output is computed.
+    // Calls work(number, place among W) for each position of the lane that weighs anything, its output computed.
     template <typename Work> void each_position(int64_t lane, Work work) {
-        const int64_t s = plan_.length;
-        const T *rows = static_cast<const T *>(plan_.inputs);
-        for (int64_t prompt = lane * plan_.batch; prompt < (lane + 1) * plan_.batch; prompt++) {
-            const int given = open_prompt(prompt, rows + prompt * s * f);
-            for (int64_t number = prompt * s; number < (prompt + 1) * s; number++) {
-                if (plan_.weights && number_at(plan_.weights, number) == T(0)) continue; // what is no number counts
-                pass_position(rows + number * f, int(number - prompt * s), given);
-                work(number, rows + number * f);
+        const int64_t end = (lane + 1) * plan_.batch;
+        for (int64_t prompt = lane * plan_.batch; prompt < end; prompt += W<T>) {
+            const int count = int(end - prompt < W<T> ? end - prompt : W<T>);
+            open_prompts(prompt, count);
+            for (int q = 0; q < s; q++) {
+                bool some = false;
+                for (int n = 0; n < count; n++) some |= weighs((prompt + n) * s + q);
+                if (!some) continue;
+                pass_position(prompt * s + q, q, count);
+                for (int n = 0; n < count; n++)
+                    if (weighs((prompt + n) * s + q)) work((prompt + n) * s + q, n);
             }
         }
     }
-
-    // Its rows without their mean, and how many are given.
-    int open_prompt(int64_t prompt, const T *rows) {
-        const int s = int(plan_.length);
-        const int64_t told = plan_.lengths ? plan_.lengths[prompt] : s;
-        const int given = int(told < 1 ? 1 : told > s ? s : told);
-        std::fill(mean_.begin(), mean_.end(), T(0));
-        for (int i = 0; i < given; i++)
-            for (int e = 0; e < f; e++) mean_[e] += rows[i * f + e];
-        for (int e = 0; e < f; e++) mean_[e] /= T(given);
-        for (int i = 0; i < given; i++)
-            for (int e = 0; e < f; e++) centred_[i * f + e] = rows[i * f + e] - mean_[e];
-        std::fill(worth_.begin(), worth_.end(), T(0)); // S V
-        for (int i = 0; i < given; i++) {
-            values_[i] = dot(&centred_[i * f], value_.data(), f);
-            for (int e = 0; e < f; e++) 
-                worth_[e] = multiply_add(centred_[i * f + e], values_[i], worth_[e]);
-        }
-        return given;
+    bool weighs(int64_t number) const { // what is no number counts
+        return !plan_.weights || number_at(plan_.weights, number) != T(0);
     }
 
-    // The output at one position, given or not, and what its gradient is made of.
-    void pass_position(const T *row, int q, int given) {
-        const bool is_given = q < given;
-        const int rest = is_given ? given - 1 : given;
-        const T others = T(rest < 1 ? 1 : rest), self = is_given ? T(1) + T(1) / others : T(0);
-        for (int e = 0; e < f; e++) asked_[e] = dot(&score_[e * x], row, x);
-        std::fill(reached_.begin(), reached_.end(), T(0)); // S g
-        for (int i = 0; i < given; i++) {
-            scores_[i] = dot(&centred_[i * f], asked_.data(), f);
-            for (int e = 0; e < f; e++) 
-                reached_[e] = multiply_add(centred_[i * f + e], scores_[i], reached_[e]);
+    // Rows of `count` prompts, turned, without their means.
+    void open_prompts(int64_t prompt, int count) {
+        least_ = s;
+        for (int n = 0; n < W<T>; n++) {
+            const int64_t told = plan_.lengths && n < count ? plan_.lengths[prompt + n] : s;
+            const int given = int(told < 1 ? 1 : told > s ? s : told);
+            given_[n] = T(given), least_ = given < least_ ? given : least_;
         }
-        const T *own = is_given ? &centred_[q * f] : nullptr;
-        const T share = T(1) / (others * temperature_);
-        const T own_score = own ? scores_[q] : T(0), own_value = own ? values_[q] : T(0);
-        output_ = 0;
+        turn_rows(prompt, count);
+        for (int e = 0; e < f; e++) store<T>(mean_ + e * W<T>, V<T>{}), store<T>(worth_ + e * W<T>, V<T>{}); // S V
+        for (int i = 0; i < s; i++)
+            for (int e = 0; e < f; e++)
+                store<T>(mean_ + e * W<T>, load<T>(mean_ + e * W<T>) + within(i, load<T>(row(i, e))));
+        for (int e = 0; e < f; e++) store<T>(mean_ + e * W<T>, load<T>(mean_ + e * W<T>) / given_);
+        for (int i = 0; i < s; i++) {
+            V<T> value = {};
+            for (int e = 0; e < f; e++) {
+                const V<T> centred = within(i, load<T>(row(i, e)) - load<T>(mean_ + e * W<T>));
+                store<T>(row(i, e), centred);
+                value = multiply_add(centred, all(value_[e]), value);
+            }
+            store<T>(values_ + i * W<T>, value);
+            for (int e = 0; e < f; e++)
+                store<T>(worth_ + e * W<T>, multiply_add(load<T>(row(i, e)), value, load<T>(worth_ + e * W<T>)));
+        }
+    }
+    T *row(int i, int e) const { return rows_ + (std::ptrdiff_t(i) * f + e) * W<T>; }
+    // Zero where a prompt has no row i.
+    V<T> within(int i, V<T> numbers) const { return i < least_ ? numbers : (all(T(i)) < given_ ? numbers : V<T>{}); }
+
+    void turn_rows(int64_t prompt, int count) {
+        const T *from = row_at(prompt * s);
+        const int all_of = s * f, whole = all_of / W<T> * W<T>;
+        transpose(rows_, W<T>, from, all_of, count, whole);
+        for (int c = whole; c < all_of; c++) // a register more would be read past the last row
+            for (int n = 0; n < W<T>; n++) rows_[c * W<T> + n] = n < count ? from[n * all_of + c] : T(0);
+    }
+
+    // The outputs of `count` prompts at position q, given or not, and what their gradients are made of; `number`: the
+    // first prompt's position.
+    void pass_position(int64_t number, int q, int count) {
+        const auto is_given = all(T(q)) < given_;
+        const V<T> rest = is_given ? given_ - T(1) : given_, others = rest < T(1) ? all(T(1)) : rest;
+        const V<T> self = is_given ? T(1) + T(1) / others : V<T>{};
+        ask(number, count);
+        for (int e = 0; e < f; e++) store<T>(reached_ + e * W<T>, V<T>{}); // S g
+        for (int i = 0; i < s; i++) {
+            V<T> score = {};
+            for (int e = 0; e < f; e++) score = multiply_add(load<T>(row(i, e)), load<T>(asked_ + e * W<T>), score);
+            store<T>(scores_ + i * W<T>, score);
+            for (int e = 0; e < f; e++)
+                store<T>(reached_ + e * W<T>, multiply_add(load<T>(row(i, e)), score, load<T>(reached_ + e * W<T>)));
+        }
+        const V<T> share = T(1) / (others * temperature_);
+        const V<T> own_score = load<T>(scores_ + q * W<T>), own_value = load<T>(values_ + q * W<T>);
+        output_ = V<T>{};
         for (int e = 0; e < f; e++) { // what V is multiplied by, in the place of S g
-            const T centred = own ? own[e] : T(0);
-            reached_[e] = mean_[e] - centred / others + share * (reached_[e] - self * own_score * centred);
-            asked_g_[e] = share * (worth_[e] - self * own_value * centred);
-            output_ += reached_[e] * value_[e];
+            const V<T> centred = load<T>(row(q, e)), mean = load<T>(mean_ + e * W<T>) - centred / others;
+            const V<T> reached = mean + share * (load<T>(reached_ + e * W<T>) - self * own_score * centred);
+            store<T>(reached_ + e * W<T>, reached);
+            store<T>(asked_g_ + e * W<T>, share * (load<T>(worth_ + e * W<T>) - self * own_value * centred));
+            output_ += reached * all(value_[e]);
         }
     }
 
-    // The loss of the position that was passed last; adds its gradient.
-    double learn(const T *row, T weight, T target) {
-        const double loss = error(Loss(plan_.loss), &output_, target, weight); // its gradient in its place
+    // g = M x_q of each prompt.
+    void ask(int64_t number, int count) {
+        for (int e = 0; e < x; e++)
+            for (int n = 0; n < W<T>; n++)
+                own_[e * W<T> + n] = n < count ? row_at(number + std::ptrdiff_t(n) * s)[e] : T(0);
         for (int e = 0; e < f; e++) {
-            value_g_[e] += output_ * reached_[e];
-            const T g = output_ * asked_g_[e];
-            for (int c = 0; c < x; c++) score_g_[e * x + c] += g * row[c];
+            V<T> total = {};
+            for (int c = 0; c < x; c++) total = multiply_add(all(score_[e * x + c]), load<T>(own_ + c * W<T>), total);
+            store<T>(asked_ + e * W<T>, total);
+        }
+    }
+
+    // The loss of prompt n at the position that was passed last; adds its gradient.
+    double learn(int64_t number, int n) {
+        T output = output_[n];
+        const T *own = row_at(number);
+        const T weight = number_at(plan_.weights, number), target = number_at(plan_.targets, number);
+        const double loss = error(Loss(plan_.loss), &output, target, weight); // its gradient in its place
+        for (int e = 0; e < f; e++) {
+            value_g_[e] += output * reached_[e * W<T> + n];
+            const T g = output * asked_g_[e * W<T> + n];
+            for (int c = 0; c < x; c++) score_g_[e * x + c] += g * own[c];
         }
         return loss;
     }

@@ -23,8 +23,21 @@ class Memory {
     }
     Memory(const Memory &) = delete;
     Memory &operator=(const Memory &) = delete;
-    ~Memory() {
-        if (start_) operator delete(start_, std::align_val_t(LINE_BYTES));
+    ~Memory() { release(); }
+
+    // So many bytes to hand out from the start. If there are as many already they are kept as they are, unless they are
+    // to be `cleared`: the system clears each page that it gives, which costs large models more than their update.
+    void begin(std::size_t bytes, bool cleared) {
+        if (bytes != bytes_) {
+            release();
+            start_ = static_cast<char *>(operator new(bytes, std::align_val_t(LINE_BYTES)));
+            bytes_ = bytes, cleared = true;
+        }
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(start_, bytes_);
+#endif
+        if (cleared) std::memset(start_, 0, bytes_);
+        used_ = 0;
     }
 
     template <typename T> T *take(std::size_t count) {
@@ -41,7 +54,12 @@ class Memory {
 
   private:
     char *start_ = nullptr;
-    std::size_t used_ = 0;
+    std::size_t used_ = 0, bytes_ = 0;
+
+    void release() {
+        if (start_) operator delete(start_, std::align_val_t(LINE_BYTES));
+        start_ = nullptr, bytes_ = 0;
+    }
 };
 
 // While it lives, numbers below the smallest normal one are zero in this thread: each of them costs a hundred cycles, and

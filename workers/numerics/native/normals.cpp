@@ -1,11 +1,14 @@
 // Standard normal numbers of random streams by inversion, as Streams.normal in workers/numerics/randomness.py has them:
 // the ndtri of Cephes (Moshier 1989), as torch.special.ndtri is. Where that is compiled for fused products and sums, as
-// it is for processors with AVX2, the bits are the same. The 27 % within e^-2 of either end take two logarithms of the C
-// library's; those of a block are worked on together.
+// it is for processors with AVX2, the bits are the same. The 27 % within e^-2 of either end take two logarithms more;
+// those of a block are worked on together.
 #include <cmath>
 #include <cstddef>
+#include <exception>
 #include <limits>
+#include <vector>
 
+#include "logarithm.hpp"
 #include "registers.hpp"
 #include "splitmix.hpp"
 
@@ -43,36 +46,55 @@ template <std::size_t COUNT> inline Numbers polynomial(Numbers x, const double (
     return sum;
 }
 
+inline Numbers root(Numbers x) {
+    for (int n = 0; n < W<double>; n++) x[n] = std::sqrt(x[n]);
+    return x;
+}
+
+// How far from 0 the numbers are that have `least` [count] to their far side; `far`: some of them are below e^-32.
+// Returns the greatest root that was met, which says whether some are.
+double measure(const double *least, int count, double *out, bool far) {
+    Numbers greatest = {};
+    for (int n = 0; n < count; n += W<double>) {
+        const Numbers y = load<double>(least + n), x = root(-2.0 * logarithm(y)), z = 1.0 / x;
+        Numbers rest = z * polynomial(z, NEAR) / polynomial(z, NEAR_OVER);
+        if (far) rest = x < 8.0 ? rest : z * polynomial(z, FAR) / polynomial(z, FAR_OVER);
+        const Numbers size = x - logarithm(x) / x - rest;
+        store<double>(out + n, y > 0.0 ? size : all(std::numeric_limits<double>::infinity()));
+        greatest = larger<double>(greatest, x);
+    }
+    return largest<double>(greatest);
+}
+
 // The inverse of the normal distribution function at `count` numbers on (0, 1], at most BLOCK; arrays of BLOCK numbers.
+// Which numbers are near an end is random, so that no branch asks it of one number.
 void invert(const double *uniform, int count, double *out) {
-    alignas(LINE_BYTES) double least[BLOCK + 1], root[BLOCK] = {}, logarithm[BLOCK] = {};
+    alignas(LINE_BYTES) double least[BLOCK], picked[BLOCK + W<double>], size[BLOCK + W<double>];
     int places[BLOCK + 1], ends = 0;
     for (int n = 0; n < count; n += W<double>) {
-        const Numbers centred = load<double>(uniform + n) - 0.5, square = centred * centred;
+        const Numbers y = load<double>(uniform + n), centred = y - 0.5, square = centred * centred;
         const Numbers bent = square * polynomial(square, MIDDLE) / polynomial(square, MIDDLE_OVER);
         store<double>(out + n, multiply_add(centred, bent, centred) * 2.50662827463100050242);
+        store<double>(least + n, y > 1.0 - END ? 1.0 - y : y);
     }
     for (int n = 0; n < count; n++) {
-        const double y = uniform[n];
-        least[ends] = y > 1.0 - END ? 1.0 - y : y;
         places[ends] = n;
-        ends += !(least[ends] > END);
+        ends += !(least[n] > END);
     }
-    double farthest = 0;
-    for (int n = 0; n < ends; n++) {
-        root[n] = std::sqrt(-2.0 * std::log(least[n]));
-        farthest = root[n] > farthest ? root[n] : farthest;
-    }
-    for (int n = 0; n < ends; n++) logarithm[n] = std::log(root[n]);
-    for (int n = 0; n < ends; n += W<double>) {
-        const Numbers x = load<double>(root + n), z = 1.0 / x, start = x - load<double>(logarithm + n) / x;
-        Numbers rest = z * polynomial(z, NEAR) / polynomial(z, NEAR_OVER);
-        if (farthest >= 8) rest = x < 8.0 ? rest : z * polynomial(z, FAR) / polynomial(z, FAR_OVER);
-        store<double>(root + n, start - rest);
-    }
-    for (int n = 0; n < ends; n++) {
-        const double size = least[n] > 0 ? root[n] : std::numeric_limits<double>::infinity();
-        out[places[n]] = uniform[places[n]] > 0.5 ? size : -size;
+    for (int n = 0; n < ends; n++) picked[n] = least[places[n]];
+    for (int n = 0; n < W<double>; n++) picked[ends + n] = END;
+    if (measure(picked, ends, size, false) >= 8) measure(picked, ends, size, true);
+    for (int n = 0; n < ends; n++) out[places[n]] = uniform[places[n]] > 0.5 ? size[n] : -size[n];
+}
+
+// Normal numbers first .. first + count of the stream with this state; `out` has room for whole blocks.
+void draw(uint64_t state, int64_t first, int64_t count, double *out) {
+    alignas(LINE_BYTES) double uniform[BLOCK] = {};
+    for (; count > 0; first += BLOCK, count -= BLOCK, out += BLOCK) {
+        const int here = int(count < BLOCK ? count : BLOCK);
+        for (int n = 0; n < here; n++)
+            uniform[n] = (double(int64_t(splitmix_word(state, first + n) >> 11)) + 0.5) * 0x1p-53;
+        invert(uniform, here, out);
     }
 }
 
@@ -80,13 +102,45 @@ void invert(const double *uniform, int count, double *out) {
 
 // `out` [L][n]: the first n normal numbers of the streams with these states.
 extern "C" void normals(int lanes, int64_t count, const int64_t *states, double *out) {
-    alignas(LINE_BYTES) double uniform[BLOCK] = {}, found[BLOCK];
+    alignas(LINE_BYTES) double found[BLOCK];
     for (int lane = 0; lane < lanes; lane++)
         for (int64_t first = 0; first < count; first += BLOCK) {
-            const int here = int(count - first < BLOCK ? count - first : BLOCK);
-            for (int n = 0; n < here; n++)
-                uniform[n] = (double(int64_t(splitmix_word(uint64_t(states[lane]), first + n) >> 11)) + 0.5) * 0x1p-53;
-            invert(uniform, here, found);
+            const int64_t here = count - first < BLOCK ? count - first : BLOCK;
+            draw(uint64_t(states[lane]), first, here, found);
             std::memcpy(out + lane * count + first, found, sizeof(double) * here);
         }
+}
+
+// Prompts of linear regression (workers/data/tasks/linear_regression.py), each made while its numbers are in the
+// first-level cache: `size` numbers of its weights, then for each of `length` rows those of inputs and of the noise.
+//
+// `numbers` [L][4][size + 1]: means and deviations of the weights, then of the inputs with the noise. `inputs`
+// [L][N][length][size + 1] has labels last and 0 in place of the last row's, which is in `targets` [L][N].
+extern "C" int regression_prompts(int lanes, int64_t prompts, int length, int size, const int64_t *states,
+                                  const double *numbers, float *inputs, double *targets) try {
+    const int width = size + 1, count = size + length * width;
+    std::vector<double> drawn((count + BLOCK - 1) / BLOCK * BLOCK + W<double>);
+    for (int lane = 0; lane < lanes; lane++, numbers += 4 * width) {
+        const double *mean = numbers + 2 * width, *deviation = numbers + 3 * width;
+        for (int64_t prompt = 0; prompt < prompts; prompt++, targets++) {
+            draw(uint64_t(states[lane]), prompt * count, count, drawn.data());
+            double *weights = drawn.data();
+            const double *row = drawn.data() + size;
+            for (int e = 0; e < size; e++) weights[e] = numbers[e] + numbers[width + e] * weights[e];
+            for (int i = 0; i < length; i++, row += width, inputs += width) {
+                double label = 0;
+                for (int e = 0; e < size; e++) {
+                    const double x = row[e] * deviation[e] + mean[e];
+                    inputs[e] = float(x);
+                    label += x * weights[e];
+                }
+                label += row[size] * deviation[size] + mean[size];
+                inputs[size] = i + 1 < length ? float(label) : 0;
+                if (i + 1 == length) *targets = label;
+            }
+        }
+    }
+    return 0;
+} catch (const std::exception &) {
+    return 1;
 }

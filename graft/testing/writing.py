@@ -52,7 +52,7 @@ def write_template(family: str, path: Path, *, force: bool = False) -> str:
         raise OutputError(f"{path} exists; name another file or add --force")
     if not path.absolute().parent.is_dir():
         raise OutputError(f"{path}: there is no folder {path.parent}")
-    text = resources.files("graft.plugins").joinpath("templates", f"{family}.py").read_text(encoding="utf-8")
+    text = resources.files("graft.testing").joinpath("templates", f"{family}.py").read_text(encoding="utf-8")
     title = "".join(word.capitalize() for word in name.split("_"))
     with writing(path):
         path.write_text(re.sub(r"\bExample\b", title, text), encoding="utf-8")

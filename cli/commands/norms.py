@@ -1,0 +1,50 @@
+"""The command report norms: how long the vectors of tokens are, of a trial or of a pretrained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.commands.attention import ENDINGS
+from cli.options import Force, OptionError, RetrainingOptions, check_output, storage_url
+
+
+def norms_report(
+    study: Annotated[str | None, typer.Argument(metavar="[STUDY]", help="Name of the study.")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="[N]", help="Number of the trial.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")
+    ] = None,
+    pretrained: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A model of the kind of Llama or Gemma, in place of a trial.")
+    ] = None,
+    *,
+    retraining: RetrainingOptions,
+    force: Force = False,
+) -> None:
+    """Draw how long the vectors of tokens are: of a trial, which is trained again, or of a pretrained model's folder.
+
+    Example: search report norms quick-web 0 -o norms.html
+    """
+    if output is None or output.suffix not in ENDINGS:
+        raise OptionError(f"-o {output or 'FILE'}: the ending must be one of {', '.join(ENDINGS)}")
+    if (study is None or number is None) == (pretrained is None):
+        raise OptionError("norms needs a trial, STUDY N, or --pretrained FOLDER")
+    check_output(output, force)
+    from graft.report.papers.norms import norms_of, write_norms
+
+    if pretrained is not None:
+        from workers.networks.pretrained import embedding_norms
+
+        write_norms(f"Norms of token embeddings of {pretrained.name}", embedding_norms(pretrained), output)
+    else:
+        from graft.retraining.weights import train_model
+
+        assert study is not None
+        assert number is not None
+        url = storage_url(retraining.storage)
+        model = train_model(url, study, number, variant="raw", step=None, device=retraining.device)
+        write_norms(f"Norms of token embeddings of trial {number} of {study}", norms_of(model), output)
+    typer.echo(str(output), err=True)

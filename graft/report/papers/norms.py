@@ -1,0 +1,81 @@
+"""Norms of token embeddings, of a trained trial or of a pretrained model (paper 000, Figure 8).
+
+Legend: v tokens, d width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from graft.files import OutputError, writing
+from graft.report.lines import series_keys
+from graft.report.rendering.document import Document, Picture, Table
+from graft.report.rendering.drawing import PANEL, arm_colour, figure_style, legend, to_svg
+from graft.report.rendering.formatting import number
+from graft.report.study import WRITERS
+from spaces.errors import StudyError
+
+if TYPE_CHECKING:
+    from workers.engine.trained_model import TrainedModel
+
+Norms = NDArray[np.float64]
+
+_BINS = (8, 40)
+"""Fewest and most of the histogram; between them the root of the number of tokens."""
+
+
+def norms_of(model: TrainedModel) -> dict[str, Norms]:
+    """`embedding` and, where it is another matrix, `unembedding` -> the Euclidean norm of each token's vector, [v].
+
+    Raises StudyError for a model that reads no tokens.
+    """
+    matrices = {name: tensor.detach().double().numpy() for name, tensor in model.named_parameters()}
+    if "embedding" not in matrices:
+        raise StudyError("this model reads no tokens: it has no embedding")
+    found = {"embedding": np.linalg.norm(matrices["embedding"], axis=1)}  # [v, d]
+    if "unembedding" in matrices:
+        found["unembedding"] = np.linalg.norm(matrices["unembedding"], axis=0)  # [d, v]
+    return found
+
+
+def write_norms(title: str, norms: Mapping[str, Norms], path: Path) -> None:
+    """Write the figure and its numbers to `path`, .html or .md; raises OutputError for another ending."""
+    if path.suffix not in WRITERS:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    tokens = len(next(iter(norms.values())))
+    caption = (
+        f"Left: how many of the {tokens:,} tokens have a vector of this Euclidean norm. Right: the norms in order, the "
+        "smallest first."
+    )
+    rows = [
+        [name, *(number(float(value)) for value in (own.mean(), own.std(), own.min(), np.median(own), own.max()))]
+        for name, own in norms.items()
+    ]
+    header = ["Vectors", "Mean", "Deviation", "Least", "Median", "Largest"]
+    table = Table(caption=f"Norms of the vectors of {tokens:,} tokens", header=header, rows=rows, labels=1)
+    picture = Picture(number=1, caption=caption, svg=_draw(norms))
+    with writing(path):
+        WRITERS[path.suffix](Document(title=title, blocks=[table, picture]), path)
+
+
+def _draw(norms: Mapping[str, Norms]) -> str:
+    every = np.concatenate(list(norms.values()))
+    edges = np.histogram_bin_edges(every, int(np.clip(len(every) ** 0.5, *_BINS)))
+    with figure_style():
+        figure = Figure(figsize=(2 * PANEL[0], PANEL[1] + 0.5), layout="constrained")
+        axes: Any = figure.subplots(1, 2)
+        for place, own in enumerate(norms.values()):
+            heights, _ = np.histogram(own, edges)
+            axes[0].stairs(heights, edges, color=arm_colour(place), linewidth=1.4)
+            axes[1].plot(np.arange(1, len(own) + 1), np.sort(own), color=arm_colour(place), linewidth=1.4)
+        axes[0].set(xlabel="norm", ylabel="tokens")
+        axes[1].set(xlabel="tokens, in order of their norm", ylabel="norm")
+        axes[1].set_ylim(bottom=0)
+        legend(figure, series_keys(list(norms)))
+        return to_svg(figure, "figure1")

@@ -1,0 +1,105 @@
+"""Answers of a moment ago are given again: ten people who look at one study cost little more than one.
+
+What a page shows is never older than the change that made it ask: an event stream that tells of a change forgets all
+that is kept, and so does each request that writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from graft.web.security.access import Holder
+
+FRESH_SECONDS = 1.0
+"""How old an answer may be."""
+STALE_SECONDS = 10.0
+"""How old it may be where the processor is short (`budget`)."""
+_READING = ("GET", "HEAD")
+_LARGEST = 1 << 18
+"""Bytes of an answer that is kept."""
+_MOST = 256
+"""Answers that are kept."""
+
+_Key = tuple[str, bytes, Holder | None]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    made: float
+    messages: tuple[Message, ...]
+
+
+@final
+class Answers:
+    """Keeps what the application behind it answers to GET, by address and by who asks."""
+
+    def __init__(
+        self, app: ASGIApp, lifetime: Callable[[], float], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`lifetime`: seconds that an answer may be old now; 0: none is given again."""
+        self._app, self._lifetime, self._clock = app, lifetime, clock
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._era = 0
+        """Counts how often all was forgotten: what was begun before that is not kept."""
+        self.given = 0
+        """How often an answer was given again."""
+
+    def forget(self) -> None:
+        """Something has changed: keep nothing that was answered before."""
+        self._kept.clear()
+        self._era += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"].startswith("/static/"):
+            await self._pass(scope, receive, send)
+            return
+        key = scope["path"], scope["query_string"], scope["state"]["holder"]
+        kept = self._kept.get(key)
+        if kept and self._clock() < kept.made + self._lifetime():
+            self.given += 1
+            for message in kept.messages:
+                await send(_copy(message))
+            return
+        era, messages, made = self._era, list[Message](), self._clock()
+
+        async def send_and_keep(message: Message) -> None:
+            messages.append(_copy(message))
+            if not _may_be_kept(messages):
+                messages[:] = [{}]  # a stream: what has been sent is let go
+            await send(message)
+
+        await self._app(scope, receive, send_and_keep)
+        if era == self._era and _may_be_kept(messages) and self._lifetime():
+            self._kept[key] = _Kept(made, tuple(messages))
+            self._kept.move_to_end(key)
+            if len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What is not kept; what writes makes the rest old, whether it was done or not."""
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if scope["type"] == "http" and scope["method"] not in _READING:
+                self.forget()
+
+
+def _copy(message: Message) -> Message:
+    """With headers of its own, to which whoever sends it on may add."""
+    return {**message, "headers": [*message["headers"]]} if "headers" in message else {**message}
+
+
+def _may_be_kept(messages: list[Message]) -> bool:
+    """Whether it is a page or a table, found, for whoever asks the same, and small."""
+    if not messages or messages[0].get("status") != 200:
+        return False
+    headers = dict(messages[0]["headers"])
+    streams = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+    size = sum(len(message.get("body", b"")) for message in messages[1:])
+    return not streams and b"set-cookie" not in headers and size <= _LARGEST

@@ -1,0 +1,164 @@
+"""A processor budget for answers: training beside them keeps its cores.
+
+The lowest priority is not enough where cores share caches, memory and clock rates: a process that is busy all the time
+slows its neighbours though it never takes their place. So the seconds of the processor that this process has used are
+paid out of a bucket (token bucket: Turner, "New directions in communications", IEEE Communications Magazine 24(10),
+1986) that fills at a fraction of a core. What a person does in a browser is paid from what the bucket holds; who asks
+in a loop waits for it to fill.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from graft.web.security.guard import Rates
+from graft.web.security.refusals import RefusalError, answer
+
+LONGEST_WAIT = 30.0
+"""Seconds; who would wait longer is refused with 503."""
+_URGENT_RATE, _URGENT_BURST = 3.0, 30
+"""Pages that are opened, with their scripts and styles, a second in the long run and at once, which do not wait."""
+_FIRST_COST = 0.03
+"""Processor seconds of an answer, while none was made."""
+_SMOOTHING = 0.1
+"""Weight of the newest answer in the mean cost of one."""
+_SOONEST = 0.005
+"""Seconds between two looks at a bucket."""
+
+
+@final
+class Bucket:
+    """Processor seconds that may be used: never more than `burst`, and a debt never larger than it."""
+
+    def __init__(
+        self,
+        rate: float,
+        burst: float,
+        *,
+        is_needed: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+        used: Callable[[], float] = time.process_time,
+    ) -> None:
+        """`rate`: seconds that come in each second, cores in other words; `used`: by this process since it began.
+
+        `is_needed`: whether anything trains; where nothing does, the bucket stays full.
+        """
+        self.rate, self.burst = rate, burst
+        self._is_needed, self._clock, self.used = is_needed, clock, used
+        self._left, self._since, self._counted = burst, clock(), used()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether answers are to be held back at all."""
+        return self._is_needed()
+
+    def level(self) -> float:
+        """Seconds that are left; below 0: as much is owed."""
+        since, counted = self._since, self._counted
+        self._since, self._counted = self._clock(), self.used()
+        left = self._left + (self._since - since) * self.rate - (self._counted - counted)
+        # One answer that takes a minute must not close the pages for five.
+        self._left = min(max(left, -self.burst), self.burst) if self.is_needed else self.burst
+        return self._left
+
+    @property
+    def is_low(self) -> bool:
+        """Whether less than half is left."""
+        return self.level() < self.burst / 2
+
+
+@dataclass(kw_only=True)
+class Waits:
+    """What has waited since the server began."""
+
+    answers: int = 0
+    seconds: float = 0.0
+    refused: int = 0
+
+
+@final
+class Budget:
+    """Holds requests back while the bucket is empty, the first first.
+
+    Event streams never wait, as they are few and ask for little; neither do pages that a person opens, up to some a
+    second. Both are paid for all the same.
+    """
+
+    def __init__(self, app: ASGIApp, bucket: Bucket, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._bucket = bucket
+        self._clock = clock
+        self._urgent = Rates(_URGENT_RATE, _URGENT_BURST, clock)
+        self._turn = anyio.Lock()
+        self._open = 0
+        """Answers that are being made: each will cost about as much as those before."""
+        self._cost = _FIRST_COST
+        self._answered = bucket.used()
+        self.waits = Waits()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._bucket.is_needed or scope["path"].endswith("/events"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            if not self._is_urgent(scope):
+                await self._wait()
+        except TimeoutError:
+            self.waits.refused += 1
+            refusal = RefusalError(
+                503, "studies train, and what answers may take of the processor is used up", {"Retry-After": "10"}
+            )
+            await answer(refusal, scope)(scope, receive, send)
+            return
+        await self._answer(scope, receive, send)
+
+    def _is_urgent(self, scope: Scope) -> bool:
+        """Whether a person opens a page, and has not opened too many."""
+        headers = dict(scope["headers"])
+        opens = headers.get(b"sec-fetch-dest") == b"document" or scope["path"].startswith("/static/")
+        return opens and not self._urgent.take("")
+
+    async def _wait(self) -> None:
+        """Until the bucket has what the answers being made will cost, and more; TimeoutError after the longest time."""
+        if self._missing() < 0 and not self._turn.locked():
+            return
+        began = self._clock()
+        async with self._turn:  # the first of those who wait looks, and the others stand behind it
+            while (missing := self._missing()) >= 0:
+                if self._clock() > began + LONGEST_WAIT:
+                    raise TimeoutError
+                await anyio.sleep(min(max(missing / self._bucket.rate, _SOONEST), 1.0))
+        self.waits.answers += 1
+        self.waits.seconds += self._clock() - began
+
+    def _missing(self) -> float:
+        return self._open * self._cost - self._bucket.level()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._open += 1
+        is_open = True
+
+        def note_made() -> None:
+            """What is left is to send it, which may take as long as a slow client likes."""
+            nonlocal is_open
+            if is_open:
+                is_open = False
+                self._open -= 1
+                counted, self._answered = self._answered, self._bucket.used()
+                self._cost += _SMOOTHING * (self._answered - counted - self._cost)
+
+        async def send_and_note(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                note_made()
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            note_made()
