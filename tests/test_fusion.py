@@ -5,7 +5,6 @@ No GPU has run them.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,25 +17,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests import emulated_kernels
 from tests.emulated_fusion import emulated_fusion, launch
 from tests.pretended_gpu import step_cases
 from tests.trials import trial
 from workers.engine.pack import Pack
 from workers.engine.step import TracedStep
 from workers.numerics.cuda.compiler import CompilerError, compile_cubin, compiler_version
-from workers.numerics.fusion import formulas, fusions, kernels
+from workers.numerics.fusion import fusions, kernels
 from workers.numerics.fusion.fusions import Fusion
 from workers.numerics.fusion.values import Cut
 from workers.numerics.tracing import Traced, tree_leaves
 
 CASES = {name: case for name, case in step_cases() if "entmax" not in name and "sparsemax" not in name}
-CPU = torch.device("cpu")
+MANY_BLOCKS = patch.object(kernels, "THREADS", 1)
+"""A block may have as little work as one element."""
 
 
 def steps(name: str, lanes: int = 3, count: int = 2) -> list[Tensor]:
     """What is left of a pack of a case after some traced steps."""
-    one = trial(3, CASES[name])
+    # An epsilon so large that a gradient of nothing but rounding, that of a key's bias, moves nothing.
+    case = CASES[name]
+    calm = {"epsilon": 1e-4} if "adam" in case["optimizer"]["name"] else {}
+    one = trial(3, {**case, "optimizer": {**case["optimizer"], **calm}})
     with patch("workers.engine.pack.step_of", TracedStep):
         pack = Pack(one, width=lanes, device="cpu")
         pack.fill([one])
@@ -68,11 +70,11 @@ def of_function(function: Callable[..., Any], *leaves: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(1, 16)
+@pytest.mark.sampled(1, 8)
 def test_each_kernel_of_a_step_gives_what_its_operations_give(name: str):
-    with emulated_fusion(compare) as ran:
+    with MANY_BLOCKS, emulated_fusion(compare) as ran:
         steps(name)
-    assert ran
+    assert any(fusion.program.blocks > 3 for fusion in ran), "some lanes are shared out among blocks"
 
 
 @pytest.mark.long
@@ -89,7 +91,7 @@ def test_steps_by_kernels_are_the_traced_ones(name: str):
 def test_a_kernel_says_nothing_of_how_many_lanes_there_are_so_that_bits_do_not_depend_on_them():
     texts: list[list[str]] = []
     for lanes in (2, 3, 7):
-        with emulated_fusion(Fusion.operate) as ran:
+        with MANY_BLOCKS, emulated_fusion(Fusion.operate) as ran:
             steps("minimal with dropout in float32", lanes, count=1)
         texts.append([fusion.program.text for fusion in ran])
     assert texts[0] == texts[1] == texts[2]
@@ -120,7 +122,7 @@ def find_races(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(2, 12)
+@pytest.mark.sampled(1, 6)
 def test_no_loop_of_a_kernel_reads_what_its_level_writes(name: str):
     with emulated_fusion(Fusion.operate) as ran:
         steps(name, count=1)
@@ -197,22 +199,23 @@ def numbers(shape: Sequence[int], how: str, dtype: torch.dtype) -> Tensor:
     return torch.cat([drawn, drawn], 2)[:, :, : shape[2]] if how == "sliced" else drawn
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(
     shape=st.tuples(st.integers(1, 4), st.integers(1, 6), st.sampled_from([2, 3, 8, 70])),
     ways=st.tuples(*[st.sampled_from(["plain", "transposed", "broadcast", "sliced"])] * 2),
     dtype=st.sampled_from([torch.float32, torch.float64]),
     backwards=st.booleans(),
+    least=st.sampled_from([1, kernels.THREADS]),
 )
 @pytest.mark.parametrize("name", [*EXACT, *CLOSE])
-@pytest.mark.sampled(8, 31)
+@pytest.mark.sampled(4, 12)
 def test_a_function_by_a_kernel_is_the_function(
-    name: str, shape: tuple[int, int, int], ways: tuple[str, str], dtype: torch.dtype, backwards: bool
+    name: str, shape: tuple[int, int, int], ways: tuple[str, str], dtype: torch.dtype, backwards: bool, least: int
 ):
     function = (EXACT | CLOSE)[name]
     x, y = (numbers(shape, way, dtype) for way in ways)
     expected = function(x, y)
-    with emulated_fusion(partial(launch, backwards=backwards)) as ran:
+    with patch.object(kernels, "THREADS", least), emulated_fusion(partial(launch, backwards=backwards)) as ran:
         found = of_function(function, x, y)
     assert ran
     assert found.dtype == expected.dtype
@@ -250,73 +253,6 @@ def test_what_is_written_into_keeps_its_order():
     x, y = (numbers((2, 4, 4), "plain", torch.float64) for _ in range(2))
     with emulated_fusion():
         assert torch.allclose(of_function(writing, x, y), writing(x, y))
-
-
-# -- what keeps a kernel from being used -----------------------------------------------------------------------------
-
-
-def a_fusion() -> tuple[Fusion, list[Tensor]]:
-    """One, and what it is called with."""
-    called: list[tuple[Fusion, list[Tensor]]] = []
-
-    def note(fusion: Fusion, given: Sequence[Tensor]) -> list[Tensor]:
-        called.append((fusion, [*given]))
-        return fusion.operate(given)
-
-    with emulated_fusion(note):
-        of_function(
-            lambda x, y: (x * y).exp().sum(-1) * 2, numbers((2, 3, 8), "plain", torch.float32), torch.ones(2, 3, 1)
-        )
-    return called[-1]
-
-
-@pytest.mark.parametrize("formula", ["{0} + {1}", "{0} * {1} * 1.01f", "{0}"])
-def test_a_kernel_that_gives_other_numbers_is_told_once_and_not_used(formula: str, monkeypatch: Any, caplog: Any):
-    monkeypatch.setattr(Fusion, "launch", launch)
-    monkeypatch.setattr(fusions, "_TOLD", set())
-    right, given = a_fusion()
-    assert right.find_fault(given, right.operate(given)) == ""
-    monkeypatch.setitem(formulas.ARITHMETIC, "mul", formula)
-    with caplog.at_level(logging.WARNING):
-        wrong, given = a_fusion()
-        given = [one if one.numel() > 10 else one * 1.5 for one in given]
-        for _ in range(3):
-            assert torch.equal(wrong.run(given)[0], wrong.operate(given)[0])
-    [line] = [record.getMessage() for record in caplog.records]
-    words = "some operations are started one by one, not as one kernel"
-    assert line == f"{words}: the kernel gives other numbers than the operations"
-
-
-def test_a_kernel_is_compared_once_and_used_from_then_on(monkeypatch: Any):
-    launches: list[Fusion] = []
-    monkeypatch.setattr(Fusion, "launch", lambda *own: launches.append(own[0]) or launch(*own))
-    fusion, given = a_fusion()
-    for _ in range(3):
-        torch.testing.assert_close(fusion.run(given), fusion.operate(given))
-    assert len(launches) == 3
-    moved = [one.transpose(0, 1).contiguous().transpose(0, 1) for one in given]
-    torch.testing.assert_close(fusion.run(moved), fusion.operate(given))
-    assert len(launches) == 3, "its text is for tensors that lie otherwise"
-
-
-def test_one_that_cannot_be_compiled_is_its_operations(monkeypatch: Any, caplog: Any):
-    def fail(*own: Any) -> list[Tensor]:
-        raise CompilerError("there is no NVRTC")
-
-    monkeypatch.setattr(Fusion, "launch", fail)
-    monkeypatch.setattr(fusions, "_TOLD", set())
-    fusion, given = a_fusion()
-    with caplog.at_level(logging.WARNING):
-        assert torch.equal(fusion.run(given)[0], fusion.operate(given)[0])
-    assert [record.getMessage() for record in caplog.records] == [
-        "some operations are started one by one, not as one kernel: there is no NVRTC"
-    ]
-
-
-def test_on_a_cpu_nothing_is_fused():
-    with patch("workers.numerics.tracing._RECORDINGS", {}), patch.object(emulated_kernels, "RUN_FUSION", []):
-        found = of_function(lambda x: (x * 2).exp().sum(-1), torch.ones(2, 3))
-    assert found.shape == (2,)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])

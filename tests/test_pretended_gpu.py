@@ -76,6 +76,14 @@ def test_every_case_has_a_budget_and_every_budget_a_case():
     assert BUDGET.keys() == CASES.keys()
 
 
+@pytest.mark.fast
+def test_a_minimal_step_has_at_most_sixty_kernels_and_a_transformer_of_two_layers_at_most_a_hundred():
+    minimal = [name for name, case in CASES.items() if case["model"]["name"] == "minimal"]
+    assert len(minimal) > 10
+    assert {name: BUDGET[name] for name in minimal if BUDGET[name] > 60} == {}
+    assert BUDGET["task set_complement 16"] <= BUDGET["gpt with every dropout in float32"] <= 100
+
+
 @pytest.mark.parametrize("name", ["minimal, padded, dropout of tokens", "diagnostics", "averaging bema_grid 1"])
 @pytest.mark.sampled(1)
 def test_packs_resize_validate_refill_and_end_there_as_on_a_cpu(name: str):

@@ -20,6 +20,7 @@ from workers.data.tasks import Batch
 from workers.engine import fused
 from workers.engine.fused.step import FusedStep
 from workers.networks.models import NativeGradient, Site
+from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced, load_gradients
@@ -98,6 +99,8 @@ class TracedStep:
         stacked = vmap(self._gradient_of_one) if self._update else vmap(self._advance_one)
         what = "gradient" if self._update else "step"
         self._traced = Traced((what, structure, str(device)), stacked)
+        # A GPU draws by operations that are better recorded, too; a CPU draws by native code, which is no operation.
+        self._drawn = Traced(("masks", structure, str(device)), self._draw) if fuses_on(device) else None
         self.kind = f"traced {instruction_set(device)}"
 
     @property
@@ -128,8 +131,15 @@ class TracedStep:
 
     def masks(self, knobs: Knobs, seeds: Tensor, state: State, batch: Batch) -> Batch:
         """[L, ...] what each dropout site that is on keeps."""
+        if not any(site.rate for site in _sites(self._recipe, batch).values()):
+            return {}
+        return (self._drawn or self._draw)(knobs, seeds, state.step, batch["inputs"])
+
+    def _draw(self, knobs: Knobs, seeds: Tensor, step: Tensor, inputs: Tensor) -> Batch:
+        """Of the inputs the shape alone counts."""
+        batch = {"inputs": inputs}
         sites, stacked = _sites(self._recipe, batch), _sites(self._recipe.bind(knobs), batch)
-        streams = _Streams(seeds, state, len(sites))
+        streams = _Streams(seeds, step, len(sites))
         return {
             name: _mask(streams[number], stacked[name])
             for number, (name, site) in enumerate(sites.items())
@@ -159,7 +169,7 @@ class NativeStep:
         if self._bound[0] is not knobs:  # a trial that takes a lane writes into the knobs' tensors
             self._bound = knobs, self._recipe.bind(knobs)
         _, recipe = self._bound
-        streams = _Streams(seeds, state, self._sites)
+        streams = _Streams(seeds, state.step, self._sites)
         gradient, loss = self._gradient(recipe.model, recipe.task, state.parameters, batch, streams)
         return self._update(knobs, state, gradient, loss)
 
@@ -182,8 +192,8 @@ def _mask(streams: Streams, site: Site) -> Tensor:
 class _Streams(Sequence[Streams]):
     """The streams of the model's dropout sites, each in its place; one of a site that is off is never made."""
 
-    def __init__(self, seeds: Tensor, state: State, sites: int) -> None:
-        self._seeds, self._step, self._sites = seeds, state.step, sites
+    def __init__(self, seeds: Tensor, step: Tensor, sites: int) -> None:
+        self._seeds, self._step, self._sites = seeds, step, sites
 
     def __len__(self) -> int:
         return self._sites

@@ -80,7 +80,7 @@ class Traced:
 
     def _record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
         replay, form_out = self._list(leaves, form)
-        return _Recording(_off_python(replay, leaves), form_out)
+        return _Recording(_off_python(replay, leaves), form_out, replay)
 
     def _list(self, leaves: list[Tensor], form: pytree.TreeSpec) -> tuple[Callable[..., list[Tensor]], pytree.TreeSpec]:
         # Objects of their own: two leaves may be the same tensor now, and different ones when this is replayed.
@@ -129,6 +129,8 @@ def _leave_lists_as_they_are() -> None:
 class _Recording(NamedTuple):
     replay: Callable[..., Sequence[Tensor]]
     form: pytree.TreeSpec
+    list: Callable[..., list[Tensor]]
+    """The same by Python, which keeps what the interpreter knows by a number alone."""
 
 
 _RECORDINGS: dict[Hashable, _Recording] = {}

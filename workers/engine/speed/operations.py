@@ -17,6 +17,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from workers.numerics.fusion.fusions import fusion_of
+
 _NO_KERNELS = frozenset(
     {
         "empty",
@@ -80,7 +82,11 @@ class KernelList(TorchDispatchMode):
         if is_kernel(func) and any(one.device == self._device for one in (*given, *made)):
             count = flop_registry.get(func.overloadpacket)
             flops = int(count(*args, **keywords, out_val=results)) if count else None
-            self.kernels.append(_kernel(str(func), given, made, flops))
+            kernel = _kernel(str(func), given, made, flops)
+            if func.namespace == "graft" and func.overloadpacket.__name__ == "fusion":
+                fusion = fusion_of(args[0])
+                kernel = kernel._replace(bytes=kernel.bytes + 2 * fusion.scratch_bytes, flops=fusion.flops)
+            self.kernels.append(kernel)
         return results
 
 

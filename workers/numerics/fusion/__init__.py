@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from workers.numerics.fusion.fusions import Fusion, as_operation
+from workers.numerics.fusion.fusions import Fusion
 from workers.numerics.fusion.partition import Part, Partition
 from workers.numerics.fusion.values import CannotFuse, Kind
 from workers.numerics.simplifying import Operation, Slot
@@ -39,7 +39,7 @@ def fuse(
             fused.append(one)
             continue
         try:
-            fused.append(as_operation(Fusion(one, dict(kinds), lanes)))
+            fused.append(Fusion(one, dict(kinds), lanes).as_operation())
         except CannotFuse:
             fused += one.operations
     return fused

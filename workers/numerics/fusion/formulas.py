@@ -45,6 +45,10 @@ ARITHMETIC = {
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",
+    "__rshift__": "{0} >> {1}",
+    "__lshift__": "{0} << {1}",
+    "bitwise_right_shift": "{0} >> {1}",
+    "bitwise_left_shift": "{0} << {1}",
     "clone": "{0}",
     "_to_copy": "{0}",
 }

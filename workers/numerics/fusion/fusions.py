@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from workers.numerics.cuda.compiler import load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
 from workers.numerics.fusion.kernels import THREADS, write_program
 from workers.numerics.fusion.partition import Part
+from workers.numerics.fusion.rules import View
 from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace
 
@@ -47,11 +49,30 @@ class Fusion:
         self._read = [names.index(_name(one)) for one in self.program.given]
         self._strides = [Kind.of(one).strides if isinstance(one, Tensor) else kinds[one].strides for one in self.given]
         self._verdicts: dict[torch.device, bool] = {}
+        self._number = next(_NUMBERS)
+        _FUSIONS[self._number] = self
+
+    def as_operation(self) -> Operation:
+        """The operation of a recording that runs it, and keeps it."""
+        return Operation(self._call, [[*self.given], {}], [*self.program.results])
+
+    def _call(self, *given: Tensor) -> list[Tensor]:
+        return torch.ops.graft.fusion.default(self._number, [*given])
 
     @property
     def results(self) -> list[Kind]:
         """What it makes."""
         return [self._kinds[slot] for slot in self.program.results]
+
+    @property
+    def flops(self) -> int:
+        """About: one for each number that an operation computes."""
+        return sum(self._kinds[slot].numel for slot, rule in self._part.rules.items() if not isinstance(rule, View))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What the kernel writes for itself, and reads again."""
+        return sum(kind.numel * kind.dtype.itemsize for kind in self.program.scratch)
 
     def operate(self, given: Sequence[Tensor]) -> list[Tensor]:
         """Run the operations one by one."""
@@ -107,6 +128,8 @@ class Fusion:
         try:
             found = self.launch(given)
         except (RuntimeError, OSError) as error:
+            if "out of memory" in str(error):  # the pack halves, and the kernel is compared then
+                raise
             return shorten(" ".join(str(error).split()) or type(error).__name__, 200)
         largest = max([0.0, *(_largest(one) for one in given if one.dtype.is_floating_point)])
         for one, other in zip(found, expected, strict=True):
@@ -151,28 +174,22 @@ def _kernel_of(text: str, device: torch.device) -> Kernel:
         return Kernel(load_cubin(source, architecture_of(device)), "fused", device)
 
 
-_FUSIONS: dict[int, Fusion] = {}
+_FUSIONS: WeakValueDictionary[int, Fusion] = WeakValueDictionary()
+"""Those of recordings that are kept, by the number that torch's interpreter hands on."""
 _NUMBERS = itertools.count()
 
 
 @torch.library.custom_op("graft::fusion", mutates_args=(), device_types="cuda")
-def fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
+def run_fusion(number: int, given: Sequence[Tensor]) -> list[Tensor]:
     """What the fusion of this number makes."""
     return _FUSIONS[number].run(given)
 
 
-@fusion.register_fake
+@run_fusion.register_fake
 def _(number: int, given: Sequence[Tensor]) -> list[Tensor]:
     return _FUSIONS[number].make_results(given[0].device)
 
 
 def fusion_of(number: int) -> Fusion:
-    """The fusion of a number that a recording has."""
+    """The fusion of a number, as long as its recording is kept."""
     return _FUSIONS[number]
-
-
-def as_operation(fusion: Fusion) -> Operation:
-    """The operation of a recording that runs a fusion."""
-    number = next(_NUMBERS)
-    _FUSIONS[number] = fusion
-    return Operation(torch.ops.graft.fusion.default, [[number, [*fusion.given]], {}], [*fusion.program.results])
