@@ -131,15 +131,14 @@ def test_studies_on_several_devices_lose_a_process_and_nothing_else(tmp_path: Pa
     """A worker process for each device: the lanes of one that is killed go to others, and no number changes."""
     submit_both(tmp_path, url)
     place = ("serve", "--devices", "cpu,cpu", "--pack", "8", "--storage", url)
-    with running(tmp_path, *place) as process:
-        wait_until(lambda: len(worker_processes(process.pid)) == 4)
+    with running(tmp_path, *place, before=UNHURRIED) as process:
         wait_until(lambda: sum(finished(url, name) for name in "ab") >= 4)
-        victims = worker_processes(process.pid)
-        victims[0].kill()
+        workers = worker_processes(process.pid)
+        workers[0].kill()
         wait_until(lambda: {entry.state for entry in queue(url).values()} == {"done"})
         process.terminate()
         assert process.wait(240) == 130
-        assert not any(one.is_running() for one in victims)
+        assert not any(one.is_running() for one in workers)
     assert numbers(url) == {key: value for key, value in launched.items() if key[0] != "c"}
     assert raw(url, "SELECT DISTINCT state FROM studies") == [("finished",)]
 
