@@ -112,6 +112,7 @@ def main() -> None:
     except Exception as error:
         told = describe_shortage(error) or _describe_full_disk(error)
         told = told or explain(error)  # what goes wrong in a plug-in of the user's is theirs to mend, in a line
+        told = told or _describe_damage()
         if told is None or _Gate.debug:
             raise
         _refuse(str(told))
@@ -135,6 +136,17 @@ def _describe_full_disk(error: Exception) -> str | None:
     if not isinstance(error, OSError) or error.errno != errno.ENOSPC:
         return None
     return f"{error.filename or 'stdout'} cannot be written: {error.strerror}"
+
+
+def _describe_damage() -> str | None:
+    """What is wrong with the rows of the database that the command read, as one that was edited by hand may have."""
+    from cli.options import ASKED
+
+    if not ASKED:
+        return None
+    from storage.checking import describe_damage
+
+    return describe_damage(ASKED[-1])
 
 
 def _refuse(reason: str) -> NoReturn:

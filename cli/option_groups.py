@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -116,15 +116,21 @@ class TrainingOptions:
 
         return Placement(executor="inline", workers=self.workers, device=self.device, width=self.pack)
 
-    def resolve_placement(self) -> Placement:
-        """Where it trains, decided and checked; raises StudyError as `Placement.resolve` does."""
+    def resolve_placement(self, devices: str | None = None) -> Placement:
+        """Where it trains, decided and checked; raises StudyError as `Placement.resolve` does.
+
+        `devices`: names with commas between them, for a worker process on each.
+        """
         from graft.launching.process.memory_limits import check_address_space
         from graft.machine.devices import describe_unused_gpu
 
         check_address_space(self.workers)  # before torch is imported, which may not even fit
 
-        placement = self.placement().resolve()
-        if placement.executor != "ray" and self.device is None and (unused := describe_unused_gpu()):
+        asked = self.placement()
+        if devices is not None:
+            asked = replace(asked, executor="processes", devices=tuple(devices.split(",")))
+        placement = asked.resolve()
+        if placement.executor != "ray" and not (self.device or devices) and (unused := describe_unused_gpu()):
             typer.echo(f"warning: {unused}", err=True)
         return placement
 

@@ -86,6 +86,10 @@ class RetrainingOptions:
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 
 
+ASKED: list[str] = []
+"""The databases that the command has named so far, the last one last."""
+
+
 def storage_url(storage: str | None) -> str:
     """The URL that --storage means: a bare path is a SQLite file, nothing is graft.db in the working directory.
 
@@ -96,9 +100,10 @@ def storage_url(storage: str | None) -> str:
         raise OptionError("--storage: use sqlite:///FILE, a plain FILE, or postgresql://USER@HOST/DATABASE")
     if "://" in url and not url.startswith("sqlite:///"):
         _warn_of_password(url)
-        return url
-    # Absolute, since a controller on a cluster may run in another folder.
-    return f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}"
+    else:  # absolute, since a controller on a cluster may run in another folder
+        url = f"sqlite:///{Path(url.removeprefix('sqlite:///')).absolute()}"
+    ASKED.append(url)
+    return url
 
 
 def _warn_of_password(url: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spaces.errors import GraftError
 from spaces.settings import MOST_TRIALS
 from storage.databases import find_database
 from storage.databases.sqlite import Sqlite
 from storage.frames import Reader, open_reader
+from storage.row_values import find_strange_values
 
 _FINITE = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 _ENDED = "('finished', 'pruned', 'diverged', 'failed')"
@@ -17,6 +19,9 @@ _RULES = {
     "a study's state is running, stopped, finished or failed, its direction minimize or maximize": """
         SELECT name FROM studies WHERE state NOT IN ('running', 'stopped', 'finished', 'failed')
         OR direction NOT IN ('minimize', 'maximize')""",
+    "a study's objective is a metric and a variant, the second one a direction and a quantity": """
+        SELECT name FROM studies WHERE objective NOT LIKE '%_/%_'
+        OR second_objective NOT LIKE 'minimize %' AND second_objective NOT LIKE 'maximize %'""",
     "a study's name is its own": "SELECT name FROM studies GROUP BY name HAVING count(*) > 1",
     "a study's steps are those of its trials that ended": f"""
         SELECT name FROM studies WHERE steps <> (SELECT coalesce(sum(trials.steps - coalesce(parent_step, 0)), 0)
@@ -74,11 +79,20 @@ _RULES = {
     "an architecture belongs to a trial of its study": """
         SELECT architectures.id FROM architectures LEFT JOIN trials ON trials.id = trial_id
         WHERE trials.id IS NULL OR trials.study_id <> architectures.study_id""",
+    "the state of an entry of the queue is waiting, running, paused, cancelled, done or failed": """
+        SELECT study_id FROM submissions
+        WHERE state NOT IN ('waiting', 'running', 'paused', 'cancelled', 'done', 'failed')""",
+    "a token's role is read, submit or admin": "SELECT name FROM tokens WHERE role NOT IN ('read', 'submit', 'admin')",
+    "a learned non-linearity is of mlp or attention": """
+        SELECT id FROM architectures WHERE component NOT IN ('mlp', 'attention')""",
+    "a metric's step is 0 or more": "SELECT DISTINCT trial_id FROM metrics WHERE step < 0",
 }
 """What holds -> a SELECT of what breaks it."""
 
-_JSON = """
-SELECT id FROM trials WHERE NOT json_valid(params) OR NOT json_valid(draws) OR NOT json_valid(config)
+_NUMBERS = """
+SELECT DISTINCT trial_id FROM metrics
+WHERE typeof(step) <> 'integer' OR typeof(value) NOT IN ('integer', 'real', 'null') OR typeof(name) <> 'text'
+OR typeof(variant) <> 'text' OR typeof(condition) <> 'text'
 """
 _SHOWN = 5
 
@@ -105,11 +119,26 @@ def check(url: str) -> Verdict:
         return Verdict(rules=1, faults=tuple(damage), notes=())
     with open_reader(url) as reader:
         rules = dict(_RULES)
-        if isinstance(reader.database, Sqlite):  # PostgreSQL takes no JSON that is none
-            rules["a trial's params, draws and config are JSON"] = _JSON
+        if isinstance(reader.database, Sqlite):  # PostgreSQL's columns take numbers, or none
+            rules["a metric's step and value are numbers"] = _NUMBERS
         broken = [(rule, reader.query(sql).to_series().to_list()) for rule, sql in rules.items()]
         faults = tuple(f"{rule}; broken by {_list(found)}" for rule, found in broken if found)
-        return Verdict(rules=1 + len(rules), faults=faults, notes=tuple(_find_abandoned(reader)))
+        strange = tuple(find_strange_values(reader))
+        notes = () if strange else tuple(_find_abandoned(reader))
+        return Verdict(rules=2 + len(rules), faults=(*strange, *faults), notes=notes)
+
+
+def describe_damage(url: str) -> str | None:
+    """What to tell where something went wrong over a database, if rows of it are not what Graft writes; else None."""
+    try:
+        faults = check(url).faults
+    except GraftError:
+        return None
+    if not faults:
+        return None
+    first, *others = faults
+    more = f", and {len(others):,} more; `search db check` lists them" if others else ""
+    return f"{find_database(url).name}: a row is not what Graft writes: {first}{more}"
 
 
 def _find_abandoned(reader: Reader) -> list[str]:

@@ -141,7 +141,8 @@ def make_version(url: str, version: str) -> None:
         url,
         f"""INSERT INTO trials (id, study_id, number, group_number, state, task, model, seed, steps, objective, fence,
         created_at, started_at, finished_at, params, draws, config) VALUES
-        (1000000000, 1, 0, 0, 'finished', 't', 'm', 5, 10, 0.5, 1, {NOW}, {NOW}, {NOW}, '{{}}', '{{}}', '{{}}')""",
+        (1000000000, 1, 0, 0, 'finished', 't', 'm', 5, 10, 0.5, 1, {NOW}, {NOW}, {NOW}, '{{}}', '{{}}',
+        '{{"task": {{}}, "model": {{}}, "optimizer": {{}}, "training": {{}}}}')""",
     )
     if version >= "0004":
         raw(url, "UPDATE studies SET steps = 10")
@@ -331,7 +332,10 @@ def test_broken_json_and_a_number_that_two_trials_have_are_found(tmp_path: Path,
     url = f"sqlite:///{tmp_path}/graft.db"
     fill(url)
     unchecked(url, "UPDATE trials SET params = '{' WHERE number = 3")
-    assert "are JSON; broken by 2000000003" in search("db", "check", "--storage", url, status=1)[0]
+    assert (
+        "params in the row of trials with id 2000000003 is '{'; it must be JSON"
+        in search("db", "check", "--storage", url, status=1)[0]
+    )
     columns = ", ".join(column for column in storage.schema.trials.columns.keys() if column != "id")  # noqa: SIM118
     unchecked(
         url,

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from graft.launching.checkpoints import Checkpoints
@@ -118,6 +119,42 @@ def test_killed_a_service_goes_on_where_it_was(tmp_path: Path, launched: Numbers
     search(tmp_path, *SERVE, "--storage", url, "--until-empty")
     assert numbers(url) == launched
     assert {row for row in raw(url, "SELECT state, deaths FROM trials")} == {("finished", 0)}  # noqa: C416
+
+
+def worker_processes(service: int) -> list[psutil.Process]:
+    """Those that train for a service."""
+    return [one for one in psutil.Process(service).children() if "workers.pool.processes" in " ".join(one.cmdline())]
+
+
+@pytest.mark.long
+def test_studies_on_several_devices_lose_a_process_and_nothing_else(tmp_path: Path, url: str, launched: Numbers):
+    """A worker process for each device: the lanes of one that is killed go to others, and no number changes."""
+    submit_both(tmp_path, url)
+    place = ("serve", "--devices", "cpu,cpu", "--pack", "8", "--storage", url)
+    with running(tmp_path, *place, before=UNHURRIED) as process:
+        wait_until(lambda: sum(finished(url, name) for name in "ab") >= 4)
+        workers = worker_processes(process.pid)
+        workers[0].kill()
+        wait_until(lambda: {entry.state for entry in queue(url).values()} == {"done"})
+        process.terminate()
+        assert process.wait(240) == 130
+        assert not any(one.is_running() for one in workers)
+    assert numbers(url) == {key: value for key, value in launched.items() if key[0] != "c"}
+    assert raw(url, "SELECT DISTINCT state FROM studies") == [("finished",)]
+
+
+@pytest.mark.slow
+def test_killed_a_service_of_processes_goes_on_and_leaves_none(tmp_path: Path, launched: Numbers):
+    url = f"sqlite:///{tmp_path}/graft.db"
+    submit_both(tmp_path, url)
+    place = ("serve", "--devices", "cpu,cpu", "--pack", "8", "--storage", url)
+    with running(tmp_path, *place) as process:
+        wait_until(lambda: sum(finished(url, name) for name in "ab") >= 4)
+        workers = worker_processes(process.pid)
+        kill(process)
+        wait_until(lambda: not any(one.is_running() for one in workers))
+    search(tmp_path, *place, "--until-empty")
+    assert numbers(url) == {key: value for key, value in launched.items() if key[0] != "c"}
 
 
 UNHURRIED = """
@@ -275,10 +312,21 @@ def test_a_file_that_is_deleted_as_a_study_begins_is_saved(tmp_path: Path, monke
     assert queue(url)["a"].state == "running"
 
 
-@pytest.mark.parametrize("placement", [Placement(executor="ray"), Placement(executor="inline", device="cuda")])
-def test_of_several_gpus_one_is_to_be_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: Placement):
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        (Placement(executor="ray"), "executor 'ray' must be inline or processes: a service trains on its own machine"),
+        (
+            Placement(executor="inline", device="cuda"),
+            "this machine has 3 GPUs; write --devices cuda for all of them, or choose of cuda:0,cuda:1,cuda:2",
+        ),
+    ],
+)
+def test_of_several_gpus_it_is_said_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: Placement, words: str
+):
     monkeypatch.setattr("workers.engine.machine.devices.gpus", lambda: 3)
-    with pytest.raises(StudyError, match=r"this machine has 3 GPUs; choose cuda:0, cuda:1, cuda:2 or cpu, or train"):
+    with pytest.raises(StudyError, match=words):
         Service(f"sqlite:///{tmp_path}/graft.db", placement=placement, checkpoints=Checkpoints(url=None, seconds=60))
     assert not list(tmp_path.iterdir())
 

@@ -61,6 +61,13 @@ def serve(
         typer.Option(metavar="ADDRESS:PORT", help="Show it over HTTP, too, as `search dashboard` does."),
     ] = None,
     clients: HttpOptions,
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="A worker process on each, such as cuda:0,cuda:1, or cuda for all GPUs. Default: this process alone.",
+        ),
+    ] = None,
     storage: Storage = None,
     training: TrainingOptions,
 ) -> None:
@@ -73,7 +80,9 @@ def serve(
 
     url = storage_url(storage)
     host, port = _parse_address(http) if http else ("", 0)
-    placement = training.resolve_placement()
+    if devices is not None and training.device is not None:
+        raise OptionError("--devices: leave out --device, or name that one here, too")
+    placement = training.resolve_placement(devices)
     service = Service(
         url,
         placement=placement,

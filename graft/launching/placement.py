@@ -27,6 +27,8 @@ class Placement:
     """None: one per GPU, or one per core where there is none."""
     ray_address: str | None = None
     device: str | None = None
+    devices: tuple[str, ...] = ()
+    """Those of several worker processes, one each, in place of `device`: `("cuda:0", "cuda:1")`."""
     width: int | None = None
     """Most lanes of a pack. None: found while it trains."""
     ray_env: str | None = None
@@ -59,7 +61,9 @@ class Placement:
             self._check_cluster()
         elif self.ray_env:
             raise StudyError(f"--ray-env: {self.ray_env!r} needs --ray-address")
-        device = self.device or devices.default_device()
+        for one in self.devices:
+            check_device(one)
+        device = self.device or (self.devices[0] if self.devices else devices.default_device())
         check_device(device)
         return replace(self, executor=executor, device=device)
 
@@ -79,12 +83,14 @@ class Placement:
         """Where on this machine the workers' processes compute."""
         from workers.engine.machine.locations import locations_of
 
-        return locations_of(str(self.device))
+        return [one for device in self.devices or (str(self.device),) for one in locations_of(device)]
 
     def process_count(self) -> int:
         """Of workers, a process each: one for each GPU, or one per core where there is none."""
         from workers.engine.machine.devices import default_workers
 
+        if self.devices:
+            return self.workers or len(self.locations())
         return self.workers or len(self.locations()) * default_workers(str(self.device))
 
     def environment(self) -> Mapping[str, Any]:

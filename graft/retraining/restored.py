@@ -17,6 +17,7 @@ from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
 from spaces.records import TERMINAL, StoredTrial, Trial
 from spaces.space import Space
+from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
 
 
@@ -123,8 +124,9 @@ def _describe(
 def _read_lineage(reader: Reader, study: str, number: int) -> list[dict[str, Any]]:
     """The rows of the trial and of those whose states it took over, the first of them first."""
     rows = [read_trial(reader, study, number)]
-    while rows[-1]["parent"] is not None:
-        rows.append(read_trial(reader, study, rows[-1]["parent"]))
+    while (parent := rows[-1]["parent"]) is not None:
+        check_parent(rows[-1]["number"], parent)
+        rows.append(read_trial(reader, study, parent))
     return rows[::-1]
 
 

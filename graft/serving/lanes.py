@@ -143,6 +143,14 @@ class LaneShares:
             member.left = progress.planned - progress.ended
             self._share_out()
 
+    def lose(self, study: int, worker: str) -> None:
+        """A worker is gone, and with it the lanes that it had."""
+        with self._turn:
+            if study in self._members:
+                self._count_time()
+                self._members[study].held.pop(slot_of(worker), None)
+                self._members[study].room.pop(slot_of(worker), None)
+
     def part(self, study: int) -> float:
         """The part of the devices' time that is due to a study, in lanes.
 

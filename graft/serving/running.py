@@ -19,12 +19,13 @@ from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
 from graft.plugins.stored import plugins_of_study
 from graft.serving.lanes import LaneShares
-from spaces.plugins.active import using
+from spaces.plugins.active import current, using
 from spaces.records import Directives, Offer, Progress, Report
 from storage import QueueEntry, Store
 
 if TYPE_CHECKING:
     from search.steering.controller import Controller
+    from workers.pool import Saving
     from workers.pool.shared_packs import SharedPacks, StudyDevice
     from workers.pool.turns import Turns
 
@@ -106,8 +107,6 @@ class StudyRun:
             self._pool.shares.remove(self.entry.study_id)
 
     def _train(self) -> None:
-        from workers.pool import inline
-
         pool, entry = self._pool, self.entry
         row = find_study(pool.database, entry.study)
         if row["state"] == "finished":
@@ -118,18 +117,36 @@ class StudyRun:
         url = pool.checkpoints.absolute_url()
         controller = begin_controller(pool.store, row, saving, url, self._crash, keep_open=True)
         try:
-            inline.run(
-                SharedController(controller, entry.study_id, pool.shares),
-                device=str(pool.placement.device),
-                width=pool.placement.width,
-                workers=pool.placement.workers,
-                saving=saving,
-                watch=self._watch,
-                shares=partial(self._share_of, makes_copies=controller.makes_copies),
-            )
+            self._employ(SharedController(controller, entry.study_id, pool.shares), saving, controller.makes_copies)
             self.progress = controller.progress()
         finally:
             controller.close()
+
+    def _employ(self, controller: SharedController, saving: Saving | None, makes_copies: bool) -> None:
+        """Train by workers in threads of this process, or in processes of their own, one for each device."""
+        from workers.pool import inline, processes
+
+        placement = self._pool.placement
+        if placement.executor == "processes":
+            processes.run(
+                controller,
+                locations=placement.locations(),
+                width=placement.width,
+                workers=placement.process_count(),
+                saving=saving,
+                watch=self._watch,
+                outside=current(),
+            )
+            return
+        inline.run(
+            controller,
+            device=str(placement.device),
+            width=placement.width,
+            workers=placement.workers,
+            saving=saving,
+            watch=self._watch,
+            shares=partial(self._share_of, makes_copies=makes_copies),
+        )
 
     def _watch(self, progress: Progress) -> bool:
         self.progress = progress
@@ -171,9 +188,17 @@ class SharedController:
         self.sweep = controller.sweep
         self.progress = controller.progress
         self.request_stop = controller.request_stop
-        self.handle_crash = controller.handle_crash
-        self.handle_departure = controller.handle_departure
         self.close = controller.close
+
+    def handle_crash(self, worker: str) -> None:
+        """As the controller's; its lanes are free for whichever worker offers some next."""
+        self._shares.lose(self._study, worker)
+        self._controller.handle_crash(worker)
+
+    def handle_departure(self, worker: str) -> None:
+        """As `handle_crash`, where no trial is the cause."""
+        self._shares.lose(self._study, worker)
+        self._controller.handle_departure(worker)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
         """As the controller's, for as many of the free lanes as the study may fill now."""

@@ -56,7 +56,8 @@ class Service:
         limits: Limits | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`placement`: inline, as `Placement.resolve` gives it; `say` is called with a line for people now and then.
+        """`placement`: inline or processes, as `Placement.resolve` gives it; `say` is called with a line for people now
+        and then.
 
         Raises StudyError if another process serves the database, or writes it where one alone may; StorageError for a
         database that cannot be written.
@@ -66,7 +67,10 @@ class Service:
 
         _check_device(placement)
         device = str(placement.device)
-        slots = placement.workers or default_workers(device)
+        if placement.executor == "processes":
+            slots = placement.process_count()
+        else:
+            slots = placement.workers or default_workers(device)
         width = placement.width or default_width(device)
         self.lanes = slots * width
         """That are shared out."""
@@ -179,7 +183,7 @@ class Service:
             queue.entries()
             raise run.error
         elif run.error is not None:
-            line = _describe(run.error)
+            line = _describe(run.error, self._pool.database)
             queue.note_end(entry.study_id, "failed", line)
             self._say(f"{entry.study}: failed: {line}")
         elif progress and progress.stopping:
@@ -251,24 +255,28 @@ class Service:
 
 
 def _check_device(placement: Placement) -> None:
-    """Raise StudyError unless it says plainly on which one device of this machine trials are to train."""
+    """Raise StudyError unless it says plainly on which devices of this machine trials are to train."""
     from workers.engine.machine.devices import gpus
 
-    count = gpus()
-    if count > 1 and (placement.executor != "inline" or placement.device == "cuda"):
-        choices = ", ".join(f"cuda:{index}" for index in range(count))
-        raise StudyError(
-            f"--device: a service trains on one device, and this machine has {count} GPUs; choose {choices} or cpu, "
-            "or train a study on all of them with `search launch`"
-        )
+    if placement.executor == "processes":
+        return
     if placement.executor != "inline":
-        raise StudyError(f"executor {placement.executor!r} must be inline: a service trains in its own process")
+        raise StudyError(
+            f"executor {placement.executor!r} must be inline or processes: a service trains on its own machine"
+        )
+    if (count := gpus()) > 1 and placement.device == "cuda":
+        choices = ",".join(f"cuda:{index}" for index in range(count))
+        raise StudyError(
+            f"--device: this machine has {count} GPUs; write --devices cuda for all of them, or choose of {choices}"
+        )
 
 
-def _describe(error: BaseException) -> str:
-    """An error in one line."""
+def _describe(error: BaseException, database: str) -> str:
+    """An error in one line; that of a row that was edited by hand is told as such."""
     from graft.launching.process.memory_limits import describe_shortage
     from spaces.plugins.importing import explain
+    from storage.checking import describe_damage
 
     told = str(error) if isinstance(error, GraftError) else describe_shortage(error) or str(explain(error) or "")
+    told = told or describe_damage(database)
     return " ".join((told or f"{type(error).__name__}: {error}").split())

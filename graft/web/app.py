@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from graft.plugins.families import version
 from graft.web.models import Problem
-from graft.web.reading import refuse_error
+from graft.web.reading import STRANGE, refuse_error, refuse_strange
 from graft.web.routes import events, exports, figures, frames, numbers, pages, queue, studies, study_pages, trials
 from graft.web.security.access import Holder, find_holder
 from graft.web.security.guard import Guard
@@ -51,9 +51,15 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
         app.include_router(module.router)
     for kind, make in _REFUSALS.items():
         app.add_exception_handler(kind, _handler(make, name))
+    for kind in STRANGE:
+        app.add_exception_handler(kind, _handler(partial(_refuse_strange, settings.database), name))
     spared = spare(app, settings, trains)
     app.state.sparing = spared
     return Guard(spared.app if spared else app, settings, partial(_find_holder, settings.database, name))
+
+
+def _refuse_strange(url: str, error: Exception, name: str) -> RefusalError:
+    return refuse_strange(error, url, name)
 
 
 def _find_holder(url: str, name: str, token: str) -> Holder | None:

@@ -7,10 +7,14 @@ from collections.abc import Generator
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
+from fastapi.exceptions import ResponseValidationError
+from jinja2 import TemplateError
+from polars.exceptions import PolarsError
 
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
-from spaces.errors import GraftError, StudyError
+from spaces.errors import GraftError, StorageError, StudyError
+from storage.checking import describe_damage
 from storage.databases.database import AwayError
 from storage.frames import Reader, open_reader
 from storage.frames.study import StudyReader
@@ -49,3 +53,21 @@ def refuse_error(error: GraftError, database: str) -> RefusalError:
     """What a client is told of one of our errors: its line, without where the database lies."""
     status = 503 if isinstance(error, AwayError) else 400
     return RefusalError(status, re.sub(r"^\s*:\s*", "", str(error).replace(database, "")))
+
+
+STRANGE = (
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    *(ResponseValidationError, PolarsError, TemplateError),
+)
+"""What reading rows that were edited by hand may end in."""
+
+
+def refuse_strange(error: Exception, url: str, name: str) -> RefusalError:
+    """What is wrong with the rows that a request met, if that is why; raises any other error again.
+
+    `url`, `name`: of the database, and what errors call it.
+    """
+    damage = describe_damage(url)
+    if damage is None:
+        raise error
+    return refuse_error(StorageError(damage), name)

@@ -9,9 +9,10 @@ columns.py    the columns of the frames, and frames made from rows
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self, final
+from typing import Any, Self, final
 
 import polars as pl
 
@@ -105,6 +106,10 @@ class Reader:
         metrics' column of that name, else text. StorageError also for an answer that is too large.
         """
         return self._answers.infer(sql)
+
+    def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """The answer to a SELECT of ours as the driver has it, whatever the rows hold."""
+        return self._answers.rows(sql)
 
     def listen(self, topic: str) -> int | None:
         """As of `ReadingConnection`."""

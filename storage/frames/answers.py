@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from typing import Any, final
 
 import polars as pl
@@ -51,10 +51,16 @@ class Answers:
 
     def batches(self, sql: str, schema: Schema, rows: int) -> Iterator[pl.DataFrame]:
         """The same, so many rows at a time; at least one frame."""
-        with self._select(sql) as answer:
-            yield pl.DataFrame(schema=schema)
-            while chunk := answer.cursor.fetchmany(rows):
-                yield build_frame(schema, transpose(chunk, len(schema)))
+        with ExitStack() as stack:
+            answer = stack.enter_context(self._select(sql))
+            try:
+                yield pl.DataFrame(schema=schema)
+                while chunk := answer.cursor.fetchmany(rows):
+                    yield build_frame(schema, transpose(chunk, len(schema)))
+            except GeneratorExit:  # nobody reads on, and the connection may be closed by now
+                with suppress(Exception):
+                    stack.close()
+                raise
 
     def infer(self, sql: str) -> pl.DataFrame:
         """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.
@@ -69,6 +75,12 @@ class Answers:
         columns = zip(answer.names, answer.types, values, strict=True)
         schema = {name: known or infer_type(name, column) for name, known, column in columns}
         return build_frame(schema, values)
+
+    def rows(self, sql: str) -> Iterator[tuple[Any, ...]]:
+        """The answer to a SELECT as the driver has it, so many rows at a time."""
+        with self._select(sql) as answer:
+            while chunk := answer.cursor.fetchmany(BATCH):
+                yield from chunk
 
     @contextmanager
     def _select(self, sql: str) -> Generator[Rows]:

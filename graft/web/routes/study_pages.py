@@ -22,13 +22,14 @@ from graft.web.charts.sampling import numeric_params, rank_associations, read_sa
 from graft.web.charts.study_charts import StudyCharts
 from graft.web.events import describe_standing
 from graft.web.models import TrialDetails
-from graft.web.reading import Number, OpenReader, OpenStudy, refuse_error
+from graft.web.reading import STRANGE, Number, OpenReader, OpenStudy, refuse_error, refuse_strange, settings_of
 from graft.web.rendering import render, stream
 from graft.web.routes.trials import show_trial
 from graft.web.security.refusals import log_refusal
 from spaces.errors import GraftError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
+from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
@@ -100,8 +101,10 @@ def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str,
     """What is drawn; what is refused is said in its place, as the page has begun."""
     try:
         return draw()
-    except GraftError as error:
-        refusal = refuse_error(error, database)
+    except (GraftError, *STRANGE) as error:
+        is_ours = isinstance(error, GraftError)
+        url = settings_of(request).database
+        refusal = refuse_error(error, database) if is_ours else refuse_strange(error, url, database)
         log_refusal(refusal, request.scope)
         return {"refusal": refusal.reason}
 
@@ -155,7 +158,7 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTM
         objective=stored.row["objective"],
         trial=trial,
         constraints=describe_constraints(trial.constraints),
-        lineage=list(_follow_parents(stored, trial.parent, trial.parent_step)),
+        lineage=list(_follow_parents(stored, number, trial.parent, trial.parent_step)),
         replay=found.replay,
         charts=list(_draw_metrics(found)),
         params=[(path, cell(value)) for path, value in trial.params.items()],
@@ -163,11 +166,15 @@ def show_one_trial(stored: OpenStudy, number: Number, reader: OpenReader) -> HTM
     )
 
 
-def _follow_parents(stored: StudyReader, parent: int | None, step: int | None) -> Iterator[tuple[int, int]]:
+def _follow_parents(
+    stored: StudyReader, number: int, parent: int | None, step: int | None
+) -> Iterator[tuple[int, int]]:
     """The trials whose state one took over, the last one first, each with the step at which it did."""
     while parent is not None and step is not None:
+        check_parent(number, parent)
         yield parent, step
         found = stored.trials(f"number = {parent}", columns=("parent", "parent_step"))
+        number = parent
         parent, step = found.row(0) if found.height else (None, None)
 
 
