@@ -84,7 +84,7 @@ class TransferSizes(TransferSection):
         groups: dict[str, list[str]] = {}
         for target in targets:
             fixed = [f"{path.partition('.')[2]} {self.size_of(target, path)}" for path in others]
-            groups.setdefault(", ".join([self._name_of(target), *fixed]), []).append(target)
+            groups.setdefault("\n".join([self._name_of(target), *fixed]), []).append(target)
         return {across: groups}
 
     def _name_of(self, target: str) -> str:
