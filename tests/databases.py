@@ -158,6 +158,7 @@ def make_trial(number: int, rate: float = 0.01) -> Trial:
             "task": {"name": "set_complement", "length": 8},
             "model": {"name": "minimal", "scorer": {"name": "ssa", "b": 1.0}, "width": 32},
             "optimizer": {"name": "adamw", "learning_rate": rate, "note": "100% \u03b7"},
+            "training": {"steps": 100, "validate_every": 10},
         },
         structure="{}",
     )

@@ -29,6 +29,7 @@ from tests.launches import (
     search,
     states,
     undisturbed,
+    wait_until,
 )
 
 KILLS = {"sqlite": 6, "postgresql": 3}
@@ -115,10 +116,26 @@ def test_killed_at_random_moments_a_study_ends_as_if_nothing_had_happened(url: s
     check_complete(url)
 
 
+PATIENT = """
+import time
+from pathlib import Path
+from workers.engine.pack import Pack
+train = Pack.train_studies
+def wait(pack, steps):
+    while not Path("go").exists():
+        time.sleep(0.05)
+    return train(pack, steps)
+Pack.train_studies = wait
+"""
+"""Trains once there is a file `go` in its folder: one that is through before the other begins would refuse nobody."""
+
+
 @pytest.mark.sampled(1)
 def test_of_two_launches_at_the_same_instant_one_runs_and_the_other_says_why(url: str, tmp_path: Path):
     launch = ("launch", SPACE, "--storage", url, "--workers", "1")
-    with running(tmp_path, *launch) as one, running(tmp_path, *launch) as other:
+    with running(tmp_path, *launch, before=PATIENT) as one, running(tmp_path, *launch, before=PATIENT) as other:
+        wait_until(lambda: one.poll() is not None or other.poll() is not None)
+        (tmp_path / "go").touch()
         answers = [process.communicate(timeout=300)[1].splitlines() for process in (one, other)]
     assert sorted([one.returncode, other.returncode]) == [0, 2], answers
     refused = answers[0] if one.returncode else answers[1]
