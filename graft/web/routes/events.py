@@ -74,7 +74,7 @@ async def send_events(
 
 
 def _forget_answers(request: Request) -> None:
-    """Whoever is told of a change asks for what it made; an answer from before would stay on the page."""
+    """A client that is told of a change asks for the new state; an older answer would stay on its page."""
     sparing: Sparing | None = request.app.state.sparing
     if sparing:
         sparing.answers.forget()
