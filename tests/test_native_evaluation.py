@@ -15,7 +15,7 @@ from torch.func import vmap
 from spaces import plugins
 from spaces.records import Metric
 from tests.plug_ins import example
-from tests.test_native_layered import ADDITION, COMPLEMENT, CPU, TASKS, Case, cases, recipe_of
+from tests.test_native_layered import ADDITION, COMPLEMENT, CPU, MASKED, TASKS, Case, cases, recipe_of
 from tests.trials import config, trial
 from workers.data.tasks import Batch, Task
 from workers.engine.pack import Pack, evaluation
@@ -73,6 +73,22 @@ def assert_models_outputs(recipe: Recipe, seed: int = 0, count: int = 5, toleran
 @given(cases(), st.integers(1, 9), st.integers(0, 1000))
 def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], count: int, seed: int) -> None:
     assert_models_outputs(recipe_of(*case), seed, count)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("heads", [1, 2, 3])
+@pytest.mark.parametrize(("name", "task"), [("transformer", ADDITION), ("encoder", {**MASKED, "length": 7})], ids=str)
+def test_a_sequence_has_the_same_bits_alone_and_among_others(
+    name: str, task: dict[str, Any], heads: int, dtype: str
+) -> None:
+    """Few positions are attended to by many sequences side by side, and by a single one in another way."""
+    model = {"name": name, "width": 12 * heads, "heads": heads, "scorer": {"name": "softmax", "temperature": 0.7}}
+    case = Case(recipe_of(task, model, dtype=dtype))
+    (batch, *_) = sets_of(case, 19).values()
+    together = native_outputs(case, batch)
+    for n in range(together.shape[1]):
+        alone = native_outputs(case, {key: one[:, n : n + 1] for key, one in batch.items()})
+        assert torch.equal(alone, together[:, n : n + 1])
 
 
 @settings(max_examples=20)

@@ -212,6 +212,21 @@ def test_rows_that_are_alike_and_rows_that_are_not(model: dict[str, Any], batch:
     assert_torchs(recipe_of(COMPLEMENT, {"name": "transformer", **model}, batch))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sequence_has_the_same_gradient_alone_and_among_others(dtype: str) -> None:
+    """Of the others no position carries loss, so that they add zeros; they are attended to side by side with it.
+
+    A Canon layer A makes equal tokens differ: otherwise the first layer works on sums over them.
+    """
+    masked = {**MASKED, "length": 7}
+    model = {"name": "encoder", "width": 24, "canon": "A", "scorer": {"name": "softmax", "temperature": 0.7}}
+    case = Case(recipe_of(masked, model, 16, dtype))
+    case.batch["wanted"][:, 1:] = False
+    gradient, _ = case.native()
+    case.batch = {name: tensor[:, :1] for name, tensor in case.batch.items()}
+    assert torch.equal(gradient, case.native()[0])
+
+
 @settings(max_examples=20)
 @given(cases(), st.integers(0, 1000))
 def test_bits_do_not_depend_on_the_number_of_lanes(case: tuple[dict[str, Any], dict[str, Any]], seed: int) -> None:

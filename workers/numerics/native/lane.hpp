@@ -65,6 +65,7 @@ template <typename T> class Lane {
     Vector<T> reading_bias_, writing_bias_, final_gain_, final_bias_;
     Normed<T> final_normed_;
     Attention<T> attention_;
+    ShortAttention<T> short_;
     T *parameters_, *gradient_;
     T epsilon_ = 0, cap_ = 0;
     Site<T> embedding_site_;
@@ -151,7 +152,8 @@ template <typename T> class Lane {
     void embed(T *to, int64_t number) const;
     void map(int l, const T *stream);
     void attend(int l, const T *stream);
-    std::ptrdiff_t weights_place(int l, const Sequence &one, int head) const;
+    template <typename Alike, typename One> void each_sequence(int l, Alike alike, One one);
+    std::ptrdiff_t weights_place(const Sequence &one, int head) const;
     T slope(int head) const { return plan_.slopes ? static_cast<const T *>(plan_.slopes)[head] : T(0); }
     const T *pass_mlp(int l);
     const T *ended() const { return plan_.pre_norm ? final_ : ended_; } // rows that carry loss, as outputs are made of

@@ -99,14 +99,17 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
     one.output_bias.learn(branch, D, count);
     one.output.learn(one.mixed, H, branch, D, count);
     one.output.apply_turned(mixed_g_, H, branch, D, count, false);
-    attention_.dropout = weight_sites_[l];
-    for (const Sequence &sequence : seen_by(l))
-        for (int head = 0; head < h; head++) {
-            const std::ptrdiff_t at = weights_place(l, sequence, head);
+    each_sequence(
+        l,
+        [&](const Sequence *first, int alike, std::ptrdiff_t at) {
+            short_.apply_gradient(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at, mixed_g_,
+                                  q_g_, k_g_, v_g_);
+        },
+        [&](const Sequence &sequence, int head, std::ptrdiff_t at) {
             attention_.apply_gradient(sequence, head, one.scorers[head], one.q, one.k, one.v, one.weights + at,
                                       one.scorers[head].keeps_logits() ? one.logits + at : nullptr, mixed_g_, q_g_,
                                       k_g_, v_g_);
-        }
+        });
     if (cosines_) turn_rows(q_g_, l, count, T(-1)), turn_rows(k_g_, 0, rows_, T(-1), false);
     if (has(AT_B)) {
         one.canon_query.apply_gradient(head_g_, q_g_, one.q_before, H, sequences_), std::swap(head_g_, q_g_);

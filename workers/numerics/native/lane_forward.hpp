@@ -100,13 +100,15 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
         one.canon_value.apply(one.v, one.v_before, H, sequences_);
     }
     if (cosines_) turn_rows(one.q, l, count, T(1)), turn_rows(one.k, 0, rows_, T(1), false);
-    attention_.dropout = weight_sites_[l];
-    for (const Sequence &sequence : seen_by(l))
-        for (int head = 0; head < h; head++) {
-            const std::ptrdiff_t at = weights_place(l, sequence, head);
+    each_sequence(
+        l,
+        [&](const Sequence *first, int alike, std::ptrdiff_t at) {
+            short_.apply(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at, one.mixed);
+        },
+        [&](const Sequence &sequence, int head, std::ptrdiff_t at) {
             attention_.apply(sequence, head, one.scorers[head], slope(head), one.q, one.k, one.v, one.weights + at,
                              one.scorers[head].keeps_logits() ? one.logits + at : nullptr, one.mixed);
-        }
+        });
     one.output.apply(one.middle, D, one.mixed, H, count, one.output_bias.values);
     if (attention_sites_[l].on) {
         draw(attention_sites_[l], one.attention_bytes);
@@ -118,9 +120,26 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
         norm(one.middle, one.attention_normed, one.middle, count, one.attention_gain, one.attention_bias);
 }
 
+// The attention of a layer: short sequences of one shape together, others head by head; and where their weights start.
+template <typename T>
+template <typename Alike, typename One>
+void Lane<T>::each_sequence(int l, Alike alike, One one) {
+    const std::vector<Scorer<T>> &scorers = layers_[l].scorers;
+    attention_.dropout = weight_sites_[l];
+    short_.on = !weight_sites_[l].on && !plan_.slopes &&
+                std::all_of(scorers.begin(), scorers.end(), [&](const Scorer<T> &own) { return short_.can_take(own); });
+    const Sequence *next = seen_by(l).data(), *const end = next + seen_by(l).size();
+    while (next != end) {
+        const int count = short_.alike(next, end);
+        if (count) alike(next, count, weights_place(*next, 0));
+        for (int head = 0; !count && head < h; head++) one(*next, head, weights_place(*next, head));
+        next += count ? count : 1;
+    }
+}
+
 // Where the weights of a sequence's queries start.
-template <typename T> std::ptrdiff_t Lane<T>::weights_place(int l, const Sequence &one, int head) const {
-    return (std::ptrdiff_t(head) * ends_of(l) + one.first_query) * padded(s, W<T>);
+template <typename T> std::ptrdiff_t Lane<T>::weights_place(const Sequence &one, int head) const {
+    return (std::ptrdiff_t(one.first_query) * h + std::ptrdiff_t(head) * one.queries) * ShortAttention<T>::row(s);
 }
 
 // The stream after the MLP.

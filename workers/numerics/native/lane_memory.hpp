@@ -28,7 +28,8 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
     capped_ = memory.take<T>(O);
     chunk_ = std::max<int>(2 * TILE_ROWS, LOGITS_BYTES / (sizeof(T) * O));
     outputs_ = memory.take<T>(std::size_t(std::min(chunk_, most_)) * O);
-    attention_.lay_out(memory, {h, c, H, s, padded(s, W<T>), plan_.causal != 0});
+    const Heads heads{h, c, H, s, ShortAttention<T>::row(s), plan_.causal != 0};
+    attention_.lay_out(memory, heads), short_.lay_out(memory, heads);
     lay_out_table(memory);
     attention_sites_.resize(plan_.depth), mlp_sites_.resize(plan_.depth), weight_sites_.resize(plan_.depth);
 }
@@ -61,7 +62,8 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
         scorer.counts_all = kind[3], scorer.places[0] = learned[0], scorer.places[1] = learned[1];
         keeps = keeps || scorer.keeps_logits();
     }
-    one.weights = rows(true, h * padded(s, W<T>)), one.logits = rows(keeps, h * padded(s, W<T>));
+    const int row = h * ShortAttention<T>::row(s);
+    one.weights = rows(true, row), one.logits = rows(keeps, row);
     one.mixed = rows(true, H), one.middle = rows(true, D), one.out = rows(true, D);
     one.attention_bytes = thins(ATTENTION) ? memory.take<uint8_t>(R * d + 16) : nullptr;
     if (!f) return;

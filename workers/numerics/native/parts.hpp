@@ -7,6 +7,7 @@
 #include "attention.hpp"
 #include "memory.hpp"
 #include "norms.hpp"
+#include "short_attention.hpp"
 
 namespace layered {
 
@@ -124,7 +125,7 @@ template <typename T> struct Layer {
     T *q, *k, *v;                              // [R][H]
     T *q_before, *k_before, *v_before;         // [R][H] before the Canon layer B: of unit length with a norm
     T *q_factor, *k_factor;                    // [R][h]
-    T *weights, *logits;                       // [h][Q][row]
+    T *weights, *logits;                       // [Q][h][row], or as ShortAttention has it
     T *mixed;                                  // [Q][H]
     T *middle;                                 // [Q][D] the stream between attention and MLP
     T *mlp_given_rows, *mlp_given_unmixed_rows;

@@ -1,0 +1,200 @@
+// Attention over few positions, and its gradient, of as many heads of sequences at once as a register has numbers.
+//
+// A row of three weights fills a fifth of a register, and a product of three rows by three columns hardly a tile. Here
+// what is a scalar product over channels, and the softmax, is made for W heads of sequences side by side, after queries
+// and keys were turned; what is a sum of rows is made head by head. All sums run in the order of attention.hpp and
+// scores.hpp: the bits are the same, whichever of them makes a sequence.
+#pragma once
+#include <algorithm>
+
+#include "attention.hpp"
+
+namespace registers {
+
+constexpr int FEW_POSITIONS = TILE_ROWS < 8 ? TILE_ROWS : 8; // one strip of rows
+
+template <typename T> class ShortAttention {
+  public:
+    bool on = false; // for this lane and layer
+
+    // Numbers of a row of weights that leave room for those of heads side by side.
+    static int row(int length) { return padded(length <= FEW_POSITIONS ? 2 * length : length, W<T>); }
+
+    void lay_out(Memory &memory, const Heads &heads) {
+        sizes_ = heads;
+        if (sizes_.length > FEW_POSITIONS) return;
+        const std::size_t places = sizes_.length, channels = padded(sizes_.channels, W<T>);
+        for (T **turned : {&asked_, &seen_}) *turned = memory.take<T>(places * channels * W<T>);
+        gradient_ = memory.take<T>(places * places * W<T>);
+    }
+
+    bool can_take(const Scorer<T> &scorer) const {
+        return sizes_.length <= FEW_POSITIONS && scorer.kind == Score::softmax && scorer.places[0] < 0;
+    }
+
+    // How many sequences from `first` on are of one shape; 0 where they would leave most of a register empty.
+    int alike(const Sequence *first, const Sequence *end) const {
+        if (!on) return 0;
+        const Sequence *next = first + 1;
+        while (next != end && next->keys == first->keys && next->queries == first->queries && next->seen == first->seen &&
+               std::equal(first->places, first->places + first->queries, next->places))
+            next++;
+        const int count = int(next - first);
+        return 2 * count * sizes_.heads >= W<T> ? count : 0;
+    }
+
+    // As Attention::apply, for all heads of `count` sequences. `weights` [groups of W heads][queries][end][W].
+    void apply(const Sequence *first, int count, const Scorer<T> *scorers, const T *query, const T *key, const T *value,
+               T *weights, T *mixed) {
+        const int queries = first->queries, end = last_seen(*first);
+        const T scale = T(1) / std::sqrt(T(sizes_.channels));
+        for (int pair = 0; pair < count * sizes_.heads; pair += W<T>, weights += queries * end * W<T>) {
+            const Group group(*this, first, count, pair);
+            turn_rows(asked_, query, group.queries, queries, T(1));
+            turn_rows(seen_, key, group.keys, end, scale);
+            for (int i = 0; i < queries; i++) {
+                V<T> line[FEW_POSITIONS];
+                multiply_channels(line, i, end);
+                weigh(line, visible(*first, i), end, factors(scorers, group, visible(*first, i)));
+                for (int j = 0; j < end; j++) store<T>(weights + (i * end + j) * W<T>, line[j]);
+            }
+            for (int n = 0; n < group.count; n++)
+                for (int i = 0; i < queries; i++)
+                    add_rows(mixed + group.queries[n] + i * sizes_.stride, weights + i * end * W<T> + n, W<T>,
+                             value + group.keys[n], end);
+        }
+    }
+
+    // As Attention::apply_gradient.
+    void apply_gradient(const Sequence *first, int count, const Scorer<T> *scorers, const T *query, const T *key,
+                        const T *value, const T *weights, const T *mixed_gradient, T *query_gradient, T *key_gradient,
+                        T *value_gradient) {
+        const int queries = first->queries, end = last_seen(*first), step = end * W<T>;
+        for (int pair = 0; pair < count * sizes_.heads; pair += W<T>, weights += queries * step) {
+            const Group group(*this, first, count, pair);
+            turn_rows(asked_, mixed_gradient, group.queries, queries, T(1));
+            turn_rows(seen_, value, group.keys, end, T(1));
+            for (int i = 0; i < queries; i++) weigh_gradient(scorers, group, *first, i, weights + i * step);
+            for (int n = 0; n < group.count; n++) {
+                const T *asking = query + group.queries[n], *mixing = mixed_gradient + group.queries[n];
+                for (int i = 0; i < queries; i++)
+                    add_rows(query_gradient + group.queries[n] + i * sizes_.stride, gradient_ + i * step + n, W<T>,
+                             key + group.keys[n], end);
+                for (int j = 0; j < first->keys; j++) {
+                    const std::ptrdiff_t at = group.keys[n] + j * std::ptrdiff_t(sizes_.stride);
+                    const int askers = j < end ? queries : 0; // the others are seen by none
+                    add_rows(key_gradient + at, gradient_ + j * W<T> + n, step, asking, askers);
+                    add_rows(value_gradient + at, weights + j * W<T> + n, step, mixing, askers);
+                }
+            }
+        }
+    }
+
+  private:
+    Heads sizes_;
+    T *asked_ = nullptr, *seen_ = nullptr; // [positions][channels][W] of queries, and of keys or values
+    T *gradient_ = nullptr;                // [queries][end][W] by logits
+
+    // Up to W heads of sequences that lie one after another: where their first query and key are. What is left of a
+    // register repeats the first.
+    struct Group {
+        int count;
+        std::ptrdiff_t queries[W<T>], keys[W<T>];
+        int heads[W<T>];
+        Group(const ShortAttention &own, const Sequence *first, int sequences, int pair)
+            : count(std::min<int>(W<T>, sequences * own.sizes_.heads - pair)) {
+            for (int n = 0; n < W<T>; n++) {
+                const int number = pair + (n < count ? n : 0);
+                const Sequence &one = first[number / own.sizes_.heads];
+                heads[n] = number % own.sizes_.heads;
+                queries[n] = std::ptrdiff_t(one.first_query) * own.sizes_.stride + heads[n] * own.sizes_.channels;
+                keys[n] = std::ptrdiff_t(one.first) * own.sizes_.stride + heads[n] * own.sizes_.channels;
+            }
+        }
+    };
+
+    int visible(const Sequence &one, int query) const { return sizes_.causal ? one.places[query] + 1 : one.seen; }
+    int last_seen(const Sequence &one) const { return one.queries ? visible(one, one.queries - 1) : 0; }
+
+    void turn_rows(T *to, const T *from, const std::ptrdiff_t *places, int rows, T factor) const {
+        const int channels = padded(sizes_.channels, W<T>);
+        for (int i = 0; i < rows; i++, from += sizes_.stride)
+            for (int c = 0; c < channels; c += W<T>, to += W<T> * W<T>) {
+                V<T> block[W<T>];
+#pragma GCC unroll 16
+                for (int n = 0; n < W<T>; n++) block[n] = load<T>(from + places[n] + c);
+                turn<T>(block);
+#pragma GCC unroll 16
+                for (int n = 0; n < W<T>; n++) store<T>(to + n * W<T>, block[n] * factor);
+            }
+    }
+
+    // line[j]: the sum over channels of `asked_` at i times `seen_` at j.
+    void multiply_channels(V<T> *line, int i, int end) const {
+        const int step = padded(sizes_.channels, W<T>) * W<T>;
+        const T *asked = asked_ + i * step;
+        for (int j = 0; j < end; j++) {
+            const T *seen = seen_ + j * step;
+            V<T> sum = {};
+            for (int c = 0; c < sizes_.channels; c++)
+                sum = multiply_add(load<T>(asked + c * W<T>), load<T>(seen + c * W<T>), sum);
+            line[j] = sum;
+        }
+    }
+
+    static V<T> factors(const Scorer<T> *scorers, const Group &group, int visible) {
+        T each[W<T>];
+        for (int n = 0; n < W<T>; n++) each[n] = scorers[group.heads[n]].factor_at(visible);
+        return load<T>(each);
+    }
+
+    // The sum of `visible` terms in the order of `sum` over a row of whole registers.
+    static V<T> sum_of_keys(const V<T> *terms, int visible) {
+        V<T> parts[FEW_POSITIONS];
+        for (int j = 0; j < visible; j++) parts[j] = terms[j];
+        for (int j = W<T>; j < visible; j++) parts[j % W<T>] += parts[j];
+        for (int half = W<T> / 2; half; half /= 2)
+            for (int j = 0; j < half && j + half < visible; j++) parts[j] += parts[j + half];
+        return parts[0] + V<T>{}; // a row's empty places count as zeros
+    }
+
+    static void weigh(V<T> *line, int visible, int end, V<T> factor) {
+        V<T> top = all(-std::numeric_limits<T>::infinity());
+        for (int j = 0; j < visible; j++) line[j] *= factor, top = larger<T>(top, line[j]);
+        for (int j = 0; j < visible; j++) line[j] = exponential(V<T>(line[j] - top));
+        const V<T> share = T(1) / sum_of_keys(line, visible);
+        for (int j = 0; j < visible; j++) line[j] *= share;
+        for (int j = visible; j < end; j++) line[j] = V<T>{};
+    }
+
+    // The gradient by the logits of query i; `weights` [end][W] of it.
+    void weigh_gradient(const Scorer<T> *scorers, const Group &group, const Sequence &one, int i, const T *weights) {
+        const int seen = visible(one, i), end = last_seen(one);
+        const V<T> factor = factors(scorers, group, seen);
+        const T scale = T(1) / std::sqrt(T(sizes_.channels));
+        V<T> line[FEW_POSITIONS], parts[FEW_POSITIONS] = {};
+        multiply_channels(line, i, end);
+        for (int j = 0; j < seen; j++) {
+            V<T> &part = parts[j % W<T>];
+            part = multiply_add(line[j], load<T>(weights + j * W<T>), part);
+        }
+        const V<T> mean = sum_of_keys(parts, std::min<int>(seen, W<T>));
+        T *to = gradient_ + i * end * W<T>;
+        for (int j = 0; j < end; j++) {
+            const V<T> weight = load<T>(weights + j * W<T>);
+            store<T>(to + j * W<T>, j < seen ? weight * (line[j] - mean) * factor * scale : V<T>{});
+        }
+    }
+
+    // A row of channels: the sum of `count` rows of `from`, each times a number; `step` from one number to the next.
+    void add_rows(T *to, const T *numbers, std::ptrdiff_t step, const T *from, int count) const {
+        for (int c = 0; c < sizes_.channels; c += W<T>) {
+            V<T> sum = {};
+            for (int j = 0; j < count; j++)
+                sum = multiply_add(all(numbers[j * step]), load<T>(from + j * std::ptrdiff_t(sizes_.stride) + c), sum);
+            store<T>(to + c, sum);
+        }
+    }
+};
+
+} // namespace registers
