@@ -212,6 +212,23 @@ def test_rows_that_are_alike_and_rows_that_are_not(model: dict[str, Any], batch:
     assert_torchs(recipe_of(COMPLEMENT, {"name": "transformer", **model}, batch))
 
 
+@pytest.mark.parametrize("batch", [3, 70])
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"pre_norm": False, "bias": True},
+        {"activation": {"name": "swiglu"}, "position": {"name": "rotary"}, "tied": True},
+        {"width": 92, "heads": 4, "canon": "ABCD", "query_key_norm": True, "attention_dropout": 0.2},
+    ],
+    ids=str,
+)
+def test_models_larger_than_a_cache(model: dict[str, Any], batch: int) -> None:
+    """Matrices of more than a megabyte together are packed where they are used, unless they fill no whole registers."""
+    recipe = recipe_of(COMPLEMENT, {"name": "transformer", "width": 96, **model}, batch)
+    assert layout_of(recipe).total * 8 > 2**20
+    assert_torchs(recipe)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_sequence_has_the_same_gradient_alone_and_among_others(dtype: str) -> None:
     """Of the others no position carries loss, so that they add zeros; they are attended to side by side with it.

@@ -11,6 +11,7 @@ namespace layered {
 // Rows of a block: enough to use a weight that was fetched a hundred times, and few enough for the activations of small
 // models to stay in the second-level cache. Between 56 and 220 rows time hardly depends on it.
 constexpr int BLOCK_ROWS = 112;
+constexpr int LARGE_BLOCK_ROWS = 256; // of a large model, which packs its matrices once a block
 constexpr std::size_t LOGITS_BYTES = 128 * 1024;
 
 template <typename T> class Lane {
@@ -24,9 +25,9 @@ template <typename T> class Lane {
     }
 
     void gradient(int64_t lane) {
-        open(lane);
         gradient_ = static_cast<T *>(plan_.gradient) + lane * plan_.total;
         std::memset(gradient_, 0, sizeof(T) * plan_.total);
+        open(lane);
         loss_ = 0;
         for (int next = 0; next < N;) {
             next = take_block(next);
@@ -66,7 +67,8 @@ template <typename T> class Lane {
     Normed<T> final_normed_;
     Attention<T> attention_;
     ShortAttention<T> short_;
-    T *parameters_, *gradient_;
+    const T *parameters_;
+    T *gradient_;
     T epsilon_ = 0, cap_ = 0;
     Site<T> embedding_site_;
     std::vector<Site<T>> attention_sites_, mlp_sites_, weight_sites_;
@@ -93,6 +95,8 @@ template <typename T> class Lane {
     T *mixed_g_, *q_g_, *k_g_, *v_g_, *head_g_;            // [R][H]
     T *active_g_, *hidden_g_;                              // [R][F]
     T *channel_;                                           // [c] one head's numbers of a row
+    T *panel_;                                             // of a matrix that is large
+    std::size_t panel_room_;
     T *capped_;                                            // [O] tanh of a row of outputs
     uint8_t *embedding_bytes_;
     int chunk_ = 0;

@@ -5,7 +5,9 @@
 namespace layered {
 
 template <typename T> void Lane<T>::lay_out(Memory &memory) {
-    parameters_ = memory.take<T>(plan_.total);
+    panel_room_ = Matrix<T>::panel_room(plan_.total, std::max(d, parts * f));
+    panel_ = memory.take<T>(panel_room_);
+    gradient_ = nullptr;
     const std::size_t R = most_;
     for (int l = 0; l < plan_.depth; l++) lay_out(memory, layers_[l], plan_.layers + l * LAYER_PLACES, l);
     const int64_t *at = plan_.ends;
@@ -36,7 +38,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory) {
 
 template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const int64_t *at, int number) {
     const std::size_t R = most_;
-    for (Matrix<T> *matrix : {&one.query, &one.key, &one.value, &one.output}) matrix->lay_out(memory, d, d);
+    for (Matrix<T> *matrix : {&one.query, &one.key, &one.value, &one.output}) matrix->lay_out(memory, d, d, 1, panel_, panel_room_);
     int n = 0;
     for (Vector<T> *bias : {&one.query_bias, &one.key_bias, &one.value_bias})
         bias->lay_out(memory, at[QUERY_KEY_VALUE_BIAS] < 0 ? -1 : at[QUERY_KEY_VALUE_BIAS] + d * n++, d);
@@ -68,8 +70,10 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.attention_bytes = thins(ATTENTION) ? memory.take<uint8_t>(R * d + 16) : nullptr;
     if (!f) return;
     one.mlp_bytes = thins(MLP) ? memory.take<uint8_t>(R * d + 16) : nullptr;
-    one.mlp_in.lay_out(memory, d, f, parts), one.mlp_in_bias.lay_out(memory, at[MLP_IN_BIAS], f, parts);
-    one.mlp_out.lay_out(memory, f, d), one.mlp_out_bias.lay_out(memory, at[MLP_OUT_BIAS], d);
+    one.mlp_in.lay_out(memory, d, f, parts, panel_, panel_room_);
+    one.mlp_in_bias.lay_out(memory, at[MLP_IN_BIAS], f, parts);
+    one.mlp_out.lay_out(memory, f, d, 1, panel_, panel_room_);
+    one.mlp_out_bias.lay_out(memory, at[MLP_OUT_BIAS], d);
     one.mlp_gain.lay_out(memory, at[MLP_NORM], d), one.mlp_bias.lay_out(memory, at[MLP_NORM_BIAS], d);
     one.canon_c.lay_out(memory, at[CANON_C], d), one.canon_d.lay_out(memory, at[CANON_D], f, parts);
     one.mlp_normed = {memory.take<T>(R * D), memory.take<T>(R)};
@@ -122,13 +126,12 @@ template <typename T> void Lane<T>::open(int64_t lane) {
 }
 
 template <typename T> void Lane<T>::open_parameters(int64_t lane) {
-    const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
-    std::memcpy(parameters_, parameters, sizeof(T) * plan_.total); // may be read a register past its end
+    parameters_ = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
     for (int l = 0; l < plan_.depth; l++) read(layers_[l], plan_.layers + l * LAYER_PLACES);
     final_gain_.read(parameters_), final_bias_.read(parameters_), writing_bias_.read(parameters_);
-    const T *from = parameters_ + (plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING]);
-    writing_.read(from, plan_.tied ? d : v, plan_.tied);
-    if (plan_.features) reading_.read(parameters_ + plan_.ends[READING], d), reading_bias_.read(parameters_);
+    const int64_t at = plan_.tied ? plan_.ends[READING] : plan_.ends[WRITING];
+    writing_.read(parameters_ + at, nullptr, plan_.tied ? d : v, plan_.tied);
+    if (plan_.features) reading_.read(parameters_ + plan_.ends[READING], nullptr, d), reading_bias_.read(parameters_);
 }
 
 template <typename T>
@@ -144,10 +147,13 @@ void Lane<T>::each_vector(Layer<T> &one, Work work) {
 }
 
 template <typename T> void Lane<T>::read(Layer<T> &one, const int64_t *at) {
-    const T *packed = parameters_ + at[QUERY_KEY_VALUE];
-    one.query.read(packed, 3 * d), one.key.read(packed + d, 3 * d), one.value.read(packed + 2 * d, 3 * d);
-    one.output.read(parameters_ + at[OUTPUT], d);
-    if (f) one.mlp_in.read(parameters_ + at[MLP_IN], parts * f), one.mlp_out.read(parameters_ + at[MLP_OUT], d);
+    const auto matrix = [&](Matrix<T> &matrix, int64_t place, int step) {
+        matrix.read(parameters_ + place, gradient_ ? gradient_ + place : nullptr, step);
+    };
+    int64_t packed = at[QUERY_KEY_VALUE];
+    for (Matrix<T> *one_of_three : {&one.query, &one.key, &one.value}) matrix(*one_of_three, packed, 3 * d), packed += d;
+    matrix(one.output, at[OUTPUT], d);
+    if (f) matrix(one.mlp_in, at[MLP_IN], parts * f), matrix(one.mlp_out, at[MLP_OUT], d);
     each_vector(one, [&](Vector<T> &vector) { vector.read(parameters_); });
     for (Scorer<T> &scorer : one.scorers) scorer.read(parameters_);
     if (one.knots >= 0) one.spline.read(parameters_ + one.knots);

@@ -40,7 +40,8 @@ template <typename T> Memory &begin_memory(const Plan &plan, std::size_t bytes) 
 
 template <typename T> int all_lanes(const Plan &plan) try {
     const FlushToZero flushed;
-    const int most = int(std::max<int64_t>(plan.length, std::min<int64_t>(plan.batch * plan.length, BLOCK_ROWS)));
+    const int64_t rows = Matrix<T>::panel_room(plan.total, 1) ? LARGE_BLOCK_ROWS : BLOCK_ROWS;
+    const int most = int(std::max<int64_t>(plan.length, std::min<int64_t>(plan.batch * plan.length, rows)));
     Memory counted;
     const Lane<T> sketch(plan, counted, most);
     Memory &memory = begin_memory<T>(plan, counted.used());

@@ -61,7 +61,9 @@ template <typename T> class NewtonSchulz {
     // Y = start + A B of r_ rows, where sums have `count` terms.
     void product(T *y, int y_stride, const T *a, int a_stride, const T *b, int b_stride, int count, int columns,
                  Start<T> start) {
-        multiply<T, Side::rows>(y, y_stride, a, a_stride, b, b_stride, PANEL<T>, r_, count, padded(columns, W<T>), start);
+        for (int e = 0, end = padded(columns, W<T>); e < end; e += PANEL<T>)
+            multiply<T, Side::rows>(y + e, y_stride, a, a_stride, b + e, b_stride, r_, count, std::min(end - e, PANEL<T>),
+                                    start.at(e));
     }
 };
 

@@ -50,7 +50,7 @@ template <typename T> struct Map {
         matrix.lay_out(memory, inputs, outputs);
         bias.lay_out(memory, bias_place, outputs);
     }
-    void read(const T *parameters) { matrix.read(parameters + place, step), bias.read(parameters); }
+    void read(const T *parameters) { matrix.read(parameters + place, nullptr, step), bias.read(parameters); }
     void write(T *gradient) const { matrix.write(gradient + place, step), bias.write(gradient); }
     void apply(T *out, int out_stride, const T *in, int in_stride, int rows) const {
         matrix.apply(out, out_stride, in, in_stride, rows, bias.values);
@@ -65,7 +65,6 @@ template <typename T> class Pooling {
   public:
     Pooling(const PoolingPlan &plan, Memory &memory)
         : plan_(plan), N(plan.batch), n(plan.items), d(plan.width), D(row_stride<T>(d)), C(row_stride<T>(plan.classes)) {
-        parameters_ = memory.take<T>(plan.total);
         for (int number = 0; number < POOLING_MAPS; number++) {
             const int inputs = number == ITEM_IN ? plan.features : number == QUERY_IN ? plan.asked : d;
             const int outputs = number == CLASS_OUT ? plan.classes : d;
@@ -113,7 +112,7 @@ template <typename T> class Pooling {
     const int N, n, d, D, C;
     Map<T> maps_[POOLING_MAPS];
     Scorer<T> scorer_;
-    T *parameters_;
+    const T *parameters_;
     const T *set_weights_ = nullptr;
     const int64_t *targets_ = nullptr;
     std::vector<int> starts_; // [N + 1] a set's first row
@@ -155,8 +154,7 @@ template <typename T> class Pooling {
         answer();
     }
     void open(int64_t lane) {
-        const T *parameters = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
-        std::memcpy(parameters_, parameters, sizeof(T) * plan_.total); // may be read a register past its end
+        parameters_ = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
         for (Map<T> &map : maps_) map.read(parameters_);
         const T *knobs = static_cast<const T *>(plan_.knobs) + 3 * lane;
         scorer_.factor = knobs[0], scorer_.b = knobs[1], scorer_.n = knobs[2];

@@ -28,6 +28,7 @@ enum class Side { rows, columns };
 template <typename T> struct Start {
     const T *from;
     std::ptrdiff_t step, along = 1;
+    Start at(int column) const { return {from + along * column, step, along}; }
 };
 template <typename T> inline Start<T> zero() {
     alignas(LINE_BYTES) static const T zeros[PANEL<T>] = {};
@@ -105,60 +106,75 @@ inline void multiply_strip(int height, T *y, std::ptrdiff_t y_stride, const T *a
                                 {start.from + start.along * e, start.step});
 }
 
-// All rows: panel by panel, as a panel of B is smaller than A.
+// All rows, times one panel or what is left of it.
 template <typename T, Side SIDE>
 void multiply(T *y, std::ptrdiff_t y_stride, const T *a, std::ptrdiff_t a_stride, const T *b, std::ptrdiff_t b_stride,
-              std::ptrdiff_t panel_step, int rows, int count, int columns, Start<T> start) {
+              int rows, int count, int columns, Start<T> start) {
     const Strips strips(rows);
     const int low = strips.first(strips.high); // the first row of the low strips
-    for (int e = 0; e < columns; e += PANEL<T>, b += panel_step) {
-        const T *from = start.from + start.along * e;
-        if (strips.high)
-            multiply_panel<T, SIDE>(strips.height + 1, strips.high, y + e, y_stride, a, a_stride, b, b_stride, count,
-                                    columns - e, {from, start.step});
-        multiply_panel<T, SIDE>(strips.height, strips.count - strips.high, y + low * y_stride + e, y_stride,
-                                a + low * (SIDE == Side::rows ? a_stride : 1), a_stride, b, b_stride, count, columns - e,
-                                {from + low * start.step, start.step});
-    }
+    if (strips.high)
+        multiply_panel<T, SIDE>(strips.height + 1, strips.high, y, y_stride, a, a_stride, b, b_stride, count, columns, start);
+    multiply_panel<T, SIDE>(strips.height, strips.count - strips.high, y + low * y_stride, y_stride,
+                            a + low * (SIDE == Side::rows ? a_stride : 1), a_stride, b, b_stride, count, columns,
+                            {start.from + low * start.step, start.step});
 }
+
+constexpr std::size_t LARGE_MODEL_BYTES = std::size_t(1) << 20; // of parameters: a second-level cache
 
 // A learned matrix of `inputs` rows, as the kernels read it, and its gradient. Its columns may be two parts side by side
 // (a gated activation's), each of which is padded to whole registers.
+//
+// A small one is packed once a lane, and its gradient is added up in rows that are padded alike. A large one would be in no
+// near cache when its panels are read: each is packed where it is used, and its gradient is added up where it belongs.
 template <typename T> struct Matrix {
     int inputs = 0, part = 0, parts = 1;
-    T *panels = nullptr;   // [panel][inputs][PANEL]
-    T *turned = nullptr;   // the same of the transposed matrix, [panel][columns][PANEL]
     T *gradient = nullptr; // [inputs][stride]
-    int stride = 0;
+    std::ptrdiff_t stride = 0;
 
     int columns() const { return parts * padded(part, W<T>); }
     int last_column() const { return columns() - padded(part, W<T>) + part; } // the first that holds nothing
 
-    template <typename Memory> void lay_out(Memory &memory, int inputs_, int part_, int parts_ = 1) {
-        inputs = inputs_, part = part_, parts = parts_, stride = row_stride<T>(columns());
-        panels = memory.template take<T>(std::size_t(padded(columns(), PANEL<T>)) * padded(inputs, W<T>));
-        turned = memory.template take<T>(std::size_t(padded(inputs, PANEL<T>)) * columns());
+    // Room for a panel of large matrices, which share it, of a model of so many parameters; 0 where none are large.
+    static std::size_t panel_room(int64_t parameters, int width) {
+        return sizeof(T) * parameters >= LARGE_MODEL_BYTES ? std::size_t(padded(width, W<T>)) * PANEL<T> : 0;
+    }
+
+    // `panel`: room for a panel of a large matrix; without room it counts as small.
+    template <typename Memory>
+    void lay_out(Memory &memory, int inputs_, int part_, int parts_ = 1, T *panel = nullptr, std::size_t room = 0) {
+        inputs = inputs_, part = part_, parts = parts_, panel_ = panel;
+        large_ = room && inputs % W<T> == 0 && part % W<T> == 0;
+        if (large_) return;
+        stride = row_stride<T>(columns());
+        panels_ = memory.template take<T>(std::size_t(padded(columns(), PANEL<T>)) * padded(inputs, W<T>));
+        turned_ = memory.template take<T>(std::size_t(padded(inputs, PANEL<T>)) * columns());
         gradient = memory.template take<T>(std::size_t(inputs) * stride);
     }
 
-    // From a matrix whose rows are `step` apart; with `transposed`, from one whose columns are this one's rows.
-    void read(const T *from, std::ptrdiff_t step, bool transposed = false) {
+    // From a matrix whose rows are `step` apart, and whose gradient lies alike at `to`; with `transposed`, from one whose
+    // columns are this one's rows, which is none that may be large.
+    void read(const T *from, T *to, std::ptrdiff_t step, bool transposed = false) {
+        if (large_) {
+            from_ = from, gradient = to, stride = step;
+            return;
+        }
         for (int n = 0; n < parts; n++, from += part)
             if (transposed) {
-                turn_into(panels, inputs, 0, from, step, part, inputs);
-                copy_into(turned, columns(), 0, from, step, part, inputs);
+                turn_into(panels_, inputs, 0, from, step, part, inputs);
+                copy_into(turned_, columns(), 0, from, step, part, inputs);
             } else {
-                copy_into(panels, inputs, n * padded(part, W<T>), from, step, inputs, part);
-                turn_into(turned, columns(), n * padded(part, W<T>), from, step, inputs, part);
+                copy_into(panels_, inputs, n * padded(part, W<T>), from, step, inputs, part);
+                turn_into(turned_, columns(), n * padded(part, W<T>), from, step, inputs, part);
             }
         std::memset(gradient, 0, sizeof(T) * inputs * stride);
     }
     // Adds its gradient to one that lies as `read` says.
     void write(T *__restrict to, std::ptrdiff_t step, bool transposed = false) const {
+        if (large_) return;
         const T *__restrict from = gradient;
         if (transposed) {
             for (int e = 0; e < part; e++)
-                for (int c = 0; c < inputs; c++) to[e * step + c] += from[std::ptrdiff_t(c) * stride + e];
+                for (int c = 0; c < inputs; c++) to[e * step + c] += from[c * stride + e];
             return;
         }
         for (int c = 0; c < inputs; c++, from += stride, to += step)
@@ -168,34 +184,69 @@ template <typename T> struct Matrix {
 
     // Y = A M (+ bias).
     void apply(T *y, int y_stride, const T *a, int a_stride, int rows, const T *bias) const {
-        multiply<T, Side::rows>(y, y_stride, a, a_stride, panels, PANEL<T>, std::ptrdiff_t(inputs) * PANEL<T>, rows,
-                                inputs, columns(), bias ? Start<T>{bias, 0} : zero<T>());
+        const Start<T> start = bias ? Start<T>{bias, 0} : zero<T>();
+        each_panel(panels_, inputs, columns(), [&](const T *panel, int e, int width) {
+            if (large_) copy_into(panel_, inputs, 0, from_ + e, stride, inputs, width);
+            multiply<T, Side::rows>(y + e, y_stride, a, a_stride, panel, PANEL<T>, rows, inputs, width, start.at(e));
+        });
     }
     // The gradient by A, from that by Y.
     void apply_turned(T *a, int a_stride, const T *y, int y_stride, int rows, bool add) const {
-        multiply<T, Side::rows>(a, a_stride, y, y_stride, turned, PANEL<T>, std::ptrdiff_t(columns()) * PANEL<T>, rows,
-                                last_column(), padded(inputs, W<T>), add ? Start<T>{a, a_stride} : zero<T>());
+        const Start<T> start = add ? Start<T>{a, a_stride} : zero<T>();
+        each_panel(turned_, columns(), padded(inputs, W<T>), [&](const T *panel, int e, int width) {
+            if (large_) turn_into(panel_, columns(), 0, from_ + e * stride, stride, width, columns());
+            multiply<T, Side::rows>(a + e, a_stride, y, y_stride, panel, PANEL<T>, rows, last_column(), width,
+                                    start.at(e));
+        });
     }
     // Adds the gradient by M of these rows.
     void learn(const T *a, int a_stride, const T *y, int y_stride, int rows) {
-        multiply<T, Side::columns>(gradient, stride, a, a_stride, y, y_stride, PANEL<T>, inputs, rows, columns(),
-                                   {gradient, stride});
+        each_panel(nullptr, 0, columns(), [&](const T *, int e, int width) {
+            multiply<T, Side::columns>(gradient + e, stride, a, a_stride, y + e, y_stride, inputs, rows, width,
+                                       {gradient + e, stride});
+        });
     }
 
   private:
+    bool large_ = false;
+    T *panels_ = nullptr;     // [panel][inputs][PANEL]
+    T *turned_ = nullptr;     // the same of the transposed matrix, [panel][columns][PANEL]
+    T *panel_ = nullptr;      // of a large one
+    const T *from_ = nullptr; // a large one: [inputs][stride]
+
+    // Of `columns` columns; `packed`: panels of `height` rows each.
+    template <typename Use> void each_panel(const T *packed, int height, int columns, Use use) const {
+        for (int e = 0; e < columns; e += PANEL<T>)
+            use(large_ ? panel_ : packed + std::size_t(e) * height, e, columns - e < PANEL<T> ? columns - e : PANEL<T>);
+    }
+
     // Panels of `height` rows each. Columns from `first` on become those of `from` [rows][columns], padded with zeros.
     static void copy_into(T *panels, int height, int first, const T *from, std::ptrdiff_t step, int rows, int columns) {
         for (int e = 0; e < columns; e += W<T>) {
             T *to = panels + std::size_t((first + e) / PANEL<T>) * height * PANEL<T> + (first + e) % PANEL<T>;
-            for (int c = 0; c < rows; c++, to += PANEL<T>) store<T>(to, load_within<T>(from + c * step + e, e, columns));
+            for (int c = 0; c < rows; c++, to += PANEL<T>) store<T>(to, load_first(from + c * step + e, columns - e));
         }
     }
     // Panels of `height` rows each. Rows from `first` on become the columns of `from` [rows][columns].
     static void turn_into(T *panels, int height, int first, const T *from, std::ptrdiff_t step, int rows, int columns) {
+        const int whole = columns / W<T> * W<T>;
         for (int c = 0; c < rows; c += W<T>) {
+            const int here = rows - c < W<T> ? rows - c : W<T>;
             T *to = panels + (std::size_t(c / PANEL<T>) * height + first) * PANEL<T> + c % PANEL<T>;
-            transpose(to, PANEL<T>, from + c * step, step, rows - c < W<T> ? rows - c : W<T>, columns);
+            transpose(to, PANEL<T>, from + c * step, step, here, whole);
+            if (whole == columns) continue;
+            T edge[W<T> * W<T>];
+            for (int i = 0; i < here; i++)
+                store<T>(edge + i * W<T>, load_first(from + (c + i) * step + whole, columns - whole));
+            transpose(to + std::ptrdiff_t(whole) * PANEL<T>, PANEL<T>, edge, W<T>, here, W<T>);
         }
+    }
+    // The first `count` numbers of a register, or all; nothing behind them is read, as parameters end somewhere.
+    static V<T> load_first(const T *from, int count) {
+        if (count >= W<T>) return load<T>(from);
+        V<T> value = {};
+        std::memcpy(&value, from, sizeof(T) * count);
+        return value;
     }
 };
 
