@@ -152,9 +152,12 @@ assert isinstance(step_of(Recipe.of(config(steps=2, every=2)), "one", torch.devi
 
 
 @pytest.mark.parametrize("compiler", [pytest.param("no-such-compiler", marks=pytest.mark.long), "false"])
-def test_without_a_working_compiler_the_traced_step_runs(compiler: str, tmp_path: Path) -> None:
+def test_without_a_working_compiler_the_traced_step_runs_which_is_said_in_a_line(compiler: str, tmp_path: Path) -> None:
     environment = {"CXX": compiler, "XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", NO_COMPILER], check=True, env=environment, capture_output=True)
+    command = [sys.executable, "-c", NO_COMPILER]
+    said = subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stderr
+    assert said.startswith(("there is no C++ compiler, so steps", "the native step could not be compiled, training"))
+    assert said.count("\n") == 1
 
 
 @pytest.fixture
@@ -225,11 +228,15 @@ def test_with_a_compiler_what_was_compiled_ahead_is_not_used(small_sources: Path
     assert Path(found._name).parent == tmp_path / "graft"
 
 
-def test_what_was_compiled_ahead_of_other_sources_is_not_loaded(built_ahead: list[Path], small_sources: Path) -> None:
+def test_what_was_compiled_ahead_of_other_sources_is_not_loaded(
+    built_ahead: list[Path], small_sources: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with (small_sources / "permutations.cpp").open("a") as source:
         source.write("// changed\n")
     assert native.library() is None
     assert native.describe_compiler() == ""
+    [line] = caplog.messages
+    assert line.startswith("there is no C++ compiler, so steps on a CPU are traced")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +260,8 @@ def test_a_broken_library_is_one_line(built_ahead: list[Path], caplog: pytest.Lo
         path.write_bytes(b"no library")
     if [*prebuilt.levels_here()]:
         assert native.library() is None
-        assert "cannot be loaded, training goes on without it" in caplog.text
+        [line] = caplog.messages
+        assert "cannot be loaded, training goes on without it" in line
 
 
 def test_other_models_and_devices_have_no_native_step() -> None:

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The native steps; None where they cannot be compiled (logged) and were not compiled ahead."""
+    """The native steps; None where they cannot be compiled, or loaded as compiled ahead, which is logged once."""
     compiler = _compiler()
     if compiler:
         try:
@@ -76,10 +76,13 @@ def load_prebuilt() -> tuple[ctypes.CDLL, str] | None:
     from workers.numerics.native import prebuilt
 
     try:
-        return prebuilt.load()
+        found = prebuilt.load()
     except OSError as error:
         _LOG.warning("the native step that was compiled ahead cannot be loaded, training goes on without it: %s", error)
         return None
+    if not found:
+        _LOG.warning("there is no C++ compiler, so steps on a CPU are traced, which is slower; install g++, or set CXX")
+    return found
 
 
 def _find_library(compiler: list[str]) -> Path:
