@@ -28,6 +28,7 @@ from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.temperature import Prompts, error_curve, minimize_error, sweep
 from workers.training.recipe import Recipe
 
+INTERLEAVED = "interleaved_regression"
 TASK = LinearRegression(dimension=3, pairs=12, noise=0.7, input_condition=4.0, task_mean=0.5, task_scale=2.0)
 
 
@@ -200,6 +201,60 @@ def test_loss_and_error_look_at_the_last_position_alone() -> None:
 def test_a_shift_that_cannot_be_is_refused_in_one_line(shifts: str, message: str) -> None:
     with pytest.raises(PluginError, match=f"^{message}"):
         plugins.build(Task, {"name": "linear_regression", "shifts": shifts})
+
+
+# -- inputs and labels in turn ---------------------------------------------------------------------------------------
+
+
+def test_interleaved_prompts_are_those_of_pairs_with_a_position_each() -> None:
+    fields = {**plugins.config_of(TASK), "shifts": "noise=3 pairs=5"}
+    pairs, turns = (plugins.build(Task, {**fields, "name": name}) for name in ("linear_regression", INTERLEAVED))
+    assert (turns.context, turns.longest) == (25, 25)
+    for one, other in (
+        (pairs.training(streams(), 6, FIRST_STEP), turns.training(streams(), 6, FIRST_STEP)),
+        (pairs.shifted_sets(streams(), 6)["noise=3 pairs=5"], turns.shifted_sets(streams(), 6)["noise=3 pairs=5"]),
+    ):
+        rows, inputs = one["inputs"], other["inputs"]
+        count = rows.shape[2]
+        assert inputs.shape == (2, 6, 2 * count - 1, 3)
+        assert other["targets"].shape == (2, 6, count)
+        for pair in range(count):
+            assert torch.equal(inputs[:, :, 2 * pair], rows[:, :, pair, :3])
+            if pair < count - 1:
+                assert torch.equal(inputs[:, :, 2 * pair + 1, 0], rows[:, :, pair, 3])
+                assert not inputs[:, :, 2 * pair + 1, 1:].any()
+                assert torch.equal(other["targets"][:, :, pair].float(), rows[:, :, pair, 3])
+        assert torch.equal(other["targets"][..., -1], one["targets"])
+        assert all(torch.equal(one[name], other[name]) for name in one if name not in ("inputs", "targets"))
+
+
+def test_every_prefix_is_trained_and_the_last_one_evaluated() -> None:
+    task = plugins.build(Task, {**plugins.config_of(TASK), "name": INTERLEAVED})
+    stacked = task.validation(streams(), 30)
+    batch = {name: tensor[0] for name, tensor in stacked.items()}
+    outputs = torch.randn(30, 25, 1, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    errors = torch.stack([(outputs[:, 2 * n, 0] - batch["targets"][:, n]) ** 2 for n in range(13)])
+    assert float(task.loss(outputs, batch)) == pytest.approx(float(errors.mean()))
+    torch.testing.assert_close(task.metrics(outputs, batch)["error"], errors[-1])
+    targets, weights = task.position_targets(stacked, torch.float64)
+    summed = (weights[0] * (outputs[..., 0] - targets[0]) ** 2).sum()
+    assert float(summed) == pytest.approx(float(errors.mean()))
+    asked = task.evaluated_positions(stacked)
+    assert asked is not None
+    assert asked[0].sum(-1).unique().tolist() == [1]
+    assert asked[..., -1].all()
+
+
+def test_a_lane_of_interleaved_prompts_has_a_distribution_of_its_own() -> None:
+    task = plugins.build(Task, {**plugins.config_of(TASK), "name": INTERLEAVED, "shifts": "noise=3"})
+    knobs: dict[str, Any] = dict(plugins.knobs(task))
+    together = plugins.bind(
+        task, {path: torch.tensor([value, 2 * value], dtype=torch.float64) for path, value in knobs.items()}
+    )
+    for lane, factor in enumerate((1, 2)):
+        alone = plugins.replace(task, {path: factor * value for path, value in knobs.items()})
+        found, expected = (one.shifted_sets(streams(), 10)["noise=3"] for one in (together, alone))
+        assert all(torch.equal(found[name][lane], expected[name][lane]) for name in found)
 
 
 # -- the model -------------------------------------------------------------------------------------------------------

@@ -123,7 +123,9 @@ def _score_trial(
             written = finish_export(begun, watch)
         with waiting("lm-evaluation-harness asks the model"):
             found = evaluate_folder(folder, asked)
-    return found, {"study": study, "trial": number, "variant": written.variant, "steps": written.steps}
+    params = begun.restored.trial.params
+    about = {"study": study, "trial": number, "variant": written.variant, "steps": written.steps}
+    return found, about | {name: params[name] for name in ("arm", "seed") if name in params}
 
 
 def _score_pretrained(pretrained: PretrainedOptions, asked: Asked) -> tuple[pl.DataFrame, dict[str, Any]]:

@@ -11,6 +11,7 @@ import typer
 
 from cli.commands.attention import attention_report
 from cli.commands.compatibility import transfer_report
+from cli.commands.evaluations import evaluations_report
 from cli.commands.nonlinearities import nonlinearities_report
 from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
     group.command("attention")(with_groups(attention_report))
     group.command("temperature")(with_groups(temperature_report))
     group.command("norms")(with_groups(norms_report))
+    group.command("evaluations")(evaluations_report)
     app.add_typer(
         group,
         name="report",

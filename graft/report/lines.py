@@ -50,8 +50,12 @@ def draw_panels(
     draw: Callable[[Axes, pl.DataFrame], None],
     keys: Sequence[Line2D],
     name: str,
+    upright: str = "",
 ) -> str:
-    """A figure of panels with a title each, in rows of three under one legend."""
+    """A figure of panels with a title each, in rows of three under one legend.
+
+    `upright`: what the y axes show, where `draw` does not say it; it stands beside the first panel of each row.
+    """
     columns = min(len(panels), _ACROSS)
     rows = math.ceil(len(panels) / _ACROSS)
     with figure_style():
@@ -61,6 +65,8 @@ def draw_panels(
         for axes, (title, frame) in zip(grid.flat, panels, strict=False):
             axes.set_title(title)
             draw(axes, frame)
+            if upright and axes in grid[:, 0]:
+                axes.set_ylabel(upright)
         for axes in list(grid.flat)[len(panels) :]:
             axes.set_visible(False)
         if len(keys) > 1:

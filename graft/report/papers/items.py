@@ -82,15 +82,14 @@ def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
     if path.suffix not in WRITERS:
         raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
     data = read(reader, study)
-    every = collect_sections(data)
-    wanted = [section for section in every if plugins.name_of(section) in item.sections]
+    wanted = [section for section in collect_sections(data) if plugins.name_of(section) in item.sections]
     sections = [section for section in wanted if data.ended.height and section.fits and section.applies]
     if not sections:
         raise StudyError(
             f"{item.name} cannot be made of {study}: it has nothing for {' or '.join(item.sections)}; "
             f"`search launch {item.cut or item.space}` makes a study that has"
         )
-    blocks = [*_opening(item, study), *lay_out(sections, number_figures(every))]
+    blocks = [*_opening(item, study), *lay_out(sections, number_figures(sections))]
     with writing(path):
         WRITERS[path.suffix](Document(title=f"{item.name} of {study}", blocks=blocks), path)
 
@@ -98,5 +97,5 @@ def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
 def _opening(item: Item, study: str) -> Iterable[Block]:
     paper, _, label = item.name.partition("/")
     text = f"{label.replace('-', ' ').capitalize()} of paper {paper}, {item.shows}, of the study {study}."
-    missing = f" Not here: {item.missing}." if item.missing else ""
+    missing = f" Not here: {item.missing.replace('`', '')}." if item.missing else ""
     yield Paragraph(text=text + missing)

@@ -63,3 +63,4 @@ def _draw(axes: Axes, frame: pl.DataFrame, order: Sequence[str]) -> None:
         axes.plot(typical["x"].to_list(), (sign * typical["mean"].sqrt()).to_list(), "--", color=INK, linewidth=1)
     scale_numbers(axes, frame["x"].to_list())
     axes.set_xlabel(frame[LINE[0]][0])
+    axes.set_ylabel("answer")

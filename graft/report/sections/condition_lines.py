@@ -64,6 +64,11 @@ class ConditionLines(Section):
             "raw parameters, each with its last validation; bands are Student's 95 % intervals of the mean."
         )
         order: list[str] = list(dict.fromkeys(name for _, lines in self.panels for name in lines["series"]))
-        name = f"figure{figures.own}"
-        svg = draw_panels(self.panels, lambda axes, frame: draw_series(axes, frame, order), series_keys(order), name)
+        svg = draw_panels(
+            self.panels,
+            lambda axes, frame: draw_series(axes, frame, order),
+            series_keys(order),
+            f"figure{figures.own}",
+            self.data.metric,
+        )
         yield Picture(number=figures.own, caption=caption, svg=svg)

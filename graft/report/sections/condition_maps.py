@@ -59,10 +59,10 @@ class ConditionMaps(Section):
                 "validation"
             )
             panels = f", a panel for each {panel}." if cells["panel"].n_unique() > 1 else "."
-            yield Picture(number=number, caption=caption + panels, svg=_draw(cells, number))
+            yield Picture(number=number, caption=caption + panels, svg=_draw(cells, number, self.data.metric))
 
 
-def _draw(cells: pl.DataFrame, number: int) -> str:
+def _draw(cells: pl.DataFrame, number: int, metric: str) -> str:
     """One pair of numbers, all panels with one scale of colours."""
     across, up = cells.row(0, named=True)["across"], cells.row(0, named=True)["up"]
     xs, ys = (cells[name].unique().sort().to_list() for name in ("x", "y"))
@@ -91,5 +91,5 @@ def _draw(cells: pl.DataFrame, number: int) -> str:
             axes.set_yticks(range(0, len(ys), every[1]), [f"{y:g}" for y in ys[:: every[1]]])
             axes.set(xlabel=across, title=title)
         panels[0].set_ylabel(up)
-        figure.colorbar(panels[0].images[0], ax=panels)
+        figure.colorbar(panels[0].images[0], ax=panels, label=metric)
         return to_svg(figure, f"figure{number}")

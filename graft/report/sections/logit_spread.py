@@ -65,3 +65,4 @@ def _draw(axes: Axes, frame: pl.DataFrame) -> None:
         draw_line(axes, own, _COLOURS[str(name)])
     fit_scale(axes, frame["mean"].to_list())
     axes.set_xlabel("optimizer steps")
+    axes.set_ylabel("spread of logits")

@@ -102,16 +102,17 @@ class OptimalTemperature(Section):
             "theorem 4.7. Means over trials; bands are Student's 95 % intervals.",
             "The best temperature over the same numbers: of the grid, and by the closed forms.",
         )
-        for place, (caption, lines) in enumerate(zip(captions, (self.errors, self.temperatures), strict=True)):
-            name = f"figure{figures.own + place}"
-            yield Picture(number=figures.own + place, caption=caption, svg=_draw_lines(lines, name))
+        shown = ((self.errors, self.data.metric), (self.temperatures, "best temperature"))
+        for place, (caption, (lines, upright)) in enumerate(zip(captions, shown, strict=True)):
+            number = figures.own + place
+            yield Picture(number=number, caption=caption, svg=_draw_lines(lines, f"figure{number}", upright))
 
 
-def _draw_lines(lines: pl.DataFrame, name: str) -> str:
+def _draw_lines(lines: pl.DataFrame, name: str, upright: str) -> str:
     """A panel for each number that lines go over."""
     order: list[str] = sorted(lines["series"].unique(), key=_place)
     keys = [Line2D([], [], color=_colour(one, order), linestyle=_style(one), label=one) for one in order]
-    return draw_panels(panels_of(lines), lambda axes, own: _draw(axes, own, order), keys, name)
+    return draw_panels(panels_of(lines), lambda axes, own: _draw(axes, own, order), keys, name, upright)
 
 
 def _temperature_of(condition: str) -> float | None:

@@ -106,7 +106,7 @@ class TemperatureCurves(Section):
         if not self.estimated.is_empty():
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
         panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
-        svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}")
+        svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}", self.data.metric)
         yield Picture(number=figures.own, caption=caption, svg=svg)
 
     def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:

@@ -119,6 +119,41 @@ class LinearRegressionTask(Task):
         return {"error": (outputs[:, -1, 0] - batch["targets"]) ** 2, **references}
 
 
+@dataclass(kw_only=True)
+class InterleavedRegressionTask(LinearRegressionTask):
+    """The same prompts as x_1, y_1, x_2, ..., each label predicted where its input stands."""
+
+    def __post_init__(self) -> None:
+        self.features, self.outputs = self.dimension, 1
+
+    @property
+    def longest(self) -> int:
+        return 2 * super().longest - 1
+
+    def training(self, stream: Words, count: int, step: int) -> Batch:
+        return self._interleave(super().training(stream, count, step))
+
+    def validation(self, stream: Words, count: int) -> Batch:
+        return self._interleave(super().validation(stream, count))
+
+    def shifted_sets(self, stream: Words, count: int) -> Mapping[str, Batch]:
+        return {name: self._interleave(one) for name, one in super().shifted_sets(stream, count).items()}
+
+    def _interleave(self, batch: Batch) -> Batch:
+        pairs, asked = batch["inputs"], batch["targets"]
+        count, rows, _ = pairs.shape
+        inputs = torch.zeros(count, 2 * rows - 1, self.dimension)
+        inputs[:, ::2] = pairs[..., :-1]
+        inputs[:, 1::2, 0] = pairs[:, :-1, -1]
+        return batch | {"inputs": inputs, "targets": torch.cat([pairs[:, :-1, -1].to(asked.dtype), asked[:, None]], 1)}
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return ((outputs[:, ::2, 0] - batch["targets"].to(outputs.dtype)) ** 2).mean()
+
+    def metrics(self, outputs: Tensor, batch: Batch) -> Mapping[str, Tensor]:
+        return super().metrics(outputs, batch | {"targets": batch["targets"][:, -1]})
+
+
 def spread_variances(scale: float, condition: float, size: int) -> Floats:
     """[d] of mean `scale`, evenly spread in their logarithms, the last `condition` times the first."""
     powers = condition ** np.linspace(-0.5, 0.5, size)

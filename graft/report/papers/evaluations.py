@@ -1,0 +1,99 @@
+"""Scores by lm-evaluation-harness, arm by arm over seeds (paper 000, Tables 2 and 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from graft.files import OutputError, writing
+from graft.report.rendering.document import Document, Paragraph, Table
+from graft.report.rendering.formatting import MISSING, with_margin
+from graft.report.study import WRITERS
+from spaces.errors import StudyError
+
+_SCHEMA = {
+    "model": pl.String,
+    "label": pl.String,
+    "task": pl.String,
+    "metric": pl.String,
+    "filter": pl.String,
+    "value": pl.Float64,
+    "standard_error": pl.Float64,
+}
+_KEY = ("task", "metric", "filter")
+
+
+def read_evaluations(paths: Iterable[Path]) -> pl.DataFrame:
+    """One row per model and number of the files that `search evaluate -o` wrote, in their order, columns _SCHEMA.
+
+    `label`: the arm of a trial that has one, else the model itself. Raises StudyError for a file of another kind, and
+    for two of one model.
+    """
+    rows, seen = list[dict[str, Any]](), dict[str, Path]()
+    for path in paths:
+        model, label, found = _read(path)
+        if model in seen:
+            raise StudyError(f"{path}: {seen[model]} has scores of {model}, too; name one of them")
+        seen[model] = path
+        rows += [{"model": model, "label": label, **{name: row[name] for name in list(_SCHEMA)[2:]}} for row in found]
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _read(path: Path) -> tuple[str, str, Sequence[dict[str, Any]]]:
+    """The model of a file, its label and its numbers."""
+    try:
+        text: Any = json.loads(path.read_text(encoding="utf-8"))
+        if "pretrained" in text:
+            scorer = (text["scorer"] or {}).get("name")
+            model = label = (
+                f"{Path(text['pretrained']).name} with {scorer}" if scorer else Path(text["pretrained"]).name
+            )
+        else:
+            model = f"trial {text['trial']} of {text['study']}"
+            label = f"{text['arm']} of {text['study']}" if text.get("arm") else model
+        numbers: Sequence[dict[str, Any]] = text["results"]
+        if any(missing := set(_SCHEMA) - {"model", "label"} - row.keys() for row in numbers):
+            raise KeyError(min(missing))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StudyError(
+            f"{path} is no file of scores; `search evaluate STUDY N --tasks TASK -o FILE.json` makes one"
+        ) from error
+    return model, label, numbers
+
+
+def summarize_evaluations(scores: pl.DataFrame) -> pl.DataFrame:
+    """label, task, metric, filter, models, mean, error: the standard error of the mean over the models of a label.
+
+    Of a single model `error` is the harness' own, over the examples of a task; null where it has none.
+    """
+    own = pl.col("standard_error").first()
+    over_models = pl.col("value").std() / pl.len().sqrt()
+    return scores.group_by("label", *_KEY, maintain_order=True).agg(
+        models=pl.len(), mean=pl.col("value").mean(), error=pl.when(pl.len() > 1).then(over_models).otherwise(own)
+    )
+
+
+def write_evaluations(scores: pl.DataFrame, path: Path) -> None:
+    """Write the table to `path`, .html or .md; raises OutputError for another ending."""
+    if path.suffix not in WRITERS:
+        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+    found = summarize_evaluations(scores)
+    labels: list[str] = found["label"].unique(maintain_order=True).to_list()
+    counts: dict[str, int] = dict(scores.group_by("label").agg(pl.col("model").n_unique()).iter_rows())
+    cells = {(label, tuple(key)): with_margin(mean, error) for label, *key, _, mean, error in found.iter_rows()}
+    rows = [
+        [" ".join(part for part in key if part != "none"), *(cells.get((label, key), MISSING) for label in labels)]
+        for key in found.select(_KEY).unique(maintain_order=True).iter_rows()
+    ]
+    header = ["Task and metric", *(f"{label} ({counts[label]})" if counts[label] > 1 else label for label in labels)]
+    note = (
+        "Scores of lm-evaluation-harness. Of several models, their number in brackets: the mean and the standard error "
+        "of this mean over them. Of one model: the standard error over the examples of the task."
+    )
+    table = Table(caption="Scores", header=header, rows=rows)
+    with writing(path):
+        WRITERS[path.suffix](Document(title="Scores of language models", blocks=[Paragraph(text=note), table]), path)
