@@ -32,7 +32,7 @@ class Simulation:
 
     def __init__(self, owner_lanes: int | None = None, width: int = WIDTH) -> None:
         self.now = 0.0
-        self.shares = LaneShares(WORKERS, width, owner_lanes, lambda: self.now)
+        self.shares = LaneShares(range(WORKERS), width, owner_lanes, lambda: self.now)
         self.spent = Counter[int]()
         """Study -> its part of the slots' time."""
         self._width = width
