@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from spaces.space import Space
 
 Command = TypeVar("Command", bound=Callable[..., None])
+RayEnvironment = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="YAML or JSON: pip, uv, conda, env_vars for the nodes of --ray-address."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,21 +120,16 @@ class TrainingOptions:
 
         return Placement(executor="inline", workers=self.workers, device=self.device, width=self.pack)
 
-    def resolve_placement(self, devices: str | None = None) -> Placement:
-        """Where it trains, decided and checked; raises StudyError as `Placement.resolve` does.
-
-        `devices`: names with commas between them, for a worker process on each.
-        """
+    def resolve_placement(self) -> Placement:
+        """Where it trains, decided and checked; raises StudyError as `Placement.resolve` does."""
         from graft.launching.process.memory_limits import check_address_space
         from graft.machine.devices import describe_unused_gpu
 
         check_address_space(self.workers)  # before torch is imported, which may not even fit
 
         asked = self.placement()
-        if devices is not None:
-            asked = replace(asked, executor="processes", devices=tuple(devices.split(",")))
         placement = asked.resolve()
-        if placement.executor != "ray" and not (self.device or devices) and (unused := describe_unused_gpu()):
+        if placement.executor != "ray" and not (self.device or asked.devices) and (unused := describe_unused_gpu()):
             typer.echo(f"warning: {unused}", err=True)
         return placement
 
@@ -139,6 +138,35 @@ class TrainingOptions:
         from graft.launching.checkpoints import Checkpoints
 
         return Checkpoints(url=self.checkpoints, seconds=self.checkpoint_every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions(TrainingOptions):
+    """On which devices a service trains, and where checkpoints go."""
+
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="A worker process on each, such as cuda:0,cuda:1, or cuda for all GPUs. Default: this process alone.",
+        ),
+    ] = None
+    ray_address: Annotated[
+        str | None, typer.Option(help="Train on the nodes of this Ray cluster (host:port, or auto).")
+    ] = None
+    ray_env: RayEnvironment = None
+
+    def placement(self) -> Placement:
+        given = [f"--{name}" for name in ("ray_address", "devices", "device") if getattr(self, name) is not None]
+        if len(given) > 1:
+            given = [name.replace("_", "-") for name in given]
+            raise OptionError(f"{given[0]}: leave out {' and '.join(given[1:])}; one option says where trials train")
+        asked = replace(super().placement(), ray_env=self.ray_env)
+        if self.devices is not None:
+            return replace(asked, executor="processes", devices=tuple(self.devices.split(",")))
+        if self.ray_address is not None:
+            return replace(asked, executor="ray", ray_address=self.ray_address)
+        return asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +181,7 @@ class RunOptions(TrainingOptions):
         ),
     ] = "auto"
     ray_address: Annotated[str | None, typer.Option(help="Attach to this Ray cluster (host:port, or auto).")] = None
-    ray_env: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="YAML or JSON: pip, uv, conda, env_vars for the nodes of --ray-address."),
-    ] = None
+    ray_env: RayEnvironment = None
     device: Annotated[
         str | None,
         typer.Option(

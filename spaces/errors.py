@@ -4,7 +4,8 @@ GraftError                 one line for a person; the command line prints it and
 ├── SpaceError             a space file, or a value given by --set, breaks a rule of the language
 ├── PluginError            a plug-in is unknown, or one of its fields has a value outside its rule
 ├── StorageError           the database cannot be opened, is locked, too new, or out of space
-└── StudyError             a study does not exist, exists already, or is being run by someone else
+├── StudyError             a study does not exist, exists already, or is being run by someone else
+└── ClusterError           the Ray cluster of a service is gone; its studies go on with another service
 """
 
 from __future__ import annotations
@@ -28,3 +29,7 @@ class StorageError(GraftError):
 
 class StudyError(GraftError):
     """The named study is missing, exists already, or belongs to a running controller."""
+
+
+class ClusterError(GraftError):
+    """The cluster that a service trains on is gone; its studies have stopped with everything kept."""

@@ -104,8 +104,8 @@ def test_only_the_pages_are_reached_and_only_from_this_machine() -> None:
 
 
 def test_pods_of_graft_run_without_privileges() -> None:
-    *_, cluster, job = yaml.safe_load_all((ROOT / "docs" / "kuberay.yaml").read_text())
-    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"], job["spec"]]
+    *_, cluster, service = yaml.safe_load_all((ROOT / "docs" / "kuberay.yaml").read_text())
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"], service["spec"]]
     for group in groups:
         [container] = group["template"]["spec"]["containers"]
         assert container["image"] == "graft:0.2.0"

@@ -303,13 +303,13 @@ def test_the_file_for_slurm_is_a_script_and_the_one_for_kubernetes_is_yaml() -> 
     for script in ("slurm.sbatch", "figures/make"):
         subprocess.run(["bash", "-n", DOCS / script], check=True)
     kinds = [part["kind"] for part in yaml.safe_load_all((DOCS / "kuberay.yaml").read_text())]
-    assert kinds == ["Service", "StatefulSet", "RayCluster", "Job"]
+    assert kinds == ["Service", "StatefulSet", "RayCluster", "Deployment"]
 
 
 def test_no_node_of_the_files_for_clusters_goes_without_a_token() -> None:
     parts = list(yaml.safe_load_all((DOCS / "kuberay.yaml").read_text()))
-    [cluster, job] = parts[-2:]
-    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"], job["spec"]]
+    [cluster, service] = parts[-2:]
+    groups = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"], service["spec"]]
     containers = [container for group in groups for container in group["template"]["spec"]["containers"]]
     for container in containers:
         access = {variable["name"]: variable for variable in container["env"]}

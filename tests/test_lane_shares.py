@@ -32,7 +32,7 @@ class Simulation:
 
     def __init__(self, owner_lanes: int | None = None, width: int = WIDTH) -> None:
         self.now = 0.0
-        self.shares = LaneShares(WORKERS, width, owner_lanes, lambda: self.now)
+        self.shares = LaneShares(range(WORKERS), width, owner_lanes, lambda: self.now)
         self.spent = Counter[int]()
         """Study -> its part of the slots' time."""
         self._width = width
@@ -228,3 +228,27 @@ def test_a_slot_that_can_take_no_more_leaves_its_lanes_to_the_others():
     assert pool.shares.allow(1, full) == 3
     pool.shares.note(1, replace(full, lanes=3), Directives(), progress(100))
     assert pool.shares.allow(1, empty) == 7
+
+
+def test_lanes_of_slots_that_leave_go_and_those_of_slots_that_join_are_shared_out():
+    shares = LaneShares(range(2), WIDTH)
+    for study in (1, 2):
+        shares.add(entry(study))
+    assert [offered(shares, study, slot, WIDTH) for study in (1, 2) for slot in (0, 1)] == [8, 8, 8, 8]
+    shares.use_slots([0])
+    assert shares.lanes == WIDTH
+    assert offered(shares, 1, 0, WIDTH) == 8
+    shares.use_slots([0, 3])
+    assert [offered(shares, study, 3, WIDTH) for study in (1, 2)] == [8, 8]
+    shares.use_slots([])
+    assert offered(shares, 1, 3, WIDTH) == 0, "the offer of a worker whose device has just left"
+    standing = shares.standing(1)
+    assert standing
+    assert (standing.share, standing.reason) == (0, "waits for a device: the cluster has none now")
+
+
+def offered(shares: LaneShares, study: int, slot: int, lanes: int) -> int:
+    """Lanes that an empty worker of a study may fill."""
+    return shares.allow(study, Offer(
+        worker=f"w-{slot}-{study}", lanes=lanes, structure=None, host="here", device="cpu", steps=0, room=0
+    ))  # fmt: skip

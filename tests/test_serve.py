@@ -315,7 +315,7 @@ def test_a_file_that_is_deleted_as_a_study_begins_is_saved(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("placement", "words"),
     [
-        (Placement(executor="ray"), "executor 'ray' must be inline or processes: a service trains on its own machine"),
+        (Placement(executor="ray"), "a service on Ray needs --ray-address; on the devices of this machine, --devices"),
         (
             Placement(executor="inline", device="cuda"),
             "this machine has 3 GPUs; write --devices cuda for all of them, or choose of cuda:0,cuda:1,cuda:2",

@@ -13,7 +13,7 @@ import typer
 
 from cli.commands.launch import INTERRUPTED
 from cli.log_lines import line_of
-from cli.option_groups import HttpOptions, OverrideOptions, TrainingOptions, with_groups
+from cli.option_groups import HttpOptions, OverrideOptions, ServiceOptions, with_groups
 from cli.options import (
     STORAGE_VARIABLE,
     Format,
@@ -61,15 +61,8 @@ def serve(
         typer.Option(metavar="ADDRESS:PORT", help="Show it over HTTP, too, as `search dashboard` does."),
     ] = None,
     clients: HttpOptions,
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B",
-            help="A worker process on each, such as cuda:0,cuda:1, or cuda for all GPUs. Default: this process alone.",
-        ),
-    ] = None,
     storage: Storage = None,
-    training: TrainingOptions,
+    training: ServiceOptions,
 ) -> None:
     """Run the studies in the queue of a database, several at a time, until it is stopped. `search submit` adds to it.
 
@@ -80,9 +73,7 @@ def serve(
 
     url = storage_url(storage)
     host, port = _parse_address(http) if http else ("", 0)
-    if devices is not None and training.device is not None:
-        raise OptionError("--devices: leave out --device, or name that one here, too")
-    placement = training.resolve_placement(devices)
+    placement = training.resolve_placement()
     service = Service(
         url,
         placement=placement,

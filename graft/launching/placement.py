@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graft.machine.devices import check_device
+from graft.shadowing import PACKAGES
 from spaces.errors import StudyError
 
 if TYPE_CHECKING:
     from workers.engine.machine.locations import Location
+    from workers.pool.ray.cluster import Cluster
 
 EXECUTORS = ("auto", "inline", "processes", "ray")
 ENVIRONMENT = ("pip", "uv", "conda", "env_vars")
@@ -96,6 +99,16 @@ class Placement:
     def environment(self) -> Mapping[str, Any]:
         """What the nodes of a cluster are to have, by Ray's names; raises StudyError as `read_environment`."""
         return read_environment(self.ray_env) if self.ray_env else {}
+
+    def cluster(self) -> Cluster:
+        """The Ray cluster that is meant; StudyError where Ray is not installed."""
+        from workers.pool.ray.cluster import Cluster
+
+        if not importlib.util.find_spec("ray"):
+            raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'")
+        return Cluster(
+            address=self.ray_address, workers=self.workers, packages=PACKAGES, environment=self.environment()
+        )
 
     def _check_cluster(self) -> None:
         from workers.pool.ray.access import check_access

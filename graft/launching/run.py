@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import find_study, open_controller
+from graft.launching.employing import train_here
 from graft.launching.placement import Placement
 from graft.launching.process.crash_record import CrashRecord
 from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
 from graft.plugins.families import families
 from graft.plugins.stored import plugins_of_study
-from graft.shadowing import PACKAGES
 from spaces import load
-from spaces.errors import StudyError
 from spaces.plugins.active import current, install, using
 from spaces.records import Progress
 
@@ -95,30 +94,10 @@ def _run_here(
     record: CrashRecord,
 ) -> Progress:
     """By workers of this machine: threads of this process, or processes of their own."""
-    from workers.pool import inline, processes
-
     controller = open_study()
     try:
         with record:
-            if placement.executor == "processes":
-                processes.run(
-                    controller,
-                    locations=placement.locations(),
-                    width=placement.width,
-                    workers=placement.process_count(),
-                    saving=saving,
-                    watch=watch,
-                    outside=current(),
-                )
-            else:
-                inline.run(
-                    controller,
-                    device=str(placement.device),
-                    width=placement.width,
-                    workers=placement.workers,
-                    saving=saving,
-                    watch=watch,
-                )
+            train_here(controller, placement, saving, watch)
         return controller.progress()
     finally:
         controller.close()
@@ -135,22 +114,15 @@ def _run_ray(
 
     if placement.ray_address is None:
         stay_on_loopback()
-    try:
-        from workers.pool.ray import tune as ray_tune
-    except ModuleNotFoundError:
-        raise StudyError("the ray executor needs Ray: pip install 'graft-search[ray]'") from None
+    cluster = placement.cluster()
+    from workers.pool.ray import tune as ray_tune
+
     last: list[Progress] = []
 
     def show(progress: Progress) -> bool:
         last[:] = [progress]
         return watch(progress) or progress.stopping
 
-    cluster = ray_tune.Cluster(
-        address=placement.ray_address,
-        workers=placement.workers,
-        packages=PACKAGES,
-        environment=placement.environment(),
-    )
     variables = {name: value for name, value in os.environ.items() if name.startswith("PG")}
     open_study = functools.partial(_open_with, variables, current(), open_study)
     ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=current())

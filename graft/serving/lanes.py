@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import final
 
@@ -70,11 +70,18 @@ class LaneShares:
     """Decides how many of a worker's free lanes a study may fill. Safe to call from several threads."""
 
     def __init__(
-        self, slots: int, width: int, owner_lanes: int | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        slots: Iterable[int],
+        width: int,
+        owner_lanes: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`width`: lanes of each slot's worker; `owner_lanes`: the most that the studies of one owner have together."""
-        self._slots = slots
-        self._lanes = slots * width
+        """`slots`: their numbers; `width`: lanes of each slot's worker.
+
+        `owner_lanes`: the most that the studies of one owner have together.
+        """
+        self._slots = frozenset(slots)
+        self._width = width
         self._owner_lanes = owner_lanes
         self._clock = clock
         self._counted = clock()
@@ -82,6 +89,18 @@ class LaneShares:
         self._members: dict[int, _Member] = {}
         self._demands: list[Demand] = []
         self._shares: dict[int, Share] = {}
+
+    @property
+    def lanes(self) -> int:
+        """That are shared out."""
+        return len(self._slots) * self._width
+
+    def use_slots(self, slots: Iterable[int]) -> None:
+        """Share out the lanes of these slots from now on, as devices join and leave."""
+        with self._turn:
+            self._count_time()
+            self._slots, self._demands = frozenset(slots), []
+            self._share_out()
 
     def add(self, entry: QueueEntry) -> None:
         """Run a study. Until its controller says more, it asks for a lane for each planned trial."""
@@ -172,7 +191,8 @@ class LaneShares:
             share = self._shares.get(study)
             if share is None:
                 return None
-            return Standing(lanes=self._members[study].lanes, share=share.lanes, reason=_REASONS[share.limit])
+            reason = _REASONS[share.limit] if self._slots else "waits for a device: the cluster has none now"
+            return Standing(lanes=self._members[study].lanes, share=share.lanes, reason=reason)
 
     def _count_time(self) -> None:
         """Count what rounding has given or taken since the last call, before anything changes.
@@ -190,7 +210,8 @@ class LaneShares:
 
         Where all are in one pack each is slow, and the other devices idle.
         """
-        loads = {one: sum(other.held.get(one, 0) for other in self._members.values()) for one in range(self._slots)}
+        slots = self._slots | {slot}  # which may have left just now
+        loads = {one: sum(other.held.get(one, 0) for other in self._members.values()) for one in sorted(slots)}
         room = {one: member.room.get(one, lanes) for one in loads} | {slot: lanes}
         placed = 0
         for _ in range(lanes):
@@ -201,7 +222,7 @@ class LaneShares:
         return placed
 
     def _share_out(self) -> None:
-        demands = [member.demand(self._lanes) for member in self._members.values()]
+        demands = [member.demand(self.lanes) for member in self._members.values()]
         if demands != self._demands:
             self._demands = demands
-            self._shares = share_lanes(demands, self._lanes, self._owner_lanes)
+            self._shares = share_lanes(demands, self.lanes, self._owner_lanes)

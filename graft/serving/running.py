@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, final
 from graft.launching.changes import settle_changes
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.claiming import begin_controller, find_study
+from graft.launching.employing import train_here
 from graft.launching.placement import Placement
 from graft.launching.process.run_log import RunLog
 from graft.launching.progress_text import closing_line
@@ -26,6 +27,7 @@ from storage import QueueEntry, Store
 if TYPE_CHECKING:
     from search.steering.controller import Controller
     from workers.pool import Saving
+    from workers.pool.ray.relay import SharedCluster
     from workers.pool.shared_packs import SharedPacks, StudyDevice
     from workers.pool.turns import Turns
 
@@ -42,6 +44,8 @@ class Pool:
     store: Store
     placement: Placement
     """As `Placement.resolve` gives it."""
+    cluster: SharedCluster | None
+    """That the placement names, if it does."""
     checkpoints: Checkpoints
     shares: LaneShares
     turns: Turns
@@ -123,30 +127,12 @@ class StudyRun:
             controller.close()
 
     def _employ(self, controller: SharedController, saving: Saving | None, makes_copies: bool) -> None:
-        """Train by workers in threads of this process, or in processes of their own, one for each device."""
-        from workers.pool import inline, processes
-
-        placement = self._pool.placement
-        if placement.executor == "processes":
-            processes.run(
-                controller,
-                locations=placement.locations(),
-                width=placement.width,
-                workers=placement.process_count(),
-                saving=saving,
-                watch=self._watch,
-                outside=current(),
-            )
-            return
-        inline.run(
-            controller,
-            device=str(placement.device),
-            width=placement.width,
-            workers=placement.workers,
-            saving=saving,
-            watch=self._watch,
-            shares=partial(self._share_of, makes_copies=makes_copies),
-        )
+        """Train by workers of the cluster, if there is one, else of this machine."""
+        placement, cluster = self._pool.placement, self._pool.cluster
+        if cluster:
+            cluster.run(controller, width=placement.width, saving=saving, watch=self._watch, outside=current())
+        else:
+            train_here(controller, placement, saving, self._watch, partial(self._share_of, makes_copies=makes_copies))
 
     def _watch(self, progress: Progress) -> bool:
         self.progress = progress

@@ -6,9 +6,10 @@ import select
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
@@ -16,9 +17,12 @@ from graft.launching.process.crash_record import CrashRecord
 from graft.launching.progress_text import closing_line
 from graft.serving.lanes import LaneShares
 from graft.serving.running import Pool, StudyRun
-from spaces.errors import GraftError, StorageError, StudyError
+from spaces.errors import ClusterError, GraftError, StorageError, StudyError
 from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
+
+if TYPE_CHECKING:
+    from workers.pool.ray.relay import SharedCluster
 
 LOOK_SECONDS = 0.25
 """Between two looks at the queue, unless the database tells that it has changed."""
@@ -56,43 +60,34 @@ class Service:
         limits: Limits | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`placement`: inline or processes, as `Placement.resolve` gives it; `say` is called with a line for people now
-        and then.
+        """`placement`: as `Placement.resolve` gives it; `say` is called with a line for people now and then.
 
-        Raises StudyError if another process serves the database, or writes it where one alone may; StorageError for a
-        database that cannot be written.
+        Raises StudyError if another process serves the database, or writes it where one alone may, and for a cluster
+        that cannot be used; StorageError for a database that cannot be written.
         """
-        from workers.engine.machine.devices import default_width, default_workers
         from workers.pool.turns import Turns
 
         _check_device(placement)
-        device = str(placement.device)
-        if placement.executor == "processes":
-            slots = placement.process_count()
-        else:
-            slots = placement.workers or default_workers(device)
-        width = placement.width or default_width(device)
-        self.lanes = slots * width
-        """That are shared out."""
         self._limits = limits or Limits()
         self._say = say
         self._runs: dict[int, StudyRun] = {}
         self._noted: dict[int, tuple[int, float, str]] = {}
         self._noted_at = -NOTE_SECONDS
         self._record = CrashRecord.of_service(database)
-        self._shares = LaneShares(slots, width, self._limits.owner_lanes)
-        self.store = open_store(database)
-        try:
+        with ExitStack() as opened:
+            self.store = opened.enter_context(open_store(database))
             self.store.lock_service()
-            self._listener = open_reader(database)
-        except BaseException:
-            self.store.close()
-            raise
+            self._listener = opened.enter_context(open_reader(database))
+            self._cluster = opened.enter_context(_open_cluster(placement)) if placement.executor == "ray" else None
+            self._slots = _count_slots(placement, self._cluster)
+            self._shares = LaneShares(self._slots, _width(placement, self._cluster), self._limits.owner_lanes)
+            self._opened = opened.pop_all()
         self._bell = self._listener.listen(QUEUE_TOPIC)
         self._pool = Pool(
             database=database,
             store=self.store,
             placement=placement,
+            cluster=self._cluster,
             checkpoints=checkpoints,
             shares=self._shares,
             turns=Turns(),
@@ -106,8 +101,12 @@ class Service:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.store.close()
-        self._listener.close()
+        self._opened.close()
+
+    @property
+    def lanes(self) -> int:
+        """That are shared out now."""
+        return self._shares.lanes
 
     @property
     def is_training(self) -> bool:
@@ -118,12 +117,13 @@ class Service:
         """Run what is in the queue until a stop is requested; `until_empty`: or until nothing is left to run.
 
         Studies that run are then stopped with everything kept, and wait for the next service. Raises StorageError if
-        the database cannot be written any more.
+        the database cannot be written any more, ClusterError if the cluster is gone.
         """
         crashes = self._find_crash()
         with self._record:
             try:
                 while not stop_requested():
+                    self._look_at_cluster()
                     self.store.take_requests()
                     entries = self.store.queue.entries()
                     self._follow(entries)
@@ -145,6 +145,16 @@ class Service:
             self._listener.hush()
         except AwayError:  # looking alone does
             self._bell = None
+
+    def _look_at_cluster(self) -> None:
+        """Share out the lanes of the devices that there are now; raises ClusterError if the cluster is gone."""
+        if self._cluster is None:
+            return
+        self._cluster.check()
+        if self._cluster.slots != self._slots:
+            self._slots = self._cluster.slots
+            self._shares.use_slots(self._slots)
+            self._say(f"the cluster has {len(self._slots):,} workers now, {self.lanes:,} lanes")
 
     def _find_crash(self) -> dict[int, str]:
         """The study that the last service ran alone when it crashed by itself: its id, and how."""
@@ -172,7 +182,9 @@ class Service:
         """Note how a study ended; raises what says that the database cannot be written any more."""
         queue, entry, progress = self.store.queue, run.entry, run.progress
         self._noted.pop(entry.study_id, None)
-        if isinstance(run.error, AwayError):
+        if isinstance(run.error, ClusterError):
+            queue.note_rest(entry.study_id)  # the service ends, and says why
+        elif isinstance(run.error, AwayError):
             # The server was away as the study was read; it waits with the next write of this service's own, which
             # raises if that was its end.
             queue.note_rest(entry.study_id)
@@ -254,16 +266,38 @@ class Service:
             self.store.queue.note_lanes(study_id, lanes=lanes, share=share, reason=reason)
 
 
+def _open_cluster(placement: Placement) -> SharedCluster:
+    from workers.pool.ray.relay import SharedCluster
+
+    return SharedCluster(placement.cluster())
+
+
+def _count_slots(placement: Placement, cluster: SharedCluster | None) -> Sequence[int]:
+    """The numbers of the workers that each study has."""
+    from workers.engine.machine.devices import default_workers
+
+    if cluster:
+        return cluster.slots
+    if placement.executor == "processes":
+        return range(placement.process_count())
+    return range(placement.workers or default_workers(str(placement.device)))
+
+
+def _width(placement: Placement, cluster: SharedCluster | None) -> int:
+    """Lanes of each worker."""
+    from workers.engine.machine.devices import default_width
+
+    return placement.width or default_width(cluster.device if cluster else str(placement.device))
+
+
 def _check_device(placement: Placement) -> None:
-    """Raise StudyError unless it says plainly on which devices of this machine trials are to train."""
+    """Raise StudyError unless it says plainly on which devices trials are to train."""
     from workers.engine.machine.devices import gpus
 
-    if placement.executor == "processes":
+    if placement.executor == "ray" and placement.ray_address is None:
+        raise StudyError("a service on Ray needs --ray-address; on the devices of this machine, --devices")
+    if placement.executor in ("processes", "ray"):
         return
-    if placement.executor != "inline":
-        raise StudyError(
-            f"executor {placement.executor!r} must be inline or processes: a service trains on its own machine"
-        )
     if (count := gpus()) > 1 and placement.device == "cuda":
         choices = ",".join(f"cuda:{index}" for index in range(count))
         raise StudyError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from spaces.records import Directives, Offer, Report
 from workers.engine.machine.devices import default_device, describe_unused_gpu, device_name
 from workers.engine.machine.process import prepare
 from workers.pool import Saving
+from workers.pool.exchanger import Exchange
 from workers.pool.logs import begin_log, log_exchange, log_file
 from workers.pool.slots import name_worker
 from workers.pool.worker_settings import WorkerSettings, make_worker
@@ -37,25 +38,12 @@ def serve(controller: Any, slot: int, width: int | None, saving: Saving | None, 
     One whose lease ran out goes on as a new worker in the same slot: what it held is others' by then. `outside`: the
     study's plug-ins, whose files need not be here.
     """
-    install(outside)
-    prepare()
-    begin_log()
-    node = ray.get_runtime_context().get_node_id()
-    tune.report({"node": node, "reports": 0})
-    done = False
-    while not done:
-        name = name_worker("ray", slot)
+    node, made = ray.get_runtime_context().get_node_id(), 0
+
+    def attach(name: str) -> None:
+        nonlocal made
+        made = 0
         ray.get(controller.attach.remote(slot, name))
-        done = _work(controller, name, node, width, saving)
-        _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")
-
-
-def _work(controller: Any, name: str, node: str, width: int | None, saving: Saving | None) -> bool:
-    """Be one worker to its end; False when that was its lease's."""
-    device, made = default_device(), 0
-    _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), Path(__file__).parents[3])
-    if unused := describe_unused_gpu():
-        _LOG.warning(unused)
 
     def exchange(reports: Sequence[Report], offer: Offer) -> Directives:
         nonlocal made
@@ -66,11 +54,43 @@ def _work(controller: Any, name: str, node: str, width: int | None, saving: Savi
             tune.report({"node": node, "reports": made, "free_lanes": offer.lanes})
         return answer
 
-    def renew() -> bool:
+    def renew(name: str) -> bool:
         try:
             return ray.get(swift(controller.renew)(name))
         except RayActorError:
             return False  # the controller is dead, and the next call of it says so where it is heard
 
-    settings = WorkerSettings(device=device, width=width, saving=saving, log=log_file())
-    return make_worker(name, settings, log_exchange(exchange), renew).run()
+    install(outside)
+    prepare()
+    begin_log()
+    tune.report({"node": node, "reports": 0})
+    work(slot, width, saving, attach, exchange, renew)
+
+
+def work(
+    slot: int,
+    width: int | None,
+    saving: Saving | None,
+    attach: Callable[[str], None],
+    exchange: Exchange,
+    renew: Callable[[str], bool],
+) -> None:
+    """Be one worker after the other in a slot, as leases run out, until the controller says that it is done.
+
+    `attach` is told the name of each, and `renew` renews the lease of the one of this name.
+    """
+    node = ray.get_runtime_context().get_node_id()
+    done = False
+    while not done:
+        name, device = name_worker("ray", slot), default_device()
+        attach(name)
+        _LOG.info("%s begins on node %s: %s; code in %s", name, node, device_name(device), Path(__file__).parents[3])
+        if unused := describe_unused_gpu():
+            _LOG.warning(unused)
+        settings = WorkerSettings(device=device, width=width, saving=saving, log=log_file())
+
+        def renew_this(name: str = name) -> bool:
+            return renew(name)
+
+        done = make_worker(name, settings, log_exchange(exchange), renew_this).run()
+        _LOG.info("%s %s", name, "is done" if done else "lost its lease; what it held is trained again")
