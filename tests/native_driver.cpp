@@ -1,31 +1,41 @@
-// Calls the layered step on a plan in a file, for processors that this machine only emulates: driver PLAN RESULT.
-// The file: how many sizes, the sizes; then for each pointer how many bytes, or -1 for null, and the bytes.
+// Calls a native step on a plan in a file, for processors that this machine only emulates: driver STEP PLAN RESULT.
+// The file: how many sizes a plan has and how many pointers, the sizes; then for each pointer how many bytes, or -1 for
+// null, and the bytes. The result: the bytes of all pointers, one after another, as the step left them.
+#include <cstdint>
 #include <cstdio>
+#include <map>
+#include <string>
 #include <vector>
 
-#include "plan.hpp"
-
-extern "C" int layered_float64(const Plan *plan);
+extern "C" {
+int layered_float64(const void *plan);
+int pooling_float64(const void *plan);
+int linearised_float64(const void *plan);
+int update_float32(const void *plan);
+}
 
 int main(int count, char **arguments) {
-    FILE *from = count == 3 ? std::fopen(arguments[1], "rb") : nullptr;
-    if (!from) return 2;
-    int64_t sizes = 0;
-    Plan plan{};
-    if (!std::fread(&sizes, sizeof sizes, 1, from) || !std::fread(&plan, sizeof(int64_t), sizes, from)) return 2;
-    void **pointers = reinterpret_cast<void **>(reinterpret_cast<int64_t *>(&plan) + sizes);
-    std::vector<std::vector<char>> held;
-    held.reserve((sizeof(Plan) - sizes * sizeof(int64_t)) / sizeof(void *));
-    for (std::size_t n = 0; n < held.capacity(); n++) {
+    const std::map<std::string, int (*)(const void *)> steps = {{"layered_float64", layered_float64},
+                                                                {"pooling_float64", pooling_float64},
+                                                                {"linearised_float64", linearised_float64},
+                                                                {"update_float32", update_float32}};
+    FILE *from = count == 4 && steps.count(arguments[1]) ? std::fopen(arguments[2], "rb") : nullptr;
+    int64_t counts[2];
+    if (!from || std::fread(counts, sizeof(int64_t), 2, from) != 2) return 2;
+    std::vector<int64_t> plan(counts[0] + counts[1]); // a pointer is as long as a size
+    if (std::fread(plan.data(), sizeof(int64_t), counts[0], from) != std::size_t(counts[0])) return 2;
+    std::vector<std::vector<char>> held(counts[1]);
+    for (int64_t n = 0; n < counts[1]; n++) {
         int64_t bytes = 0;
         if (!std::fread(&bytes, sizeof bytes, 1, from)) return 2;
-        held.emplace_back(bytes < 0 ? 0 : bytes);
-        if (bytes > 0 && !std::fread(held.back().data(), bytes, 1, from)) return 2;
-        pointers[n] = bytes < 0 ? nullptr : held.back().data();
+        if (bytes < 0) continue;
+        held[n].resize(bytes);
+        if (bytes && !std::fread(held[n].data(), bytes, 1, from)) return 2;
+        plan[counts[0] + n] = reinterpret_cast<int64_t>(held[n].data());
     }
-    if (layered_float64(&plan)) return 1;
-    FILE *to = std::fopen(arguments[2], "wb");
-    std::fwrite(plan.gradient, sizeof(double), plan.lanes * plan.total, to);
+    if (steps.at(arguments[1])(plan.data())) return 1;
+    FILE *to = std::fopen(arguments[3], "wb");
+    for (const std::vector<char> &one : held) std::fwrite(one.data(), 1, one.size(), to);
     std::fclose(to);
     return 0;
 }

@@ -30,6 +30,7 @@ from benchmarks.peers.cases import CASES
 from benchmarks.peers.catalogue import PROBLEMS
 from benchmarks.peers.commands import seconds_of
 from benchmarks.peers.graft_peer import space
+from benchmarks.peers.layered import Plain, loss_of
 from benchmarks.peers.loop_peer import TABLES, Loop, connect, run_trial
 from benchmarks.peers.plain import Bema, PlainTrial
 from benchmarks.peers.plan import Dropout, Plan, values
@@ -143,6 +144,50 @@ def test_the_plain_model_is_the_same_function(task: str) -> None:
         expected, found = recipe.model.outputs(named, {"inputs": batch["inputs"][0]}, {}), model(batch["inputs"][0])
     assert expected.std() > 0.1
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+LAYERED = [name for name, case in CASES.items() if "quick/" in name and {"width", "name"} <= case.model.keys()]
+
+
+@pytest.mark.parametrize("name", LAYERED)
+def test_the_plain_transformer_of_a_case_is_the_same_function(name: str) -> None:
+    """By its loss on a batch, with weights of a size at which attention is far from uniform."""
+    recipe = Recipe.of(CASES[name].config())
+    layout = layout_of(recipe)
+    drawn_batch = recipe.task.training(Streams.of(torch.tensor([7]), Purpose.TRAINING_DATA, 0), 4, FIRST_STEP)
+    batch = {key: tensor[0] for key, tensor in drawn_batch.items()}
+    noise = torch.randn(layout.total, generator=torch.Generator().manual_seed(2))
+    named = layout.split(layout.initial(torch.tensor([3]))[0].float() + 0.2 * noise)
+    plain = Plain(recipe, batch)
+    with torch.no_grad():
+        plain.load_state_dict(plain_names(named, batch["inputs"].shape[1]))
+    found = loss_of(recipe, batch, plain)()
+    torch.testing.assert_close(found, recipe.task.loss(recipe.model.outputs(named, batch, {}), batch))
+
+
+PLAIN_NAMES = {
+    "embedding": "read",
+    "read_in": "read",
+    "mlp_in": "mlp.0",
+    "mlp_out": "mlp.2",
+    "unembedding": "write",
+    "read_out": "write",
+}
+
+
+def plain_names(named: dict[str, Tensor], length: int) -> dict[str, Tensor]:
+    """Parameters as the plain transformer has them, for inputs of this length; linear maps are transposed there."""
+    found = dict[str, Tensor]()
+    for name, value in named.items():
+        layer, _, own = name.rpartition(".")
+        if name == "position.table":
+            found["position"] = value[:length]
+            continue
+        kind = "bias" if own.endswith("_bias") else "weight"
+        own = own.removesuffix("_bias")
+        turned = value.T if value.ndim == 2 and own != "embedding" else value
+        found[".".join(filter(None, [layer, PLAIN_NAMES.get(own, own), kind]))] = turned
+    return found if "write.weight" in found else {**found, "write.weight": found["read.weight"]}
 
 
 @pytest.mark.parametrize("task", PROBLEMS)

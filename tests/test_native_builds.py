@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import platform
 import shutil
 import struct
@@ -15,13 +16,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.test_native_layered import ACTIVATIONS, COMPLEMENT, SCORERS, TEXT, Case, recipe_of
+from tests.test_native_layered import ACTIVATIONS, COMPLEMENT, REGRESSION, SCORERS, TEXT, Case, recipe_of
+from tests.test_native_pooling import recipe_of as pooling_recipe
+from tests.test_native_update import AVERAGINGS, OPTIMIZERS, plan_of, trained, update_in_c
+from tests.test_native_update import recipe_of as update_recipe
 from tests.trials import config
-from workers.networks.gradients import layered, plans
+from workers.networks.gradients import plans
 from workers.numerics import native, randomness, regression
 from workers.numerics.native import building
 from workers.numerics.randomness import Purpose, Streams
-from workers.training.recipe import Recipe
+from workers.numerics.tracing import tree_leaves
+from workers.training import native_update
+from workers.training.recipe import Recipe, layout_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,6 +40,14 @@ MODELS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (COMPLEMENT, {"name": "transformer", "scorer": {"name": "ssa"}, "pre_norm": False, "attention_dropout": 0.2}),
     (TEXT, {"name": "transformer", "position": {"name": "rotary"}, "activation": {"name": "swiglu"}, "width": 36}),
 ]
+
+
+PLANNED = [
+    ("layered", recipe_of(*MODELS[0])),
+    ("pooling", pooling_recipe({"name": "max_retrieval", "items": 9, "largest": 16}, {"name": "attention_pooling"})),
+    ("linearised", pooling_recipe(REGRESSION, {"name": "linearised_attention"}, 19)),
+]
+"""A module of gradients whose step takes a plan, and what it computes."""
 
 
 def compile_with(compiler: str, *arguments: str) -> None:
@@ -59,8 +73,11 @@ def test_another_build_computes_the_same(
     if "-mavx2" in flags and " avx2 " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX2")
     built = tmp_path / "step.so"
-    compile_with(compiler, *flags, "-shared", str(SOURCES / "layered_float64.cpp"), "-o", str(built))
-    cases = [Case(recipe_of(*model)) for model in MODELS]
+    sources = [str(SOURCES / name) for name in ("layered_float64.cpp", "minimal.cpp")]
+    compile_with(compiler, *flags, "-shared", *sources, "-o", str(built))
+    recipes = [recipe_of(*MODELS[1]), *(recipe for _, recipe in PLANNED)]
+    recipes.append(minimal_recipe(MINIMAL, "float64"))
+    cases = [Case(recipe) for recipe in recipes]
     expected = [case.native() for case in cases]
     other = ctypes.CDLL(str(built))
     monkeypatch.setattr(plans, "library", lambda: other)
@@ -75,11 +92,10 @@ def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytes
     built = tmp_path / "step.so"
     sources = [str(SOURCES / name) for name in ("layered.cpp", "minimal.cpp")]
     compile_with("clang++", "-march=native", "-shared", *sources, "-o", str(built))
-    minimal = {"name": "minimal", "key_width": 5, "value_width": 7, "embedding_dropout": 0.3}
     models = [*MODELS, *((COMPLEMENT, {"name": "transformer", "scorer": scorer}) for scorer in SCORERS)]
     models += [(COMPLEMENT, {"name": "transformer", "activation": activation}) for activation in ACTIVATIONS]
     cases = [Case(recipe_of(task, model, dtype="float32")) for task, model in models]
-    cases.append(Case(minimal_recipe(minimal)))
+    cases.append(Case(minimal_recipe(MINIMAL)))
     expected = [case.native() for case in cases]
     other = ctypes.CDLL(str(built))
     monkeypatch.setattr(plans, "library", lambda: other)
@@ -118,8 +134,41 @@ def test_data_has_the_same_bits_in_other_builds(
     assert all(torch.equal(found, one) for found, one in zip(drawn(), expected, strict=True))
 
 
-def minimal_recipe(model: dict[str, Any]) -> Recipe:
-    one = config(steps=9, every=9, dtype="float32")
+@pytest.mark.parametrize(
+    ("compiler", "flags"),
+    [
+        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=16"]),
+        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=64"]),
+        pytest.param("g++", ["-mavx2", "-mfma"], marks=pytest.mark.skipif(not ON_X86, reason="not for this processor")),
+        ("clang++", ["-march=native"]),
+    ],
+    ids=str,
+)
+def test_updates_have_the_same_bits_in_other_builds(
+    compiler: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have instructions that multiply and add with one rounding, which Muon's products need."""
+    built = tmp_path / "update.so"
+    compile_with(compiler, *flags, "-shared", str(SOURCES / "update.cpp"), "-o", str(built))
+    recipes = [update_recipe(optimizer, averaging, "float32") for optimizer in OPTIMIZERS for averaging in AVERAGINGS]
+
+    def updated(recipe: Recipe) -> list[Tensor]:
+        layout = layout_of(recipe)
+        return tree_leaves(trained(update_in_c(recipe, layout), recipe, layout, lanes=2))
+
+    expected = [updated(recipe) for recipe in recipes]
+    other = ctypes.CDLL(str(built))
+    monkeypatch.setattr(native_update, "library", lambda: other)
+    for recipe, leaves in zip(recipes, expected, strict=True):
+        for found, one in zip(updated(recipe), leaves, strict=True):
+            assert torch.equal(found, one), recipe.optimizer
+
+
+MINIMAL: dict[str, Any] = {"name": "minimal", "key_width": 5, "value_width": 7, "embedding_dropout": 0.3}
+
+
+def minimal_recipe(model: dict[str, Any], dtype: str = "float32") -> Recipe:
+    one = config(steps=9, every=9, dtype=dtype)
     one["task"], one["model"], one["training"]["batch"] = COMPLEMENT, {"width": 12, **model}, 20
     return Recipe.of(one)
 
@@ -130,34 +179,91 @@ def test_avx512_compiles(source: str, tmp_path: Path) -> None:
     compile_with("g++", "-march=skylake-avx512", "-c", str(SOURCES / source), "-o", str(tmp_path / "step.o"))
 
 
-def test_a_processor_with_neon_computes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cross-compiled, and run by an emulator, which has the instructions alone and not their speed."""
+Plan = tuple[ctypes.Structure, Mapping[str, Tensor | None]]
+"""A plan, and the tensors that its pointers are to."""
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Plan], dict[str, Tensor]]:
+    """Runs a step as compiled for a processor with NEON, by an emulator; gives what the step left in its tensors."""
     if shutil.which("qemu-aarch64") is None:
         pytest.skip("there is no qemu-aarch64")
-    program, driver = tmp_path / "driver", Path(__file__).with_name("native_driver.cpp")
-    sources = [f"-I{SOURCES}", str(driver), str(SOURCES / "layered_float64.cpp")]
+    folder = tmp_path_factory.mktemp("neon")
+    program, driver = folder / "driver", Path(__file__).with_name("native_driver.cpp")
+    sources = [str(driver), *(str(SOURCES / name) for name in ("layered_float64.cpp", "update.cpp"))]
     compile_with("aarch64-linux-gnu-g++", "-static", *sources, "-o", str(program))
-    case = Case(recipe_of(*MODELS[0]))
-    expected, _ = case.native()
-    plan, result = tmp_path / "plan", tmp_path / "result"
-    monkeypatch.setattr(layered, "call", writer_to(plan))
+
+    def run(step: str, plan: Plan) -> dict[str, Tensor]:
+        given, result = folder / "plan", folder / "result"
+        given.write_bytes(encode(*plan))
+        subprocess.run(["qemu-aarch64", program, step, given, result], check=True, timeout=300)
+        left, found = bytearray(result.read_bytes()), dict[str, Tensor]()
+        for name in pointers_of(plan[0]):
+            tensor = plan[1].get(name)
+            if tensor is not None and tensor.nbytes:
+                found[name] = torch.frombuffer(left[: tensor.nbytes], dtype=tensor.dtype).view_as(tensor)
+                del left[: tensor.nbytes]
+        assert not left
+        return found
+
+    return run
+
+
+def sizes_of(plan: ctypes.Structure) -> list[str]:
+    return [name for name, kind, *_ in plan._fields_ if kind is ctypes.c_int64]
+
+
+def pointers_of(plan: ctypes.Structure) -> list[str]:
+    return [name for name, kind, *_ in plan._fields_ if kind is ctypes.c_void_p]
+
+
+def encode(plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> bytes:
+    """A plan as native_driver.cpp reads it."""
+    sizes, pointers = [getattr(plan, name) for name in sizes_of(plan)], pointers_of(plan)
+    parts = [struct.pack(f"<2q{len(sizes)}q", len(sizes), len(pointers), *sizes)]
+    for name in pointers:
+        tensor = tensors.get(name)
+        data = b"" if tensor is None else tensor.numpy().tobytes()
+        parts += [struct.pack("<q", -1 if tensor is None else len(data)), data]
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(("module", "recipe"), PLANNED, ids=[name for name, _ in PLANNED])
+def test_a_processor_with_neon_computes_the_same(
+    module: str, recipe: Recipe, emulated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, plans = Case(recipe), list[Plan]()
+    expected, loss = case.native()
+    own = importlib.import_module(f"workers.networks.gradients.{module}")
+    monkeypatch.setattr(own, "call", lambda _, plan, tensors: plans.append((plan, tensors)))
     case.native()
-    subprocess.run(["qemu-aarch64", program, plan, result], check=True, timeout=300)
-    found = torch.frombuffer(bytearray(result.read_bytes()), dtype=torch.float64).view_as(expected)
-    assert (found - expected).norm() <= 1e-12 * expected.norm()
+    found = emulated(f"{module}_float64", plans[0])
+    assert (found["gradient"] - expected).norm() <= 1e-12 * expected.norm()
+    torch.testing.assert_close(found["loss_values"], loss, rtol=1e-12, atol=0)
 
 
-def writer_to(path: Path) -> Callable[..., None]:
-    """Writes what the native function would be called with, as native_driver.cpp reads it."""
-
-    def write(_: object, plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:
-        names = [name for name, *_ in plan._fields_]
-        sizes = [getattr(plan, name) for name, kind, *_ in plan._fields_ if kind is ctypes.c_int64]
-        parts = [struct.pack(f"<q{len(sizes)}q", len(sizes), *sizes)]
-        for name in names[len(sizes) :]:
-            tensor = tensors.get(name)
-            data = b"" if tensor is None else tensor.numpy().tobytes()
-            parts += [struct.pack("<q", -1 if tensor is None else len(data)), data]
-        path.write_bytes(b"".join(parts))
-
-    return write
+@pytest.mark.parametrize("optimizer", [0, 1, 2], ids=["adamw", "adam", "sgd"])
+def test_a_processor_with_neon_updates_to_the_bit(optimizer: int, emulated: Any) -> None:
+    """Each number by itself; the gradient's norm is summed in an order that no register's width changes."""
+    streams, (lanes, parameters, averages) = Streams.of(torch.arange(2), Purpose.INITIAL, 3), (2, 1500, 2)
+    count = lanes * parameters
+    draw = iter(streams.normal(parameters * 9).view(lanes, 9, parameters).unbind(1))
+    tensors = {name: next(draw).float().contiguous() for name in ("before", "gradient", "first")}
+    tensors |= {"second": next(draw).square(), "shadow": torch.stack([next(draw), next(draw)], 1)}
+    for name in ("after", "first_after", "second_after", "shadow_after"):
+        like = tensors["before" if name == "after" else name.removesuffix("_after")]
+        tensors[name] = torch.zeros_like(like)
+    tensors["decays"] = (torch.arange(parameters) % 3 > 0).float()
+    numbers = [0.7, 0.01, 1e-3, 0.1, 1e-3, 0.3, 1e-8, 0, 0, 0, 1e-3, 0.2]
+    tensors["scalars"] = torch.tensor([numbers, [3 * number for number in numbers]], dtype=torch.float64)
+    tensors["loss"] = next(draw)[:, 0].float().contiguous()
+    for name in ("step", "step_after", "diverged_at", "diverged_after"):
+        tensors[name] = torch.zeros(lanes, dtype=torch.int64)
+    tensors |= {name: torch.zeros(lanes, dtype=torch.float64) for name in ("loss_sum", "loss_sum_after")}
+    plan = plan_of(tensors, averages=averages, optimizer=optimizer)
+    found = emulated("update_float32", (plan, {name: tensor.clone() for name, tensor in tensors.items()}))
+    compiled = native.library()
+    assert compiled
+    assert not compiled.update_float32(ctypes.byref(plan))
+    assert tensors["after"].ne(tensors["before"]).sum() > count // 2
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())

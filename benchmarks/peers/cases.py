@@ -101,6 +101,27 @@ CASES: Mapping[str, Case] = {
     "quick/affine": Case(
         task={"name": "affine", "points": 20}, model={"name": "regressor", "width": 32, "heads": 4}, batch=32
     ),
+    "quick/every": Case(
+        task={"name": "every", "points": 20, "curriculum_start": 20},
+        model={"name": "regressor", "width": 32, "mlp_multiple": 0},
+        batch=32,
+    ),
+    "quick/haystack": Case(task={"name": "haystack", "pairs": 4, "markers": 16}, model=_POST, batch=64),
+    "quick/add": Case(task={"name": "add", "digits": 2}, model={**_POST, "width": 64}, batch=128),
+    "quick/masked_scorers": Case(
+        task={
+            "name": "masked_language",
+            "corpus": {"name": "stories", "words": 100_000},
+            "tokenizer": {"name": "character"},
+            "length": 32,
+            "lower_case": True,
+        },
+        model={"name": "encoder", "width": 32, "tied": True},
+        batch=32,
+    ),
+    "mano, paper 002, no Canon, batch 64": Case(
+        task={"name": "mano"}, model=_gpt(128, depth=4, heads=8, pre_norm=False, tied=True), batch=64, lanes=4
+    ),
     "set complement, no dropout": Case(task=_COMPLEMENT, model=_TABLE_1, batch=128),
     "set complement, dropout of Table 1": Case(
         task=_COMPLEMENT, model={**_TABLE_1, "embedding_dropout": 0.1, "residual_dropout": 0.1}, batch=128

@@ -18,26 +18,31 @@ from workers.training.recipe import Recipe
 
 
 class Layer(nn.Module):
-    """Attention and an MLP, each with a LayerNorm before it or after the sum."""
+    """Attention and an MLP, if the model has one, each with a LayerNorm before it or after the sum."""
 
-    def __init__(self, width: int, heads: int, *, pre_norm: bool, turns: tuple[Tensor, Tensor] | None) -> None:
+    def __init__(self, model: Any, turns: tuple[Tensor, Tensor] | None) -> None:
         super().__init__()
-        self.heads, self.pre_norm, self.turns = heads, pre_norm, turns
+        width, hidden = model.width, model.width * model.mlp_multiple
+        self.heads, self.pre_norm, self.causal, self.turns = model.heads, model.pre_norm, model.causal, turns
         self.query_key_value, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_norm = nn.LayerNorm(width)
+        if hidden:
+            self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+            self.mlp_norm = nn.LayerNorm(width)
+        else:
+            self.mlp = None
 
     def forward(self, stream: Tensor) -> Tensor:
         if self.pre_norm:
             stream = stream + self.attend(self.attention_norm(stream))
-            return stream + self.mlp(self.mlp_norm(stream))
+            return stream + self.mlp(self.mlp_norm(stream)) if self.mlp else stream
         stream = self.attention_norm(stream + self.attend(stream))
-        return self.mlp_norm(stream + self.mlp(stream))
+        return self.mlp_norm(stream + self.mlp(stream)) if self.mlp else stream
 
     def attend(self, stream: Tensor) -> Tensor:
         packed = self.query_key_value(stream).unflatten(-1, (3, self.heads, -1))
         query, key, value = packed.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(self.turned(query), self.turned(key), value, is_causal=True)
+        mixed = F.scaled_dot_product_attention(self.turned(query), self.turned(key), value, is_causal=self.causal)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def turned(self, vectors: Tensor) -> Tensor:
@@ -61,8 +66,7 @@ class Plain(nn.Module):
         turns = (angles.cos(), angles.sin()) if rotary else None
         self.read = nn.Linear(task.features, width) if given else nn.Embedding(task.tokens, width)
         self.position = None if rotary else nn.Parameter(torch.randn(length, width) * 0.02)
-        layers = (Layer(width, model.heads, pre_norm=model.pre_norm, turns=turns) for _ in range(model.depth))
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(*(Layer(model, turns) for _ in range(model.depth)))
         self.norm = nn.LayerNorm(width) if model.pre_norm else nn.Identity()
         self.write = nn.Linear(width, 1 if given else task.tokens, bias=given)
         if getattr(model, "tied", False):
@@ -121,7 +125,7 @@ def plain_step(recipe: Recipe, batch: Batch, *, compiled: bool = False) -> Calla
     kind = kinds.get(plugins.name_of(recipe.model))
     net: Any = kind(recipe) if kind else Plain(recipe, batch)
     optimizer, parameters = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True), list(net.parameters())
-    loss = _loss_of(recipe, batch, net)
+    loss = loss_of(recipe, batch, net)
     loss = torch.compile(loss) if compiled else loss
 
     def step() -> None:
@@ -134,7 +138,8 @@ def plain_step(recipe: Recipe, batch: Batch, *, compiled: bool = False) -> Calla
     return step
 
 
-def _loss_of(recipe: Recipe, batch: Batch, net: Any) -> Callable[[], Tensor]:
+def loss_of(recipe: Recipe, batch: Batch, net: Any) -> Callable[[], Tensor]:
+    """What gives the training loss of one lane's batch, as the task has it."""
     if isinstance(net, Pooling):
         return lambda: F.cross_entropy(net(batch["inputs"], batch["query"]), batch["target"])
     if isinstance(net, Linearised):
@@ -148,6 +153,8 @@ def _loss_of(recipe: Recipe, batch: Batch, net: Any) -> Callable[[], Tensor]:
         outputs = net(batch["inputs"])
         if task.position_loss == "squared":
             return ((outputs[..., 0] - targets).square() * weights).sum()
+        if task.position_loss == "margin":
+            return (F.softplus(-outputs[..., 0] * targets) * weights).sum()
         if last_alone:
             return F.cross_entropy(outputs[:, -1], targets[:, -1])
         losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
