@@ -24,6 +24,7 @@ from graft.report.sections.condition_lines import ConditionLines
 from graft.report.sections.temperature_curves import closed_form
 from search.analysis.study.condition_lines import longest_lines, sweep_conditions, trace_lines
 from search.analysis.study.gaps import averages_by_gap
+from search.analysis.study.temperatures import compare_temperatures
 from spaces import plugins
 from spaces.errors import StudyError
 from spaces.reading import catalogue
@@ -218,6 +219,29 @@ def test_averages_by_gap_take_the_best_of_the_grid_of_each_trial() -> None:
         assert values[number, "best"] == own.min()
         assert values[number, "mean of the best 10"] == pytest.approx(np.sort(own)[:10].mean())
         assert values[number, "mean of all"] == pytest.approx(own.mean())
+
+
+def test_each_temperature_is_compared_with_one_on_the_same_trial() -> None:
+    random = np.random.default_rng(4)
+    values = {(number, shift, word): random.normal() for number in range(5) for shift in ("", "noise=1")
+              for word in ("", "temperature=0.5", "temperature=1e1")}  # fmt: skip
+    rows = [(number, f"{shift} {word}".strip(), "raw", 1, value) for (number, shift, word), value in values.items()]
+    rows += [(0, "temperature=estimated", "raw", 1, 3.0), (0, "temperature=0.5", "bema", 1, 3.0)]
+    rows += [(0, "noise=1 scorer=trained", "raw", 1, 3.0)]
+    found = compare_temperatures(
+        pl.DataFrame(rows, schema=["number", "condition", "variant", "sign", "last"], orient="row")
+    )
+    assert found.select("shift", "temperature", "pairs").rows() == [
+        ("", 0.5, 5), ("", 10.0, 5), ("noise=1", 0.5, 5), ("noise=1", 10.0, 5),
+    ]  # fmt: skip
+    for row in found.iter_rows(named=True):
+        word = {0.5: "temperature=0.5", 10.0: "temperature=1e1"}[row["temperature"]]
+        there, at_one = ([values[number, row["shift"], one] for number in range(5)] for one in (word, ""))
+        expected = stats.ttest_rel(there, at_one)
+        interval = expected.confidence_interval()
+        assert (row["at_one"], row["value"]) == (pytest.approx(np.mean(at_one)), pytest.approx(np.mean(there)))
+        assert (row["low"], row["high"]) == (pytest.approx(interval.low), pytest.approx(interval.high))
+        assert row["p"] == pytest.approx(expected.pvalue)
 
 
 @pytest.mark.parametrize(("constant", "cross", "second"), [(9.0, 2.0, 5.0), (3.0, 1.5, 0.9)])

@@ -79,7 +79,7 @@ class OptimalTemperature(Section):
     def _plain(self, metric: str) -> pl.DataFrame:
         """A reference, which no temperature changes."""
         found = self.data.scores.of(metric)
-        return found.filter(~pl.col("condition").str.contains(rf"\b{_NUMBER}="))
+        return found.filter(~pl.col("condition").str.contains(rf"\b{_NUMBER}=|{TRAINED}"))
 
     def _named(self, name: str) -> pl.DataFrame:
         return read_series(self.data).with_columns(series=pl.lit(name))
@@ -100,7 +100,8 @@ class OptimalTemperature(Section):
             "weights at temperature 1 and, dashed, at the best of a grid, chosen for each trial on these prompts; "
             "Bayes on the same prompts, and where the task has them the weights of lemma 4.1 with the temperature of "
             "theorem 4.7. Means over trials; bands are Student's 95 % intervals.",
-            "The best temperature over the same numbers: of the grid, and by the closed forms.",
+            "The best temperature over the same numbers: of the grid, and by the closed forms of linearised attention "
+            "(theorem 4.7).",
         )
         shown = ((self.errors, self.data.metric), (self.temperatures, "best temperature"))
         for place, (caption, (lines, upright)) in enumerate(zip(captions, shown, strict=True)):
@@ -112,7 +113,8 @@ def _draw_lines(lines: pl.DataFrame, name: str, upright: str) -> str:
     """A panel for each number that lines go over."""
     order: list[str] = sorted(lines["series"].unique(), key=_place)
     keys = [Line2D([], [], color=_colour(one, order), linestyle=_style(one), label=one) for one in order]
-    return draw_panels(panels_of(lines), lambda axes, own: _draw(axes, own, order), keys, name, upright)
+    panels = [(title or "else as in training", own) for title, own in panels_of(lines)]
+    return draw_panels(panels, lambda axes, own: _draw(axes, own, order), keys, name, upright)
 
 
 def _temperature_of(condition: str) -> float | None:

@@ -13,10 +13,12 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from graft.report.lines import draw_line, draw_panels, scale_numbers
-from graft.report.rendering.document import Block, Picture
+from graft.report.rendering.document import Block, Picture, Table
 from graft.report.rendering.drawing import INK, SOFT, arm_colour, fit_scale
+from graft.report.rendering.formatting import MISSING, number
 from graft.report.sections import FigureNumbers, Part, Section
 from search.analysis.study.condition_lines import trace_lines
+from search.analysis.study.temperatures import compare_temperatures
 from spaces.records import TRAINED
 
 Numbers = NDArray[np.float64]
@@ -108,6 +110,24 @@ class TemperatureCurves(Section):
         panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
         svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}", self.data.metric)
         yield Picture(number=figures.own, caption=caption, svg=svg)
+        yield self._table()
+
+    def _table(self) -> Table:
+        """What each temperature changes."""
+        rows = [
+            [
+                row["shift"] or "no shift",
+                number(row["temperature"]),
+                number(row["pairs"]),
+                *map(number, (row["at_one"], row["value"], row["mean"])),
+                MISSING if row["pairs"] < 2 else f"{number(row['low'])} to {number(row['high'])}",
+                MISSING if row["pairs"] < 2 else number(row["p"]),
+            ]
+            for row in compare_temperatures(self.data.scores.of(self.data.metric)).iter_rows(named=True)
+        ]
+        caption = f"{self.data.metric} at each temperature against that at 1, last validations, paired by trial"
+        header = ["Shift", "Temperature", "Trials", "At 1", "There", "Change", "95 % interval", "p"]
+        return Table(caption=caption, header=header, rows=rows, folded=len(rows) > 24)
 
     def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
         rest, numbers = frame["rest"][0], frame["x"].to_list()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from search.analysis.statistics.intervals import Student, paired_p
@@ -22,17 +24,24 @@ def compare_with_trained(scores: pl.DataFrame) -> pl.DataFrame:
     trained = values.filter(words.list.contains(TRAINED)).with_columns(
         condition=words.list.set_difference([TRAINED]).list.join(" ")
     )
-    pairs = values.join(
-        trained.select("number", *_KEYS, trained="value"), on=["number", *_KEYS], maintain_order="left"
-    ).with_columns(change=pl.col("value") - pl.col("trained"))
-    cells = pairs.group_by(*_KEYS, maintain_order=True).agg(
-        pl.col("trained").mean(),
+    pairs = values.join(trained.select("number", *_KEYS, trained="value"), on=["number", *_KEYS], maintain_order="left")
+    return compare_pairs(pairs, _KEYS, "trained").sort(_KEYS)
+
+
+def compare_pairs(pairs: pl.DataFrame, keys: Sequence[str], against: str) -> pl.DataFrame:
+    """keys, pairs, `against`, value, mean, low, high and p of columns `against` and value, one row per pair and key.
+
+    As compare_with_trained has them, in the order of the pairs.
+    """
+    change = pl.col("value") - pl.col(against)
+    cells = pairs.group_by(*keys, maintain_order=True).agg(
+        pl.col(against).mean(),
         pl.col("value").mean(),
         pairs=pl.len(),
-        mean=pl.col("change").mean(),
-        deviation=pl.col("change").std(),
-        changes=pl.col("change"),
+        mean=change.mean(),
+        deviation=change.std(),
+        changes=change,
     )
     low, high = Student().bounds(cells)
     found = cells.with_columns(low=pl.Series(low), high=pl.Series(high), p=pl.Series(paired_p(cells)))
-    return found.select(*_KEYS, "pairs", "trained", "value", "mean", "low", "high", "p").sort(_KEYS)
+    return found.select(*keys, "pairs", against, "value", "mean", "low", "high", "p")

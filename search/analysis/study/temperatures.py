@@ -1,0 +1,31 @@
+"""One set of weights evaluated at several temperatures of attention."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from search.analysis.study.trained_scorer import compare_pairs
+from spaces.records import TRAINED
+
+
+def compare_temperatures(scores: pl.DataFrame) -> pl.DataFrame:
+    """shift, temperature, pairs, at_one, value, mean, low, high and p, a row for each temperature but 1 of each shift.
+
+    `scores` of one metric has number, condition, variant, sign and `last`, a cost, sign * metric; a condition without
+    `temperature=` is at 1; raw parameters alone. At_one and value are means over trials, mean is value - at_one, paired
+    by trial, low and high its 95 % t-interval, p of the two-sided paired t-test; NaN for a trial alone.
+    """
+    number = pl.col("condition").str.extract(r"(?:^| )temperature=([0-9.eE+-]+)$").cast(pl.Float64)
+    values = (
+        scores.filter(pl.col("variant") == "raw", ~pl.col("condition").str.contains(TRAINED, literal=True))
+        .with_columns(
+            value=pl.col("sign") * pl.col("last"),
+            shift=pl.col("condition").str.replace(r" ?\btemperature=\S+", ""),
+            labelled=pl.col("condition").str.contains(r"\btemperature="),
+            temperature=number,
+        )
+        .drop_nulls("value")
+    )
+    at_one = values.filter(~pl.col("labelled")).select("number", "shift", at_one="value")
+    pairs = values.drop_nulls("temperature").join(at_one, on=["number", "shift"], maintain_order="left")
+    return compare_pairs(pairs, ("shift", "temperature"), "at_one").sort("shift", "temperature")
