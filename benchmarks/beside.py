@@ -45,7 +45,7 @@ ADDRESSES = (
     f"/studies/{STUDY}/live",
     f"/studies/{STUDY}/trials/1",
     f"/studies/{STUDY}/workers",
-    "/queue/live",
+    "/queue",
     "/api/studies",
     f"/api/studies/{STUDY}",
     f"/api/studies/{STUDY}/trials?limit=100",

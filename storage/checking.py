@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
+
+from sqlalchemy import Table
 
 from spaces.errors import GraftError
 from spaces.settings import MOST_TRIALS
 from storage.databases import find_database
 from storage.databases.sqlite import Sqlite
 from storage.frames import Reader, open_reader
-from storage.row_values import find_strange_values
+from storage.row_values import describe_value, find_broken_columns, find_broken_rule
+from storage.schema import metadata, metrics
 
 _FINITE = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
 _ENDED = "('finished', 'pruned', 'diverged', 'failed')"
@@ -95,6 +102,9 @@ WHERE typeof(step) <> 'integer' OR typeof(value) NOT IN ('integer', 'real', 'nul
 OR typeof(variant) <> 'text' OR typeof(condition) <> 'text'
 """
 _SHOWN = 5
+"""Rows of a column, or of a rule, that are named."""
+_BATCH = 5_000
+"""Rows that are looked at together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,27 +128,78 @@ def check(url: str) -> Verdict:
     if damage:
         return Verdict(rules=1, faults=tuple(damage), notes=())
     with open_reader(url) as reader:
-        rules = dict(_RULES)
-        if isinstance(reader.database, Sqlite):  # PostgreSQL's columns take numbers, or none
-            rules["a metric's step and value are numbers"] = _NUMBERS
-        broken = [(rule, reader.query(sql).to_series().to_list()) for rule, sql in rules.items()]
-        faults = tuple(f"{rule}; broken by {_list(found)}" for rule, found in broken if found)
-        strange = tuple(find_strange_values(reader))
+        strange = tuple(_find_strange_values(reader))
+        broken = tuple(_find_broken_rules(reader))
         notes = () if strange else tuple(_find_abandoned(reader))
-        return Verdict(rules=2 + len(rules), faults=(*strange, *faults), notes=notes)
+        return Verdict(rules=2 + len(_rules_of(reader)), faults=(*strange, *broken), notes=notes)
 
 
 def describe_damage(url: str) -> str | None:
-    """What to tell where something went wrong over a database, if rows of it are not what Graft writes; else None."""
+    """What to tell where something went wrong over a database, if rows of it are not what Graft writes; else None.
+
+    The first such row: to find all takes a minute in a database of a million trials, and somebody waits.
+    """
+    database = find_database(url)
     try:
-        faults = check(url).faults
+        with open_reader(url) as reader, closing(_find_faults(reader)) as faults:
+            first = next(faults, None)
+        first = first or next(iter(database.damage()), None)
     except GraftError:
         return None
-    if not faults:
+    if first is None:
         return None
-    first, *others = faults
-    more = f", and {len(others):,} more; `search db check` lists them" if others else ""
-    return f"{find_database(url).name}: a row is not what Graft writes: {first}{more}"
+    return f"{database.name}: a row is not what Graft writes: {first}; `search db check` lists all such rows"
+
+
+def _find_faults(reader: Reader) -> Generator[str]:
+    yield from _find_strange_values(reader)
+    yield from _find_broken_rules(reader)
+
+
+def _rules_of(reader: Reader) -> Mapping[str, str]:
+    # PostgreSQL's columns take numbers, or none.
+    of_file = {"a metric's step and value are numbers": _NUMBERS} if isinstance(reader.database, Sqlite) else {}
+    return {**_RULES, **of_file}
+
+
+def _find_strange_values(reader: Reader) -> Iterator[str]:
+    """A line for each value that no Graft writes: where it is, what it is, and what it must be.
+
+    Of a column the first _SHOWN, and then how many more there are: a table may have millions. Metrics are looked at by
+    rules of their own: there may be a hundred million.
+    """
+    for table in metadata.sorted_tables:
+        if table is not metrics:
+            yield from _look_at(reader, table)
+
+
+def _look_at(reader: Reader, table: Table) -> Iterator[str]:
+    columns = list(table.columns)
+    found: Counter[str] = Counter()
+    rows = reader.rows(f"SELECT {', '.join(column.name for column in columns)} FROM {table.name}")
+    while batch := list(islice(rows, _BATCH)):
+        broken = find_broken_columns(columns, batch)
+        for row in batch if broken else ():
+            values = dict(zip((column.name for column in columns), row, strict=True))
+            key = {one.name: values[one.name] for one in table.primary_key}
+            for column in broken:
+                rule = find_broken_rule(column, (values[column.name],))
+                found[column.name] += rule is not None
+                if rule and found[column.name] <= _SHOWN:
+                    yield describe_value(column, key, values[column.name], rule)
+    for name, count in found.items():
+        if count > _SHOWN:
+            yield f"{name} in {count - _SHOWN:,} more rows of {table.name} is no such value"
+
+
+def _find_broken_rules(reader: Reader) -> Iterator[str]:
+    """A line for each rule that is broken, with the first rows by which it is."""
+    for rule, sql in _rules_of(reader).items():
+        rows = reader.rows(sql)
+        found = [str(row[0]) for row in islice(rows, _SHOWN)]
+        more = sum(1 for _ in rows)
+        if found:
+            yield f"{rule}; broken by {', '.join(found)}" + (f" and {more:,} more" if more else "")
 
 
 def _find_abandoned(reader: Reader) -> list[str]:
@@ -152,8 +213,3 @@ def _find_abandoned(reader: Reader) -> list[str]:
                 f"`search resume {name}`, which starts them again"
             )
     return notes
-
-
-def _list(found: list[object]) -> str:
-    shown = ", ".join(map(str, found[:_SHOWN]))
-    return shown if len(found) <= _SHOWN else f"{shown} and {len(found) - _SHOWN:,} more"

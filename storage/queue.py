@@ -16,15 +16,17 @@ from datetime import UTC, datetime
 from types import NoneType
 from typing import Any, Literal, TypeVar, final, get_args, get_type_hints
 
-from sqlalchemy import Connection, case, insert, select, update
+from sqlalchemy import Column, Connection, case, insert, select, type_coerce, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.types import NullType
 
-from spaces.errors import StudyError
+from spaces.errors import RowError, StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
 from storage.claims.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
+from storage.row_values import describe_value, find_broken_columns, find_broken_rule
 from storage.schema import Now, studies, submissions
 
 QueueState = Literal["waiting", "running", "paused", "cancelled", "done", "failed"]
@@ -220,6 +222,10 @@ class Queue:
         """All entries, those that have ended included: as `read_entries`."""
         return self._session.transact(read_entries)
 
+    def sound_entries(self) -> tuple[list[QueueEntry], list[StrangeEntry]]:
+        """As `read_sound_entries`."""
+        return self._session.transact(read_sound_entries)
+
     def apply(self, request: QueueRequest) -> QueueEntry:
         """Do what is asked, in one transaction; the study's entry now. Raises StudyError for what cannot be done."""
 
@@ -229,7 +235,10 @@ class Queue:
             else:
                 _change(connection, request)
             self._session.database.ring(connection, QUEUE_TOPIC)
-            return next(one for one in read_entries(connection) if one.study == request.study)
+            sound, strange = read_sound_entries(connection, request.study)
+            if strange:
+                raise StudyError(f"study {request.study!r}: {strange[0].fault}")
+            return sound[0]
 
         try:
             return self._session.transact(act)
@@ -261,22 +270,74 @@ class Queue:
         self._session.transact(lambda connection: connection.execute(this.values(values)))
 
 
+@dataclass(frozen=True)
+class StrangeEntry:
+    """A row of the queue that was edited by hand: not all of its values are such as Graft writes."""
+
+    study_id: int
+    study: str
+    is_to_run: bool
+    fault: str
+    """Which value, and what it must be."""
+
+
 def read_entries(connection: Connection) -> list[QueueEntry]:
-    """All entries: first those that are open, by priority class and by when they were submitted, then the newest."""
+    """All entries: first those that are open, by priority class and by when they were submitted, then the newest.
+
+    Raises RowError for a row that was edited by hand.
+    """
+    entries, strange = read_sound_entries(connection)
+    if strange:
+        raise RowError(f"a row is not what Graft writes: {strange[0].fault}")
+    return entries
+
+
+def read_sound_entries(connection: Connection, study: str | None = None) -> tuple[list[QueueEntry], list[StrangeEntry]]:
+    """As `read_entries`, without the rows that were edited by hand, which are told apart; `study`: only that one's."""
     c = submissions.c
+    # As the driver has them: SQLAlchemy raises an error for a time that is none.
+    query = select(*(type_coerce(column, NullType()) for column in _ENTRY.values()))
+    query = query.select_from(submissions.join(studies, studies.c.id == c.study_id))
+    query = query if study is None else query.where(studies.c.name == study)
     open_first = case((c.state.in_(OPEN), 0), else_=1)
-    names = (studies.c.name.label("study"), studies.c.trials, studies.c.seed)
-    columns = [column for column in submissions.columns if column.name != "request"]
-    these = select(*columns, *names).join(studies, studies.c.id == c.study_id)
-    rows = connection.execute(these.order_by(open_first, c.priority.desc(), c.submitted_at, c.study_id))
-    found = [QueueEntry(**{name: _in_utc(value) for name, value in row.items()}) for row in rows.mappings()]
-    ended = [one for one in found if not one.is_open]
-    return [one for one in found if one.is_open] + sorted(ended, key=lambda one: one.submitted_at, reverse=True)
+    rows = connection.execute(query.order_by(open_first, c.priority.desc(), c.submitted_at, c.study_id)).all()
+    broken = find_broken_columns([*_ENTRY.values()], rows)
+    sound, strange = list[QueueEntry](), list[StrangeEntry]()
+    for row in rows:
+        values: dict[str, Any] = dict(zip(_ENTRY, row, strict=True))
+        if fault := _find_fault(values) if broken else None:
+            is_to_run = values["state"] in ("waiting", "running")
+            strange.append(StrangeEntry(values["study_id"], str(values["study"]), is_to_run, fault))
+        else:
+            sound.append(QueueEntry(**{name: _read_time(name, value) for name, value in values.items()}))
+    ended = [one for one in sound if not one.is_open]
+    ended.sort(key=lambda one: one.submitted_at, reverse=True)
+    return [one for one in sound if one.is_open] + ended, strange
 
 
-def _in_utc(value: Any) -> Any:
-    """A time of SQLite's says no zone."""
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+_ENTRY: Mapping[str, Column[Any]] = {
+    **{column.name: column for column in submissions.columns if column.name != "request"},
+    "study": studies.c.name,
+    "trials": studies.c.trials,
+    "seed": studies.c.seed,
+}
+"""Field of QueueEntry -> its column."""
+
+
+def _find_fault(values: Mapping[str, Any]) -> str | None:
+    for name, column in _ENTRY.items():
+        if rule := find_broken_rule(column, (values[name],)):
+            [key] = column.table.primary_key
+            return describe_value(column, {key.name: values["study_id"]}, values[name], rule)
+    return None
+
+
+def _read_time(name: str, value: Any) -> Any:
+    """A time of SQLite's is a text, and says no zone."""
+    if value is None or not name.endswith("_at"):
+        return value
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _submit(connection: Connection, request: QueueRequest) -> None:

@@ -5,84 +5,83 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, Boolean, Column, DateTime, Double, Integer, Table
-
-from storage.frames import Reader
-from storage.schema import metadata, metrics
+from sqlalchemy import JSON, Boolean, Column, DateTime, Double, Integer
 
 _TIME = re.compile(r"\d{4}-(0\d|1[0-2])-([0-2]\d|3[01]) ([01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{6}")
-_MAY_BE_NEGATIVE = {"submissions.priority"}
+_LEAST: Mapping[str, float] = {"submissions.priority": -math.inf, "submissions.max_lanes": 1}
+"""Whole numbers that may be less than 0, or must be more."""
 _ABOVE_ZERO = {"submissions.weight"}
-_LISTS: Mapping[str, type | tuple[type, ...]] = {
-    "studies.tags": str,
-    "architectures.knots": (int, float),
-    "sources.plugins": dict,
-    "changes.differences": list,
+_LISTS: Mapping[str, set[type]] = {
+    "studies.tags": {str},
+    "architectures.knots": {bool, int, float},
+    "sources.plugins": {dict},
+    "changes.differences": {list},
 }
 """JSON columns that hold a list -> of what; all others hold an object."""
 _ANY_JSON = {"checkpoints.past", "checkpoints.known"}
-_OBJECT_OF: Mapping[str, tuple[type, ...]] = {
-    "trials.params": (int, float, str, bool),
-    "trials.draws": (int, float),
-    "trials.constraints": (int, float, type(None)),
+_OBJECTS: Mapping[str, set[type]] = {
+    "trials.params": {bool, int, float, str},
+    "trials.draws": {bool, int, float},
+    "trials.constraints": {bool, int, float, type(None)},
 }
+"""JSON columns that hold an object of plain values -> of which types."""
 _SECTIONS = ("task", "model", "optimizer", "training")
 """What each configuration has."""
 _LONGEST = 40
 """Characters of a value that are shown."""
+_decode = json.JSONDecoder().decode
 
 
-def find_strange_values(reader: Reader) -> Iterator[str]:
-    """A line for each value that no Graft writes: where it is, what it is, and what it must be.
+def find_broken_columns(columns: Sequence[Column[Any]], rows: Sequence[Sequence[Any]]) -> list[Column[Any]]:
+    """The columns in which some row has a value that Graft does not write.
 
-    Metrics are looked at by rules of their own (`checking`): there may be a hundred million.
+    Of many rows a column is looked at as a whole: value by value it takes four times as long.
     """
-    for table in metadata.sorted_tables:
-        if table is not metrics:
-            yield from _look_at(reader, table)
+    by_column = zip(columns, zip(*rows, strict=True), strict=True) if rows else ()
+    return [column for column, values in by_column if find_broken_rule(column, values)]
 
 
-def _look_at(reader: Reader, table: Table) -> Iterator[str]:
-    columns = list(table.columns)
-    keys = [column.name for column in table.primary_key]
-    for row in reader.rows(f"SELECT {', '.join(column.name for column in columns)} FROM {table.name}"):
-        values = dict(zip((column.name for column in columns), row, strict=True))
-        for column in columns:
-            if rule := _broken_rule(column, values[column.name]):
-                key = ", ".join(f"{name} {values[name]}" for name in keys)
-                shown = repr(values[column.name])
-                shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
-                yield f"{column.name} in the row of {table.name} with {key} is {shown}; it must be {rule}"
+def describe_value(column: Column[Any], key: Mapping[str, Any], value: Any, rule: str) -> str:
+    """Where a value is, by the primary key of its row, what it is, and what it must be."""
+    row = ", ".join(f"{name} {one}" for name, one in key.items())
+    shown = repr(value)
+    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    return f"{column.name} in the row of {column.table.name} with {row} is {shown}; it must be {rule}"
 
 
-def _broken_rule(column: Column[Any], value: Any) -> str | None:
-    """What a value must be, and is not; None: it is."""
-    if value is None:
-        return None if column.nullable else "given (not NULL)"
+def find_broken_rule(column: Column[Any], values: Sequence[Any]) -> str | None:
+    """What values of a column must be, and one of them is not; None: they all are."""
+    if None in values:
+        if not column.nullable:
+            return "given (not NULL)"
+        values = [value for value in values if value is not None]
     name, kind = f"{column.table.name}.{column.name}", column.type
+    types = set(map(type, values))
     if isinstance(kind, JSON):
-        return _broken_json(name, value, may_be_null=bool(column.nullable))
+        rules = (_broken_json(name, value, may_be_null=bool(column.nullable)) for value in values)
+        return next(filter(None, rules), None)
     if isinstance(kind, Boolean):
-        return None if value in (0, 1) else "true or false"
+        return None if types <= {bool, int, float} and set(values) <= {0, 1} else "true or false"
     if isinstance(kind, DateTime):
-        is_time = isinstance(value, datetime) or (isinstance(value, str) and _is_time(value))
-        return None if is_time else "a time such as 2026-01-31 12:00:00.000000"
+        are_times = all(isinstance(value, datetime) or _is_time(value) for value in set(values))
+        return None if are_times else "a time such as 2026-01-31 12:00:00.000000"
     if isinstance(kind, Integer):
-        is_whole = isinstance(value, int) and (value >= 0 or name in _MAY_BE_NEGATIVE)
-        return None if is_whole else "a whole number" + ("" if name in _MAY_BE_NEGATIVE else ", 0 or more")
+        least = _LEAST.get(name, 0)
+        are_whole = types <= {int, bool} and min(values, default=least) >= least
+        return None if are_whole else "a whole number" + (f", {least} or more" if math.isfinite(least) else "")
     if isinstance(kind, Double):
-        is_finite = isinstance(value, int | float) and math.isfinite(value)
-        is_finite = is_finite and (value > 0 or name not in _ABOVE_ZERO)
-        return None if is_finite else "a finite number" + (" above 0" if name in _ABOVE_ZERO else "")
-    return None if isinstance(value, str) else "a text"
+        are_finite = types <= {int, float} and all(map(math.isfinite, values))
+        are_finite = are_finite and (name not in _ABOVE_ZERO or min(values, default=1) > 0)
+        return None if are_finite else "a finite number" + (" above 0" if name in _ABOVE_ZERO else "")
+    return None if types <= {str} else "a text"
 
 
-def _is_time(text: str) -> bool:
-    if not _TIME.fullmatch(text):
+def _is_time(text: Any) -> bool:
+    if not isinstance(text, str) or not _TIME.fullmatch(text):
         return False
     try:
         datetime.fromisoformat(text)
@@ -93,18 +92,18 @@ def _is_time(text: str) -> bool:
 
 def _broken_json(name: str, text: Any, *, may_be_null: bool) -> str | None:
     try:
-        value: Any = json.loads(text) if isinstance(text, str | bytes) else text
-    except ValueError:
+        value: Any = _decode(text) if isinstance(text, str) else text  # the driver of PostgreSQL has decoded it
+    except (ValueError, RecursionError):
         return "JSON"
     if name in _ANY_JSON or (value is None and may_be_null):
         return None
     if name in _LISTS:
-        is_list = isinstance(value, list) and all(isinstance(one, _LISTS[name]) for one in value)
+        is_list = isinstance(value, list) and set(map(type, value)) <= _LISTS[name]
         return None if is_list else "a JSON list"
     if not isinstance(value, dict):
         return "a JSON object"
-    if not all(isinstance(one, _OBJECT_OF.get(name, object)) for one in value.values()):
+    if name in _OBJECTS and not set(map(type, value.values())) <= _OBJECTS[name]:
         return "a JSON object of plain values"
-    if name == "trials.config" and not all(isinstance(value.get(section), dict) for section in _SECTIONS):
+    if name == "trials.config" and not {type(value.get(section)) for section in _SECTIONS} <= {dict}:
         return f"a JSON object with the sections {', '.join(_SECTIONS)}"
     return None

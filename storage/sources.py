@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from spaces.errors import StorageError
+from spaces.errors import RowError
 from spaces.plugins.bundles import Bundle, Member, Source
 from storage.schema import sources
 
@@ -76,7 +76,7 @@ def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bun
 def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
     """The bundles of a study's rows, which come in the order of bundles and modules.
 
-    Raises StorageError for a text that is not the one that was stored.
+    Raises RowError for a text that is not the one that was stored.
     """
     for (number, successor), files in groupby(rows, key=lambda row: (row["bundle"], row["successor"])):
         found, members = list[Source](), list[Member]()
@@ -85,7 +85,7 @@ def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[StoredBundle]:
                 module=row["module"], path=row["path"], text=row["text"], is_package=bool(row["is_package"])
             )
             if source.sha256 != row["sha256"]:
-                raise StorageError(f"the stored source of {source.path} has another SHA-256 than was stored with it")
+                raise RowError(f"the stored source of {source.path} has another SHA-256 than was stored with it")
             found.append(source)
             plugins = json.loads(row["plugins"])
             members += [Member(**one, module=source.module) for one in plugins]

@@ -10,11 +10,19 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from graft.launching.checkpoints import Checkpoints
+from graft.launching.placement import Placement
+from graft.launching.run import read_space
+from graft.serving.service import Service
+from graft.serving.submitting import submit
 from graft.stored.fingerprints import StoredFingerprint, follow
 from graft.web.app import create_app
 from graft.web.settings import Settings
-from spaces.errors import StorageError
+from spaces.errors import StorageError, StudyError
+from storage import open_store
+from storage.checking import check
 from storage.claims.stored_trials import check_parent
+from tests.databases import raw
 from tests.inside import called
 from tests.launches import SPACE, search
 from tests.test_db_commands import unchecked
@@ -190,7 +198,117 @@ def test_what_is_told_names_the_row(
     assert status == 2
     assert error.strip().endswith(
         "a row is not what Graft writes: params in the row of trials with id 1000000001 is 'nonsense'; it must be JSON"
+        "; `search db check` lists all such rows"
     )
+
+
+SMALL = {"search.trials": "6", "search.group": "6", "training.steps": "20", "training.validate_every": "10"}
+OF_STUDY = {"studies": "id = 1", "metrics": "trial_id < 2000000000", "tokens": "true"}
+"""Table -> the rows that are of the first study; of other tables the column study_id says it."""
+REASONS: Mapping[str, str] = {
+    "a study's trials as text": "trials in the row of studies with id 1 is 'many'; it must be a whole number, 0 or",
+    "an entry's weight": "weight in the row of submissions with study_id 1 is -1.0; it must be a finite number above 0",
+    "an entry's weight of nothing": "weight in the row of submissions with study_id 1 is 0.0; it must be a finite",
+    "an entry's priority": "priority in the row of submissions with study_id 1 is 'high'; it must be a whole number",
+    "an entry's lanes": "max_lanes in the row of submissions with study_id 1 is -3; it must be a whole number, 1 or",
+    "an entry's time": "submitted_at in the row of submissions with study_id 1 is 'now'; it must be a time such as",
+}
+"""What was edited -> why the service does not run the study; other edits are met by the study itself, or never."""
+
+
+def serve(url: str) -> list[str]:
+    """What a service says that runs what is in the queue."""
+    said = list[str]()
+    place = Placement(executor="inline", device="cpu", workers=1, width=8)
+    with Service(url, placement=place, checkpoints=Checkpoints(url="none", seconds=60), say=said.append) as service:
+        service.run(until_empty=True)
+    return said
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with two studies in the queue that have a trial left to train."""
+    path = tmp_path_factory.mktemp("interrupted") / "graft.db"
+    url = f"sqlite:///{path}"
+    for name in ("edited", "other"):
+        submit(url, read_space(SPACE, SMALL), study=name)
+    serve(url)
+    unchecked(
+        url,
+        "DELETE FROM metrics WHERE trial_id % 1000000000 = 5",
+        "DELETE FROM trials WHERE number = 5",
+        "UPDATE studies SET state = 'stopped', steps = (SELECT sum(steps) FROM trials WHERE study_id = studies.id)",
+        "UPDATE submissions SET state = 'waiting', ended_at = NULL",
+    )
+    assert not check(url).faults
+    return path
+
+
+def served(interrupted: Path, folder: Path, edit: str) -> dict[str, tuple[str, str]]:
+    """Study -> its state and reason in the queue, after a service has run what it can."""
+    shutil.copy(interrupted, folder / "graft.db")
+    url = f"sqlite:///{folder}/graft.db"
+    unchecked(url, edit)
+    said = serve(url)
+    found = raw(url, "SELECT name, submissions.state, reason FROM submissions JOIN studies ON id = study_id")
+    for name, state, reason in found:
+        assert "\n" not in reason
+        assert (f"{name}: failed: {reason}" in said) == (state == "failed")
+    return {name: (state, reason) for name, state, reason in found}
+
+
+@pytest.mark.sampled(4, 20)
+@pytest.mark.parametrize("edit", EDITS, ids=lambda name: name.replace(" ", "-"))
+def test_a_service_runs_the_other_studies(interrupted: Path, tmp_path: Path, edit: str) -> None:
+    table, joint = EDITS[edit].split()[1], "AND" if "WHERE" in EDITS[edit] else "WHERE"
+    found = served(interrupted, tmp_path, f"{EDITS[edit]} {joint} {OF_STUDY.get(table, 'study_id = 1')}")
+    assert found["other"] == ("done", "")
+
+
+@pytest.mark.parametrize("edit", REASONS)
+def test_an_entry_of_the_queue_that_was_edited_fails_with_its_fault(
+    interrupted: Path, tmp_path: Path, edit: str
+) -> None:
+    joint = "AND" if "WHERE" in EDITS[edit] else "WHERE"
+    key = OF_STUDY.get(EDITS[edit].split()[1], "study_id = 1")
+    found = served(interrupted, tmp_path, f"{EDITS[edit]} {joint} {key}")
+    assert found["other"] == ("done", "")
+    assert found["edited"][0] == "failed"
+    assert found["edited"][1].startswith(REASONS[edit])
+
+
+def test_a_stored_source_that_was_edited_fails_its_study_alone(interrupted: Path, tmp_path: Path) -> None:
+    source = "INSERT INTO sources VALUES (1, 0, 'my_scorer', 'my_scorer.py', false, 'not its own', 'x = 1', '[]', NULL)"
+    found = served(interrupted, tmp_path, source)
+    assert found["other"] == ("done", "")
+    reason = "the stored source of my_scorer.py has another SHA-256 than was stored with it"
+    assert found["edited"] == ("failed", reason)
+
+
+def test_what_is_asked_of_an_edited_entry_is_refused_and_of_others_done(interrupted: Path, tmp_path: Path) -> None:
+    shutil.copy(interrupted, tmp_path / "graft.db")
+    url = f"sqlite:///{tmp_path}/graft.db"
+    unchecked(url, "UPDATE submissions SET submitted_at = 'now' WHERE study_id = 1")
+    with open_store(url) as store:  # as a service has it: what others ask comes by its mailbox
+        assert store.queue.pause("other").state == "paused"
+        with pytest.raises(StudyError, match=r"study 'edited': submitted_at in the row of submissions .* is 'now'"):
+            store.queue.pause("edited")
+        sound, [strange] = store.queue.sound_entries()
+    assert [entry.study for entry in sound] == ["other"]
+    assert (strange.study, strange.is_to_run) == ("edited", True)
+
+
+def test_of_a_column_of_many_strange_values_some_are_named_and_the_rest_counted(
+    interrupted: Path, tmp_path: Path
+) -> None:
+    shutil.copy(interrupted, tmp_path / "graft.db")
+    url = f"sqlite:///{tmp_path}/graft.db"
+    unchecked(url, "UPDATE trials SET draws = '[]', error = x'00' WHERE id % 1000000000 <> 3")
+    faults = check(url).faults
+    assert sum(fault.startswith("draws in the row of trials") for fault in faults) == 5
+    assert "draws in 3 more rows of trials is no such value" in faults
+    assert "error in 3 more rows of trials is no such value" in faults
+    assert not any("id 1000000003 " in fault for fault in faults)
 
 
 def test_a_database_that_graft_wrote_has_no_strange_value(

@@ -103,6 +103,21 @@ def test_curves_are_read_off_and_zoomed_by_the_keyboard(page: Browser, shown: Sh
     assert not page.complaints
 
 
+def test_the_numbers_of_an_axis_can_be_told_apart(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo?trials=3")
+    written = {
+        "[2.48512, 2.48514], 0, 0, 0.00002": ["2.48512", "2.48514"],
+        "[0.25, 0.275], 0, 0, 0.025": ["0.250", "0.275"],
+        "[100, 200], 0, 0, 100": ["100", "200"],
+        "[2e6, 3e6], 0, 0, 1e6": ["2.000e+6", "3.000e+6"],
+    }
+    assert {values: page.run(f"write(null, {values})") for values in written} == written
+    ticks = "new Set(write(plot, places = plot.axes[1]._splits, 1, 0, places[1] - places[0])).size == places.length"
+    page.run("window.plot = drawn.get(document.querySelector('[data-curves]')).plot")
+    assert page.run("plot.axes[1].values !== undefined")
+    assert page.run(ticks)
+
+
 def test_a_page_can_be_used_without_scripts(page: Browser, shown: Shown) -> None:
     page.open(f"{shown.address}/studies/demo")
     page.call("Emulation.setScriptExecutionDisabled", value=True)

@@ -22,7 +22,7 @@ from graft.web.charts.sampling import MOST, Sample, rank_associations, read_samp
 from graft.web.security.access import make_token
 from graft.web.settings import Settings
 from spaces.errors import StorageError
-from spaces.records import TrialResult
+from spaces.records import Report, TrialResult
 from storage import ClaimedStudy, QueueRequest, Terms, open_store, request_queue
 from storage.databases import find_database
 from storage.frames import open_reader
@@ -32,7 +32,7 @@ from tests.browser import Browser, browser
 from tests.databases import raw
 from tests.launches import wait_until
 from tests.servers import serving
-from tests.studies import write_study
+from tests.studies import metrics, write_study
 from tests.test_queue import STUDY
 from tests.test_transfer_report import write as write_transfer
 from tests.test_web import client_of
@@ -204,6 +204,58 @@ def test_a_page_whose_stream_was_refused_asks_again(
         told = "document.getElementById('told').textContent"
         wait_until(lambda: page.run(told) == "no connection; trying again")
     wait_until(lambda: page.run(told) == "live")
+
+
+HASTY = "const every = setInterval; window.setInterval = (act, after) => every(act, after / 50)"
+"""Run in a page before its own scripts, which then ask again fifty times as often."""
+
+
+def test_pages_without_a_stream_ask_again(page: Browser, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    text = "document.getElementById('live').innerText"
+    with open_store(url) as store, serving(Settings(database=url, rate=1000.0, burst=1000)) as address:
+        study = write_study(store)
+        page.open(f"{address}/", script=HASTY)
+        page.run("window.here = true")
+        assert "0.1\t" in page.run(text)
+        study.end([TrialResult(number=16, fence=1, state="finished", objective=0.01)])
+        wait_until(lambda: "0.01\t" in page.run(text))
+        assert page.run("window.here && document.getElementById('told').textContent") == "live"
+        page.open(f"{address}/studies/demo/workers", script=HASTY)
+        wait_until(lambda: page.run("document.querySelector('tbody td.n').innerText") == "3")  # lanes
+        study.end([TrialResult(number=17, fence=1, state="finished", objective=0.02)])
+        wait_until(lambda: page.run("document.querySelector('tbody td.n').innerText") == "2")
+        assert not page.complaints
+
+
+def test_a_trial_that_trains_is_followed_to_its_end(page: Browser, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graft.db"
+    with open_store(url) as store, serving(Settings(database=url, rate=1000.0, burst=1000)) as address:
+        study = write_study(store)
+        page.open(f"{address}/studies/demo/trials/18", script=HASTY)
+        wait_until(lambda: page.run("document.querySelectorAll('.plot').length") == 1)
+        known = "JSON.parse(document.querySelector('.curves').dataset.curves).lines[0].x.join()"
+        assert page.run(known) == "50,100"
+        assert page.run("document.getElementById('live').dataset.every")
+        study.record([Report(number=18, fence=1, step=150, metrics=metrics(18, 200))])
+        wait_until(lambda: page.run(known) == "50,100,150")
+        study.end([TrialResult(number=18, fence=1, state="finished", objective=0.5)])
+        wait_until(lambda: "finished after" in page.run("document.querySelector('dd').innerText"))
+        assert page.run("document.getElementById('live').dataset.every ?? 'no more'") == "no more"
+        assert page.run("document.querySelectorAll('.plot').length") == 1
+        assert not page.complaints
+
+
+def test_a_page_says_that_its_server_has_gone(page: Browser, shown: Shown) -> None:
+    gone = "window.fetch = async () => { throw new TypeError('Failed to fetch') }"
+    page.open(f"{shown.address}/queue", script=f"{HASTY}; window.known = fetch; {gone}")
+    told = "document.getElementById('told').textContent"
+    wait_until(lambda: page.run(told) == "no connection; trying again")
+    page.run("window.fetch = async () => new Response('', { status: 503, statusText: 'Service Unavailable' })")
+    wait_until(lambda: page.run(told) == "not refreshed: 503 Service Unavailable")
+    page.run("window.fetch = known")
+    wait_until(lambda: page.run(told) == "live")
+    assert not page.complaints
 
 
 def test_who_reads_a_page_keeps_the_focus_when_it_changes(page: Browser, shown: Shown) -> None:

@@ -17,7 +17,7 @@ from graft.launching.process.crash_record import CrashRecord
 from graft.launching.progress_text import closing_line
 from graft.serving.lanes import LaneShares
 from graft.serving.running import Pool, StudyRun
-from spaces.errors import ClusterError, GraftError, StorageError, StudyError
+from spaces.errors import ClusterError, GraftError, RowError, StorageError, StudyError
 from storage import AwayError, QueueEntry, open_reader, open_store
 from storage.databases.database import QUEUE_TOPIC
 
@@ -125,15 +125,24 @@ class Service:
                 while not stop_requested():
                     self._look_at_cluster()
                     self.store.take_requests()
-                    entries = self.store.queue.entries()
-                    self._follow(entries)
-                    self._begin_more(self.store.queue.entries(), crashes)
+                    self._follow(self._read_queue())
+                    self._begin_more(self._read_queue(), crashes)
                     self._note()
                     if until_empty and not self._runs and not self._is_waiting():
                         return
                     self._wait()
             finally:
                 self._stop_all()
+
+    def _read_queue(self) -> list[QueueEntry]:
+        """The queue; a study whose entry was edited by hand, so that it cannot be run, fails, and the others go on."""
+        entries, strange = self.store.queue.sound_entries()
+        for one in strange:
+            # One that runs goes on as it was.
+            if one.is_to_run and one.study_id not in self._runs:
+                self.store.queue.note_end(one.study_id, "failed", one.fault)
+                self._say(f"{one.study}: failed: {one.fault}")
+        return entries
 
     def _wait(self) -> None:
         """Until it is time to look at the queue again, or the database tells that it has changed."""
@@ -159,7 +168,7 @@ class Service:
     def _find_crash(self) -> dict[int, str]:
         """The study that the last service ran alone when it crashed by itself: its id, and how."""
         crash = self._record.read()
-        interrupted = [entry.study_id for entry in self.store.queue.entries() if entry.state == "running"]
+        interrupted = [entry.study_id for entry in self._read_queue() if entry.state == "running"]
         return {interrupted[0]: crash} if crash and len(interrupted) == 1 else {}
 
     # ------------------------------------------------------------------------------------------ studies that are run
@@ -189,10 +198,10 @@ class Service:
             # raises if that was its end.
             queue.note_rest(entry.study_id)
             self._say(f"{entry.study}: waits, as the database does not answer: {run.error}")
-        elif isinstance(run.error, StorageError):
+        elif isinstance(run.error, StorageError) and not isinstance(run.error, RowError):
             # Who reads finds a file that was deleted simply missing. The connection that writes has it open still: it
             # saves what is in it, and raises an error that says where.
-            queue.entries()
+            queue.sound_entries()
             raise run.error
         elif run.error is not None:
             line = _describe(run.error, self._pool.database)
@@ -246,7 +255,7 @@ class Service:
         return f"waits: it is being run by {holder}" if holder else None
 
     def _is_waiting(self) -> bool:
-        return any(entry.state in ("waiting", "running") for entry in self.store.queue.entries())
+        return any(entry.state in ("waiting", "running") for entry in self._read_queue())
 
     # ---------------------------------------------------------------------------------------------------- the view
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graft.plugins.families import version
-from spaces.errors import StorageError
+from spaces.errors import RowError
 from spaces.records import Fingerprint
 from storage.frames import Reader
 
@@ -75,13 +75,13 @@ def read_fingerprints(reader: Reader, study: str) -> list[StoredFingerprint]:
 def follow(rows: Sequence[StoredFingerprint], number: int | None) -> list[StoredFingerprint]:
     """The conditions under which a trial was trained, the last ones first; `number`: its `fingerprint`.
 
-    Raises StorageError for rows that were edited by hand, and that lead nowhere or in a circle.
+    Raises RowError for rows that were edited by hand, and that lead nowhere or in a circle.
     """
     found: list[StoredFingerprint] = []
     end = len(rows)
     while number is not None:
         if not 0 <= number < end:
-            raise StorageError(f"fingerprint {number} is no earlier one of the study; its row was edited by hand")
+            raise RowError(f"fingerprint {number} is no earlier one of the study; its row was edited by hand")
         found.append(rows[number])
         end, number = number, rows[number].previous
     return found

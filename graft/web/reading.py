@@ -13,7 +13,7 @@ from polars.exceptions import PolarsError
 
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
-from spaces.errors import GraftError, StorageError, StudyError
+from spaces.errors import GraftError, RowError, StudyError
 from storage.checking import describe_damage
 from storage.databases.database import AwayError
 from storage.frames import Reader, open_reader
@@ -70,4 +70,4 @@ def refuse_strange(error: Exception, url: str, name: str) -> RefusalError:
     damage = describe_damage(url)
     if damage is None:
         raise error
-    return refuse_error(StorageError(damage), name)
+    return refuse_error(RowError(damage), name)

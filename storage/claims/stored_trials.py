@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, func, select
 
-from spaces.errors import StorageError
+from spaces.errors import RowError
 from spaces.records import LearnedSpline, QueuedTrial, State, StoredTrial
 from spaces.settings import Direction
 from storage.claims import checkpointing
@@ -61,9 +61,9 @@ def _lineage(known: Mapping[int, tuple[StoredTrial, int | None]], number: int) -
 
 
 def check_parent(number: int, parent: int) -> None:
-    """Raise StorageError unless a trial goes on from an earlier one: lineages of edited rows could go in circles."""
+    """Raise RowError unless a trial goes on from an earlier one: lineages of edited rows could go in circles."""
     if parent >= number:
-        raise StorageError(f"trial {number} goes on from trial {parent}, no earlier one; its row was edited by hand")
+        raise RowError(f"trial {number} goes on from trial {parent}, no earlier one; its row was edited by hand")
 
 
 def read_splines(connection: Connection, study_id: int) -> dict[int, tuple[LearnedSpline, ...]]:

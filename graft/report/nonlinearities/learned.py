@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from spaces.errors import StorageError
+from spaces.errors import RowError
 from spaces.settings import Direction
 from workers.networks.frozen_splines import active_range
 
@@ -28,7 +28,7 @@ _SAMPLES = 1001
 class Nonlinearity:
     """A linear spline that a trial learned: values at evenly spaced knots from `low` to `high`, constant beyond.
 
-    Raises StorageError for a row that is no such spline.
+    Raises RowError for a row that is no such spline.
     """
 
     id: int
@@ -45,7 +45,7 @@ class Nonlinearity:
 
     def __post_init__(self) -> None:
         if len(self.knots) < 2 or None in self.knots or not self.low < self.high:
-            raise StorageError(
+            raise RowError(
                 f"architectures: row {self.id} (trial {self.number}) must have two or more knots, all numbers, from "
                 "low to a larger high"
             )

@@ -32,7 +32,6 @@ from spaces.errors import SpaceError, StudyError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
 from storage import QueueRequest, request_queue
-from storage.frames import Reader
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -94,22 +93,14 @@ def show_studies(reader: OpenReader) -> HTMLResponse:
 @router.get("/queue")
 def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
     """The queue of the service."""
-    return render("queue", title="Queue", **_read_queue(reader, request))
-
-
-@router.get("/queue/live")
-def show_live_queue(reader: OpenReader, request: Request) -> HTMLResponse:
-    """The part of the queue's page that changes."""
-    return render("queue_live", **_read_queue(reader, request))
-
-
-def _read_queue(reader: Reader, request: Request) -> dict[str, Any]:
-    return {
-        "service": reader.service(),
-        "entries": read_queue(reader, ended=True).to_dicts(),
-        "may_change": request.state.holder.may("submit"),
-        "actions": _ACTIONS,
-    }
+    return render(
+        "queue",
+        title="Queue",
+        service=reader.service(),
+        entries=read_queue(reader, ended=True).to_dicts(),
+        may_change=request.state.holder.may("submit"),
+        actions=_ACTIONS,
+    )
 
 
 @router.post("/queue/{study}/{action}")
@@ -170,7 +161,9 @@ def show_workers(stored: OpenStudy, request: Request) -> HTMLResponse:
     name: str = stored.row["name"]
     rows = stored.workers().sort("heartbeat_at", descending=True).to_dicts()
     lines = RunLog.of(settings_of(request).database).read(name, _LOG_LINES)
-    return render("workers", title=f"Workers of {name}", name=name, workers=rows, lines=lines)
+    training = stored.trials("state = 'running'", columns=("worker",))["worker"].value_counts()
+    lanes = dict(training.iter_rows())
+    return render("workers", title=f"Workers of {name}", name=name, workers=rows, lanes=lanes, lines=lines)
 
 
 @router.get("/studies/{study}/nonlinearities")

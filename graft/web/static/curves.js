@@ -3,6 +3,13 @@
 // the whole; by the keyboard left and right, plus and minus.
 const drawn = new WeakMap();
 
+// The numbers of an axis, with as many digits as tell them apart; uPlot's own have three behind the point.
+function write(_, places, index, room, step) {
+  let digits = 0;
+  while (digits < 9 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits += 1;
+  return places.map((place) => (Math.abs(place) < 1e6 ? place.toFixed(digits) : place.toPrecision(4)));
+}
+
 function draw(box) {
   const text = box.dataset.curves, known = drawn.get(box);
   if (known?.text === text) return;
@@ -27,7 +34,7 @@ function draw(box) {
     width: root.clientWidth,
     height: 300,
     scales: { x: { time: false }, y: { distr: log ? 3 : 1 } },
-    axes: [{ ...axis, label: labels[0], labelSize: 18, size: 34 }, { ...axis, size: 62 }],
+    axes: [{ ...axis, label: labels[0], labelSize: 18, size: 34 }, { ...axis, size: 70, values: log ? undefined : write }],
     series: [
       { label: labels[0] },
       ...lines.map(({ name }, index) => ({

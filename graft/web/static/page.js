@@ -3,6 +3,7 @@
 // chooses, and colours the cells of a matrix.
 const live = document.getElementById("live");
 const view = document.getElementById("view");
+const told = document.getElementById("told");
 let dragging = false;
 
 for (const cell of document.querySelectorAll("[data-colour]")) {
@@ -12,13 +13,25 @@ for (const cell of document.querySelectorAll("[data-colour]")) {
 
 // Changes what differs and leaves the rest where it is: who reads or tabs through the page keeps focus, selection and
 // scroll position, and what they opened stays open. Rows that come and go have an id, by which they are known again.
+// False: it has to be asked again.
 async function refresh() {
-  const source = live.dataset.source;
-  const answer = await fetch(source, { headers: { Accept: "text/html" } });
-  if (!answer.ok || dragging || source !== live.dataset.source) return;
-  const text = await answer.text();
+  const source = live.dataset.source ?? location.href;
+  let answer, text;
+  try {
+    answer = await fetch(source, { headers: { Accept: "text/html" } });
+    text = await answer.text();
+  } catch {
+    told.textContent = "no connection; trying again";
+    return false;
+  }
+  told.textContent = answer.ok ? "live" : `not refreshed: ${answer.status} ${answer.statusText}`;
+  if (dragging || source !== (live.dataset.source ?? location.href)) return false;
+  if (!answer.ok) return answer.status < 429; // what is refused for good is not asked for again
+  // A whole page has its live part among the rest; where that is done, it says so by having no `every`.
+  const part = new DOMParser().parseFromString(text, "text/html").getElementById("live");
+  if (part && !part.dataset.every) delete live.dataset.every;
   const focused = document.activeElement?.id;
-  Idiomorph.morph(live, text, {
+  Idiomorph.morph(live, part?.innerHTML ?? text, {
     morphStyle: "innerHTML",
     callbacks: {
       beforeAttributeUpdated: (name, node) => name !== "open" && !(name === "value" && node === document.activeElement),
@@ -30,16 +43,16 @@ async function refresh() {
     document.getElementById(focused)?.focus({ preventScroll: true });
   }
   live.dispatchEvent(new Event("refreshed"));
+  return true;
 }
 
 function follow() {
-  const told = document.getElementById("told");
   let due = false, busy = false, events = null, known = live.dataset.told;
   async function update() {
     if (busy || !due || document.hidden) return;
     due = false;
     busy = true;
-    try { await refresh(); } finally { busy = false; }
+    try { due = !(await refresh()) || due; } finally { busy = false; }
     setTimeout(update, 2000); // a study of many short trials changes every second
   }
   // A browser has six connections to a server: a page that nobody sees must not keep one.
@@ -115,7 +128,12 @@ function drag(event) {
 }
 
 if (live?.dataset.events) follow();
-if (live?.dataset.every) setInterval(() => document.hidden || refresh(), 1000 * live.dataset.every);
+if (live?.dataset.every) {
+  const timer = setInterval(() => {
+    if (!live.dataset.every) clearInterval(timer);
+    else if (!document.hidden) refresh();
+  }, 1000 * live.dataset.every);
+}
 if (view) {
   view.addEventListener("submit", (event) => { event.preventDefault(); choose(); });
   document.addEventListener("change", (event) => event.target.form === view && choose());
