@@ -4,7 +4,7 @@ GraftError                 one line for a person; the command line prints it and
 ├── SpaceError             a space file, or a value given by --set, breaks a rule of the language
 ├── PluginError            a plug-in is unknown, or one of its fields has a value outside its rule
 ├── StorageError           the database cannot be opened, is locked, too new, or out of space
- │   └── RowError           one of its rows was edited by hand
+│   └── RowError           one of its rows was edited by hand
 ├── StudyError             a study does not exist, exists already, or is being run by someone else
 └── ClusterError           the Ray cluster of a service is gone; its studies go on with another service
 """
