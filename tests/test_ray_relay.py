@@ -136,7 +136,7 @@ def test_a_worker_that_crashes_is_followed_and_one_that_left_with_its_node_is_no
             if worker % 2:
                 say(worker, "exchange", [REPORT], offer(f"w{worker}"))
             say(worker, "leave" if worker == 3 else "end", "killed")
-        wait_until(lambda: len(cluster.employed) == 9)
+        wait_until(lambda: len(cluster.employed) == 9 or desk.failure is not None)
         desk.is_stopping = True
     assert desk.failure is None
     lost = [told for told in controller.told if not told.startswith("exchange")]
