@@ -158,7 +158,7 @@ def test_leases_are_renewed_and_progress_is_shown_while_an_exchange_waits():
 import ray
 from tests.test_ray_pool import Stuck, offer
 from workers.pool.ray import tune as ray_tune
-from workers.pool.ray.serving import swift
+from workers.pool.ray.connecting import swift
 
 ray.init(address="local", include_dashboard=False, num_cpus=1, log_to_driver=False)
 actor = ray_tune._start_actor(Stuck)

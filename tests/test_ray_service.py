@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +17,7 @@ import pytest
 from graft.launching.placement import Placement
 from spaces.errors import StudyError
 from tests.databases import Server, raw
-from tests.launches import SPACE, Numbers, ended, finished, kill, numbers, running, search, wait_until
+from tests.launches import ROOT, SPACE, Numbers, ended, finished, kill, numbers, running, search, wait_until
 from tests.ray_clusters import Nodes, descendants, open_nodes
 from tests.test_serve import OTHER, UNHURRIED, queue
 
@@ -170,6 +173,40 @@ def test_an_environment_that_cannot_be_prepared_is_one_line(nodes: Nodes, tmp_pa
     lines = search(tmp_path, *serve(address, url), "--ray-env", "env.yaml", status=2)
     assert "--ray-env: the cluster cannot prepare it" in lines[-1], lines
     assert queue(url)["a"].state == "waiting"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "slots"), [(None, 3), (2, 2), (6, 6)])
+def test_all_workers_of_a_slot_have_the_same_gpu_and_each_gpu_as_many_slots(
+    nodes: Nodes, workers: int | None, slots: int
+):
+    address = nodes.add(cpus=1)
+    nodes.add(cpus=0, gpus=2)
+    nodes.add(cpus=2, gpus=1)
+    program = f"""
+import os, sys
+import workers.pool.ray
+import ray
+from graft.shadowing import PACKAGES
+from workers.pool.ray.cluster import Cluster
+from workers.pool.ray.connecting import connect
+from workers.pool.ray.device_slots import DeviceSlots
+
+class Asked:
+    def where(self):
+        return ray.get_runtime_context().get_node_id(), os.environ["CUDA_VISIBLE_DEVICES"]
+
+connect(Cluster(address="{address}", workers={workers}, packages=PACKAGES))
+slots = DeviceSlots({workers})
+for slot in slots.reserve_first():
+    actors = [ray.remote(**slots.options(slot))(Asked).remote() for _ in range(4)]
+    print(*{{" ".join(ray.get(one.where.remote())) for one in actors}}, sep=";")
+"""
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, env=os.environ)
+    gpus = Counter(found.stdout.splitlines())
+    assert sum(gpus.values()) == slots, found.stderr
+    assert not any(";" in one for one in gpus), "a slot has one GPU"
+    assert set(gpus.values()) == {max(1, slots // 3)}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from tests.test_ray_pool import FakeController, offer
 from tests.trials import config, trial
 from workers.pool.logs import log_exchange
 from workers.pool.ray import serving as ray_serving
+from workers.pool.ray import working
+from workers.pool.ray.connecting import SWIFT
 from workers.pool.ray.controller_actor import ControllerActor
 from workers.pool.worker_settings import WorkerSettings
 
@@ -30,7 +32,7 @@ class Method:
         self.remote = call
 
     def options(self, *, concurrency_group: str) -> Method:
-        assert concurrency_group == ray_serving.SWIFT
+        assert concurrency_group == SWIFT
         return self
 
 
@@ -75,7 +77,7 @@ def test_a_worker_whose_lease_ran_out_goes_on_under_a_new_name_in_its_slot(monke
     monkeypatch.setattr(ray_serving.ray, "get", lambda value: value)
     monkeypatch.setattr(ray_serving.ray, "get_runtime_context", Context)
     monkeypatch.setattr(ray_serving.tune, "report", reports.append)
-    monkeypatch.setattr(ray_serving, "make_worker", FakeWorker)
+    monkeypatch.setattr(working, "make_worker", FakeWorker)
     monkeypatch.setattr(ray_serving, "begin_log", lambda: None)
     monkeypatch.setattr(ray_serving, "prepare", lambda: None)
     ray_serving.serve(Handle(ControllerActor(lambda: controller)), 5, 4, None)

@@ -101,7 +101,9 @@ class StudyRun:
         try:
             study, log = self.entry.study, RunLog.of(self._pool.database)
             with log.recording(study), using(plugins_of_study(self._pool.database, study)):
-                log.write(study, f"run by the service: {self.entry.trials:,} trials, {self._pool.placement.device}")
+                placement = self._pool.placement
+                where = placement.describe() if placement.executor == "ray" else placement.device
+                log.write(study, f"run by the service: {self.entry.trials:,} trials, {where}")
                 self._train()
                 if self.progress:
                     log.write(study, closing_line(study, self.progress, time.monotonic() - self.started))

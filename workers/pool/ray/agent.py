@@ -18,11 +18,10 @@ from typing import Any, final
 import ray
 from ray.exceptions import RuntimeEnvSetupError
 
-from workers.pool.ray.connecting import connect, last_line
+from workers.pool.ray.connecting import SWIFT, connect, last_line, swift
 from workers.pool.ray.device_slots import DeviceSlots
 from workers.pool.ray.placed_worker import PlacedWorker
 from workers.pool.ray.questions import Question, Task
-from workers.pool.ray.serving import SWIFT, swift
 
 UPDATE_SECONDS = 1.0
 """Between two looks at the cluster's nodes."""

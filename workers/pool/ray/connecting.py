@@ -24,6 +24,8 @@ from workers.pool.ray.cluster import Cluster
 KNOCK_SECONDS = 10.0
 CONNECT_SECONDS = "5"
 """How long Ray may try where something listens; read by Ray from a variable."""
+SWIFT = "swift"
+"""The concurrency group of calls of an actor that never wait for an exchange."""
 
 
 def connect(cluster: Cluster) -> None:
@@ -84,6 +86,11 @@ def _hush() -> Generator[None]:
     finally:
         os.dup2(before, 2)
         os.close(before)
+
+
+def swift(method: Any) -> Any:
+    """A method of an actor, called in a thread of its own kind."""
+    return method.options(concurrency_group=SWIFT).remote
 
 
 def last_line(error: BaseException) -> str:

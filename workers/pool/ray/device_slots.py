@@ -10,7 +10,7 @@ from ray.util import placement_group, remove_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from workers.pool.ray.placing import Nodes
+from workers.pool.ray.nodes import Nodes
 from workers.pool.slots import room_on, share_of
 
 PARTS = 100

@@ -11,7 +11,7 @@ from spaces.records import Directives, Offer, Report
 from workers.engine.machine.process import prepare
 from workers.pool.logs import begin_log
 from workers.pool.ray.questions import Line, Question, Task
-from workers.pool.ray.serving import work
+from workers.pool.ray.working import work
 
 
 @final

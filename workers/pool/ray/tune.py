@@ -30,10 +30,11 @@ from spaces.errors import GraftError, StudyError
 from spaces.plugins.bundles import Outside
 from workers.pool import Saving, Steering
 from workers.pool.ray.cluster import Cluster
-from workers.pool.ray.connecting import connect, last_line
+from workers.pool.ray.connecting import SWIFT, connect, last_line, swift
 from workers.pool.ray.controller_actor import ControllerActor
-from workers.pool.ray.placing import EndOfStudy, Nodes, Placing
-from workers.pool.ray.serving import SWIFT, serve, swift
+from workers.pool.ray.nodes import Nodes
+from workers.pool.ray.placing import EndOfStudy, Placing
+from workers.pool.ray.serving import serve
 from workers.pool.slots import Share, Slots, room_on, share_of
 
 POLL_SECONDS = 0.5
