@@ -144,7 +144,10 @@ def test_perplexities_of_training_over_sizes_are_those_of_the_last_losses(monkey
     for row in lines.iter_rows(named=True):
         values = [math.exp(1 + score(row["source"], where[int(row["x"])], pair, STEPS[-1])) for pair in range(PAIRS)]
         assert row["mean"] == pytest.approx(statistics.mean(values))
-    assert [block.number for block in section.blocks(FIGURES) if isinstance(block, Picture)] == [7, 8, 9]
+    means = {(row["source"], row["x"]): row["mean"] for row in lines.iter_rows(named=True)}
+    for row in section.lines.filter(pl.col("kind") == "training_gain").iter_rows(named=True):
+        assert row["mean"] == pytest.approx(means["baseline", row["x"]] - means[row["source"], row["x"]])
+    assert [block.number for block in section.blocks(FIGURES) if isinstance(block, Picture)] == [7, 8, 9, 10]
 
 
 def test_lines_over_conditions_are_of_the_targets_own_sources() -> None:

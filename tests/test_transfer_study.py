@@ -437,6 +437,10 @@ def test_tasks_with_objectives_of_their_own_are_judged_and_reported_by_these(
     lines = [line.split(",") for line in (tmp_path / "cells.csv").read_text().splitlines()]
     directions = {line[lines[0].index("target")]: line[lines[0].index("direction")] for line in lines[1:]}
     assert directions == {"five": "maximize", "seven": "minimize", "eleven": "maximize"}
+    assert called(monkeypatch, capfd, "report", "transfer", "tiny-transfer", "-o", "cells.md")[0] == 0
+    page = (tmp_path / "cells.md").read_text()
+    assert "percent of the baseline's value of the target's objective" in page
+    assert "| Trial | the target's objective |" in page
     url = f"sqlite:///{tmp_path}/graft.db"
     losses = raw(
         url,

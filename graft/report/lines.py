@@ -10,7 +10,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from graft.report.data import StudyData
 from graft.report.rendering.drawing import (
@@ -26,6 +26,8 @@ from graft.report.rendering.drawing import (
 
 _ACROSS = 3
 """Panels side by side."""
+_FEW = 6
+"""Ticks of an axis of whole numbers."""
 _BY = "model.scorer"
 """What parts the lines of a study without arms, if it differs."""
 
@@ -101,12 +103,13 @@ def draw_line(axes: Axes, own: pl.DataFrame, colour: str, *, style: str = "-") -
 
 
 def scale_numbers(axes: Axes, numbers: Sequence[float]) -> None:
-    """A logarithmic x axis for positive numbers over a factor of twenty; whole ticks for whole numbers."""
+    """A logarithmic x axis for positive numbers over a factor of twenty; ticks at whole numbers if they are few."""
     if min(numbers) > 0 and max(numbers) >= 20 * min(numbers):
         axes.set_xscale("log")
         label_decades(axes.xaxis, max(numbers) / min(numbers))
     elif all(value == int(value) for value in numbers):
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        few = len(set(numbers)) <= _FEW
+        axes.xaxis.set_major_locator(FixedLocator(sorted(set(numbers))) if few else MaxNLocator(_FEW, integer=True))
 
 
 def series_keys(order: Sequence[str]) -> list[Line2D]:

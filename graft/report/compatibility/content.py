@@ -19,7 +19,7 @@ from spaces.settings import Direction
 
 _UNITS = {
     "points": "percentage points of {objective}",
-    "percent": "percent of the baseline's {objective}",
+    "percent": "percent of the baseline's value of {objective}",
     "difference": "differences of {objective}",
 }
 

@@ -56,7 +56,9 @@ def read_transfer(reader: Reader, study: str, request: MatrixRequest) -> tuple[T
         results=found,
         left_out=trials.height - found.height,
     )
-    return transfer, None if architectures.is_empty() else Learned.of(row, architectures, directions)
+    if architectures.is_empty():
+        return transfer, None
+    return transfer, Learned.of({**row, "objective": transfer.objective}, architectures, directions)
 
 
 def _common(directions: Iterable[Direction]) -> Direction | None:

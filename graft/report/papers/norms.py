@@ -74,8 +74,10 @@ def _draw(norms: Mapping[str, Norms]) -> str:
             heights, _ = np.histogram(own, edges)
             axes[0].stairs(heights, edges, color=arm_colour(place), linewidth=1.4)
             axes[1].plot(np.arange(1, len(own) + 1), np.sort(own), color=arm_colour(place), linewidth=1.4)
-        axes[0].set(xlabel="norm", ylabel="tokens")
+        axes[0].set(xlabel="norm", ylabel="tokens", yscale="log")
+        axes[0].set_ylim(bottom=0.7)
         axes[1].set(xlabel="tokens, in order of their norm", ylabel="norm")
         axes[1].set_ylim(bottom=0)
-        legend(figure, series_keys(list(norms)))
+        if len(norms) > 1:
+            legend(figure, series_keys(list(norms)))
         return to_svg(figure, "figure1")

@@ -19,7 +19,6 @@ from spaces.transfer import BASELINE
 
 _SIZES = ("model.width", "model.depth")
 """What a line goes over; where both differ, over the first, with a panel for each of the second."""
-_LABELS = {"score": "score", "gain": "gain", "training": "perplexity of training"}
 _FEWEST = 2
 _MOST_PANELS = 9
 
@@ -30,7 +29,7 @@ class TransferSizes(TransferSection):
 
     part = Part.FIGURES
     order = 84
-    figures = 3
+    figures = 4
 
     @cached_property
     def lines(self) -> pl.DataFrame:
@@ -38,7 +37,7 @@ class TransferSizes(TransferSection):
 
         Of the kinds, `score` is the objective, `gain` the difference to the baseline of the same pair, in the direction
         of the objective, and `training`, of objectives that are perplexities, exp(loss) over the steps since the last
-        validation.
+        validation, with the gain of that in `training_gain` (paper 002, Figures 13 and 14).
         """
         places = [
             {"target": target, "panel": panel, "across": across, "x": float(self.size_of(target, across))}
@@ -50,15 +49,21 @@ class TransferSizes(TransferSection):
         schema = {"target": pl.String, "panel": pl.String, "across": pl.String, "x": pl.Float64}
         scores = self.stage_two.join(self.data.ended.select("number", value="objective"), on="number")
         placed = scores.join(pl.DataFrame(places, schema=schema), on="target")
-        maximized = [name for name, one in self.data.transfer_tasks.items() if one.objective.direction == "maximize"]
-        baseline = placed.filter(pl.col("source") == BASELINE).select("target", "pair", baseline="value")
-        gains = placed.filter(pl.col("source") != BASELINE).join(baseline, on=["target", "pair"])
-        sign = pl.when(pl.col("target").is_in(maximized)).then(1.0).otherwise(-1.0)
-        gains = gains.with_columns(value=sign * (pl.col("value") - pl.col("baseline"))).drop("baseline")
-        kinds = (("score", placed), ("gain", gains), ("training", self._training(placed)))
-        every = [frame.select(placed.columns).with_columns(kind=pl.lit(kind)) for kind, frame in kinds]
+        training = self._training(placed)
+        kinds = {
+            "score": placed, "gain": self._gains(placed), "training": training, "training_gain": self._gains(training),
+        }  # fmt: skip
+        every = [frame.select(placed.columns).with_columns(kind=pl.lit(kind)) for kind, frame in kinds.items()]
         by = ("kind", "panel", "across", "source", "x")
         return pl.concat(every).group_by(by).agg(**mean_with_interval()).sort(by)
+
+    def _gains(self, values: pl.DataFrame) -> pl.DataFrame:
+        """Each value less the baseline's of the same target and pair, above 0 better."""
+        maximized = [name for name, one in self.data.transfer_tasks.items() if one.objective.direction == "maximize"]
+        baseline = values.filter(pl.col("source") == BASELINE).select("target", "pair", baseline="value")
+        others = values.filter(pl.col("source") != BASELINE).join(baseline, on=["target", "pair"])
+        sign = pl.when(pl.col("target").is_in(maximized)).then(1.0).otherwise(-1.0)
+        return others.with_columns(value=sign * (pl.col("value") - pl.col("baseline"))).drop("baseline")
 
     def _training(self, placed: pl.DataFrame) -> pl.DataFrame:
         """The same trials with the perplexity of training as `value`, on tasks whose objective is a perplexity."""
@@ -101,6 +106,8 @@ class TransferSizes(TransferSection):
             "score": "The objective of targets of several sizes: means over pairs",
             "gain": "The gain over the baseline of the same size and pair, above 0 better: means over pairs",
             "training": "The perplexity of training, exp(loss) before the last validation: means over pairs",
+            "training_gain": "The gain in perplexity of training over the baseline of the same size and pair, above 0 "
+            "better: means over pairs",
         }
         for place, (kind, caption) in enumerate(captions.items(), figures.own):
             lines = self.lines.filter(pl.col("kind") == kind)
@@ -115,8 +122,11 @@ class TransferSizes(TransferSection):
             own = frame.filter(pl.col("source") == source)
             if not own.is_empty():
                 draw_line(axes, own, arm_colour(self.sources.index(source)))
-        axes.set_ylabel(_LABELS[frame["kind"][0]])
-        if frame["kind"][0] == "gain":
+        kind: str = frame["kind"][0]
+        metrics = {self.data.transfer_tasks[target].objective.metric for target in self.targets}
+        metric = "perplexity of training" if "training" in kind else "objective" if len(metrics) > 1 else metrics.pop()
+        axes.set_ylabel(f"gain in {metric}" if "gain" in kind else metric)
+        if "gain" in kind:
             axes.axhline(0, color=arm_colour(0), linewidth=1.2)
         scale_numbers(axes, frame["x"].to_list())
         fit_scale(axes, frame["mean"].to_list())
