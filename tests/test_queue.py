@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ from cli.commands.serve import TermsOptions
 from graft.launching.checkpoints import Checkpoints
 from graft.launching.placement import Placement
 from graft.serving.service import Service
-from spaces.errors import StorageError, StudyError
+from spaces.errors import RowError, StorageError, StudyError
 from spaces.plugins.bundles import Bundle, Member, Source
 from spaces.settings import Objective
 from storage import NewStudy, QueueEntry, QueueRequest, Store, Terms, open_reader, open_store, request_queue
 from storage import queue as storage_queue
 from storage.databases.mailbox import Mailbox
+from storage.queue import StrangeEntry
 from tests.databases import Server, raw
+from tests.test_db_commands import unchecked
 
 pytestmark = pytest.mark.fast
 
@@ -68,6 +71,24 @@ def ask(url: str, action: str, study: str = "one") -> str:
     entry = request_queue(url, QueueRequest(action=action, study=study))  # pyright: ignore[reportArgumentType]
     assert entry
     return entry.state
+
+
+def test_an_entry_that_was_edited_is_told_apart_from_the_others(url: str):
+    submit(url)
+    submit(url, "two")
+    unchecked(url, "UPDATE submissions SET weight = -1, max_lanes = 0 WHERE study_id = 1")
+    fault = "weight in the row of submissions with study_id 1 is -1.0; it must be a finite number above 0"
+    with open_store(url) as store:
+        sound, strange = store.queue.sound_entries()
+        assert [(one.study, one.state, one.submitted_at.utcoffset()) for one in sound] == [
+            ("two", "waiting", timedelta(0))
+        ]
+        assert strange == [StrangeEntry(1, "one", True, fault)]
+        assert store.queue.reprioritise("two", 5).priority == 5
+        with pytest.raises(StudyError, match=f"study 'one': {fault}"):
+            store.queue.reprioritise("one", 5)
+        with pytest.raises(RowError, match=f"a row is not what Graft writes: {fault}"):
+            store.queue.entries()
 
 
 def test_a_submission_is_a_study_and_an_entry(url: str):

@@ -284,6 +284,16 @@ def test_a_page_can_be_used_by_the_keyboard(page: Browser, shown: Shown) -> None
     assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def test_links_and_words_have_room_on_a_phone(page: Browser, shown: Shown) -> None:
+    page.open(f"{shown.address}/studies/demo", SIZES["phone"])
+    boxes = "[...document.querySelectorAll('main nav a')].map(link => link.getBoundingClientRect())"
+    beside = "boxes.slice(1).map((box, place) => [box, boxes[place]]).filter(([one, other]) => one.top === other.top)"
+    gaps = page.run(f"(boxes => {beside}.map(([one, other]) => one.left - other.right))({boxes})")
+    assert len(gaps) > 1
+    assert min(gaps) > 5
+    assert page.run("document.querySelector('#error-14 .words').offsetHeight") < 60
+
+
 def test_the_dark_is_dark(page: Browser, shown: Shown) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     colours: list[str] = []
