@@ -3,7 +3,7 @@
 Tune places workers, notices dead ones and logs their aggregates; its searcher is one of ours (`placing`), which
 asks for a worker wherever there is room for one, on nodes that join and after those that leave. It never sees our
 trials: lanes are steered by `exchange`, a method of the controller actor, since Tune's own searchers and schedulers act
-on whole actors, cost a fraction of a second each time, and forget what they knew on restore. Only modules of this package import ray.
+on whole actors, cost a fraction of a second each time, and forget what they knew on restore.
 """
 
 from __future__ import annotations
