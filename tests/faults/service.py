@@ -158,6 +158,13 @@ class MortalService:
         """Whether the present process has said that it serves."""
         return any(_SERVES.match(line) for line in self._lines)
 
+    def is_service(self) -> bool:
+        """Whether the database knows the present process as its service."""
+        process = self._process
+        with suppress(GraftError), open_reader(self.direct) as reader:
+            return process is not None and f"process {process.pid} " in (reader.service() or "")
+        return False
+
     def expect(self, status: int, words: str) -> None:
         """The present process is to end so."""
         self._due, self._due_by = (status, words), time.monotonic() + PATIENCE

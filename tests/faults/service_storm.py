@@ -97,6 +97,9 @@ class ServiceStorm(Weather):
         found = self.service.process()
         if not found or self._away or time.monotonic() < self._struck_at + 2:
             return False
+        # One that is frozen, or has not come back to its server yet, may have lost its lock: the second would take it.
+        if found.status() == psutil.STATUS_STOPPED or not self.service.is_service():
+            return False
         second = Launched(self.folder, ["serve", *PLACE, "--storage", self.service.direct], "pass")
         try:
             _, said = second.communicate(SETTLE_SECONDS)
