@@ -73,9 +73,24 @@ CASES: Mapping[str, Case] = {
         model=_gpt(32, position={"name": "rotary"}),
         batch=32,
     ),
+    "quick/clrs_text_adaptive": Case(
+        task={"name": "clrs_text", "algorithm": "minimum", "largest": 4, "farthest": 6, "stride": 1},
+        model=_gpt(32, position={"name": "rotary"}, scorer={"name": "adaptive_temperature", "phase": "always"}),
+        batch=16,
+    ),
     "quick/language": Case(
         task={"name": "language", "corpus": {"name": "stories", "words": 100_000}, "length": 64},
         model=_gpt(64, tied=True),
+        batch=32,
+    ),
+    "quick/web": Case(
+        task={
+            "name": "language",
+            "corpus": {"name": "stories", "words": 100_000},
+            "tokenizer": {"name": "character"},
+            "length": 64,
+        },
+        model=_gpt(32, tied=True),
         batch=32,
     ),
     "quick/othello": Case(
@@ -104,6 +119,11 @@ CASES: Mapping[str, Case] = {
     "quick/every": Case(
         task={"name": "every", "points": 20, "curriculum_start": 20},
         model={"name": "regressor", "width": 32, "mlp_multiple": 0},
+        batch=32,
+    ),
+    "quick/every with entmax": Case(
+        task={"name": "every", "points": 20, "curriculum_start": 20},
+        model={"name": "regressor", "width": 32, "mlp_multiple": 0, "scorer": {"name": "entmax"}},
         batch=32,
     ),
     "quick/haystack": Case(task={"name": "haystack", "pairs": 4, "markers": 16}, model=_POST, batch=64),

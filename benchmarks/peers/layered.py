@@ -5,16 +5,36 @@ Legend: N sequences, s positions, v tokens, d width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from entmax import entmax15
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from spaces import plugins
 from workers.data.tasks import Batch
 from workers.training.recipe import Recipe
+
+
+def sharpened(logits: Tensor) -> Tensor:
+    """Softmax with the adaptive temperature of paper 001, Figure 4, as its listing computes it."""
+    probabilities = logits.softmax(-1)
+    entropy = -(probabilities * (probabilities + 1e-9).log()).sum(-1, keepdim=True)
+    inverse = torch.zeros_like(entropy)
+    for coefficient in (-0.037, 0.481, -2.3, 4.917, -1.791):
+        inverse = inverse * entropy + coefficient
+    return (logits * torch.where(entropy > 0.5, inverse.clamp(min=1), 1.0)).softmax(-1)
+
+
+def sparse(logits: Tensor) -> Tensor:
+    """1.5-entmax by the package of its authors."""
+    return entmax15(logits, dim=-1)
+
+
+WEIGHTS: Mapping[str, Callable[[Tensor], Tensor]] = {"adaptive_temperature": sharpened, "entmax": sparse}
+"""Of scorers for which torch has no fused attention."""
 
 
 class Layer(nn.Module):
@@ -24,6 +44,7 @@ class Layer(nn.Module):
         super().__init__()
         width, hidden = model.width, model.width * model.mlp_multiple
         self.heads, self.pre_norm, self.causal, self.turns = model.heads, model.pre_norm, model.causal, turns
+        self.weigh = WEIGHTS.get(plugins.name_of(model.scorer))
         self.query_key_value, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.attention_norm = nn.LayerNorm(width)
         if hidden:
@@ -42,7 +63,13 @@ class Layer(nn.Module):
     def attend(self, stream: Tensor) -> Tensor:
         packed = self.query_key_value(stream).unflatten(-1, (3, self.heads, -1))
         query, key, value = packed.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(self.turned(query), self.turned(key), value, is_causal=self.causal)
+        query, key = self.turned(query), self.turned(key)
+        if self.weigh is None:
+            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
+        else:
+            logits = query @ key.mT / query.shape[-1] ** 0.5
+            later = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1) if self.causal else torch.tensor(False)
+            mixed = self.weigh(logits.masked_fill(later, -torch.inf)) @ value
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def turned(self, vectors: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step | Fuse
     """The fastest step for trials of this structure on this device."""
     if device.type == "cuda" and fused.obstacle(recipe, device) is None:
         return fused.make_step(recipe, device)
-    may_be_native = recipe.learning.is_plain and recipe.steps_whole
+    may_be_native = recipe.learning.is_plain and recipe.training.autocast == "none"
     native = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if may_be_native else None
     return NativeStep(recipe, device, native) if native else TracedStep(recipe, structure, device)
 
@@ -65,8 +65,8 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
         return fused.obstacle(recipe, device)
     if not recipe.learning.is_plain:
         return "the native steps learn weights alone"
-    if not recipe.steps_whole:
-        return "the native steps know no training.accumulate and no training.autocast"
+    if recipe.training.autocast != "none":
+        return "the native steps know no training.autocast"
     return recipe.model.obstacle(recipe.task, recipe.dtype, device)
 
 
@@ -148,7 +148,10 @@ class TracedStep:
 
 
 class NativeStep:
-    """Loss and gradient by the model's own code, lane by lane; so are clipping, optimizer and average, or traced."""
+    """Loss and gradient by the model's own code, lane by lane; so are clipping, optimizer and average, or traced.
+
+    A batch that may be taken in parts is taken as a whole: the code works through it in blocks of its own.
+    """
 
     def __init__(self, recipe: Recipe, device: torch.device, gradient: NativeGradient) -> None:
         self._recipe = recipe

@@ -12,5 +12,5 @@ initialisation. Stored with each study; bits are promised between equal numbers 
 4  compiled updates of Muon
 5  compiled steps work on the first layer's queries, keys and values once for each distinct row of a batch
 6  prompts of linear regression are drawn in one pass, their labels summed from the first input to the last; compiled
-   steps of linearised attention add up several prompts side by side
+   steps of linearised attention add up several prompts side by side, and take a batch in parts as a whole
 """

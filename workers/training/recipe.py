@@ -82,7 +82,7 @@ class Recipe:
 
     @property
     def steps_whole(self) -> bool:
-        """Whether a step is of the whole batch at once in the trial's own precision, as the native steps are."""
+        """Whether a step is of the whole batch at once in the trial's own precision."""
         return self.training.accumulate == 1 and self.training.autocast == "none"
 
     def knobs(self) -> dict[str, float]:
