@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -226,8 +227,11 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
     """Name -> configuration: mixtures, then each example of each plug-in that a trial is made of."""
     yield from _MIXTURES.items()
     for family in ("task", "scorer", "activation", "position", "optimizer", "schedule", "averaging"):
-        for number, example in enumerate(plugins.examples(family_of(family))):
-            yield f"{family} {example['name']} {number}", _of_family(family, example)
+        counts = Counter[str]()  # of each plug-in's examples, so that another plug-in renames no case
+        for example in plugins.examples(family_of(family)):
+            name = f"{family} {example['name']}"
+            yield f"{name} {counts[name]}", _of_family(family, example)
+            counts[name] += 1
 
 
 def alone(name: str) -> Trial:

@@ -64,7 +64,7 @@ def test_every_kernel_of_a_traced_step_gives_what_its_operations_give(name: str)
     assert all(verdict for fusion in fusions for verdict in fusion._verdicts.values())
 
 
-@pytest.mark.parametrize("name", ["schedule cosine 1", "gpt with every dropout in float32", "othello from a pool"])
+@pytest.mark.parametrize("name", ["schedule cosine 0", "gpt with every dropout in float32", "othello from a pool"])
 def test_a_graph_gives_what_started_steps_give_and_nothing_keeps_it_from_being_used(name: str):
     case = CASES[name]
 
@@ -85,7 +85,7 @@ def test_a_graph_gives_what_started_steps_give_and_nothing_keeps_it_from_being_u
 
 
 @pytest.mark.parametrize(
-    "name", ["minimal with dropout in float32", "gpt with every dropout in float32", "task copying 5"]
+    "name", ["minimal with dropout in float32", "gpt with every dropout in float32", "task copying 0"]
 )
 def test_a_trial_loses_there_what_it_loses_on_a_cpu(name: str):
     losses: list[torch.Tensor] = []
