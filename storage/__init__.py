@@ -18,7 +18,8 @@ from storage.databases import file_of, has_password
 from storage.databases.database import AwayError
 from storage.frames import Reader, open_reader
 from storage.new_study import NewStudy, check_name
-from storage.queue import QueueEntry, QueueRequest, Terms
+from storage.queue import QueueRequest, Terms
+from storage.queue_entries import QueueEntry
 from storage.store import Store, annotate_study, bring_up, open_store, request_queue, request_stop
 
 __all__ = [

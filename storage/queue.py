@@ -12,26 +12,20 @@ import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from types import NoneType
 from typing import Any, Literal, TypeVar, final, get_args, get_type_hints
 
-from sqlalchemy import Column, Connection, case, insert, select, type_coerce, update
+from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.types import NullType
 
-from spaces.errors import RowError, StudyError
+from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
 from storage.claims.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
-from storage.row_values import describe_value, find_broken_columns, find_broken_rule
+from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_entries, read_sound_entries
 from storage.schema import Now, studies, submissions
-
-QueueState = Literal["waiting", "running", "paused", "cancelled", "done", "failed"]
-OPEN: frozenset[QueueState] = frozenset({"waiting", "running", "paused"})
-"""States of an entry that the service runs, or will."""
 
 Action = Literal["submit", "pause", "resume", "cancel", "reprioritise", "annotate"]
 """`annotate` is none of the queue: it writes a note, tags or the mark of the archive of any study."""
@@ -83,37 +77,6 @@ def check_priority(priority: int) -> None:
     """Raise StudyError unless it is a priority class."""
     if priority not in PRIORITIES:
         raise StudyError(f"priority {priority} must be a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueEntry:
-    """One study in the queue, as it stands."""
-
-    study_id: int
-    study: str
-    owner: str
-    priority: int
-    weight: float
-    max_lanes: int | None
-    state: QueueState
-    reason: str
-    """Why it waits, or failed; of a study that runs, why it has fewer lanes than it asks for. Empty: nothing to say."""
-    lanes: int
-    """That train its trials now, as the service noted last."""
-    share: float
-    """Lanes that it is due."""
-    trials: int
-    """The planned number."""
-    seed: int
-    submitted_at: datetime
-    """In UTC, as the other times."""
-    started_at: datetime | None
-    ended_at: datetime | None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the service runs it, or will."""
-        return self.state in OPEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,76 +231,6 @@ class Queue:
     def _note(self, study_id: int, states: tuple[QueueState, ...], **values: Any) -> None:
         this = update(submissions).where(submissions.c.study_id == study_id, submissions.c.state.in_(states))
         self._session.transact(lambda connection: connection.execute(this.values(values)))
-
-
-@dataclass(frozen=True)
-class StrangeEntry:
-    """A row of the queue that was edited by hand: not all of its values are such as Graft writes."""
-
-    study_id: int
-    study: str
-    is_to_run: bool
-    fault: str
-    """Which value, and what it must be."""
-
-
-def read_entries(connection: Connection) -> list[QueueEntry]:
-    """All entries: first those that are open, by priority class and by when they were submitted, then the newest.
-
-    Raises RowError for a row that was edited by hand.
-    """
-    entries, strange = read_sound_entries(connection)
-    if strange:
-        raise RowError(f"a row is not what Graft writes: {strange[0].fault}")
-    return entries
-
-
-def read_sound_entries(connection: Connection, study: str | None = None) -> tuple[list[QueueEntry], list[StrangeEntry]]:
-    """As `read_entries`, without the rows that were edited by hand, which are told apart; `study`: only that one's."""
-    c = submissions.c
-    # As the driver has them: SQLAlchemy raises an error for a time that is none.
-    query = select(*(type_coerce(column, NullType()) for column in _ENTRY.values()))
-    query = query.select_from(submissions.join(studies, studies.c.id == c.study_id))
-    query = query if study is None else query.where(studies.c.name == study)
-    open_first = case((c.state.in_(OPEN), 0), else_=1)
-    rows = connection.execute(query.order_by(open_first, c.priority.desc(), c.submitted_at, c.study_id)).all()
-    broken = find_broken_columns([*_ENTRY.values()], rows)
-    sound, strange = list[QueueEntry](), list[StrangeEntry]()
-    for row in rows:
-        values: dict[str, Any] = dict(zip(_ENTRY, row, strict=True))
-        if fault := _find_fault(values) if broken else None:
-            is_to_run = values["state"] in ("waiting", "running")
-            strange.append(StrangeEntry(values["study_id"], str(values["study"]), is_to_run, fault))
-        else:
-            sound.append(QueueEntry(**{name: _read_time(name, value) for name, value in values.items()}))
-    ended = [one for one in sound if not one.is_open]
-    ended.sort(key=lambda one: one.submitted_at, reverse=True)
-    return [one for one in sound if one.is_open] + ended, strange
-
-
-_ENTRY: Mapping[str, Column[Any]] = {
-    **{column.name: column for column in submissions.columns if column.name != "request"},
-    "study": studies.c.name,
-    "trials": studies.c.trials,
-    "seed": studies.c.seed,
-}
-"""Field of QueueEntry -> its column."""
-
-
-def _find_fault(values: Mapping[str, Any]) -> str | None:
-    for name, column in _ENTRY.items():
-        if rule := find_broken_rule(column, (values[name],)):
-            [key] = column.table.primary_key
-            return describe_value(column, {key.name: values["study_id"]}, values[name], rule)
-    return None
-
-
-def _read_time(name: str, value: Any) -> Any:
-    """A time of SQLite's is a text, and says no zone."""
-    if value is None or not name.endswith("_at"):
-        return value
-    time = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _submit(connection: Connection, request: QueueRequest) -> None:

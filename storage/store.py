@@ -28,7 +28,8 @@ from storage.databases.database import Database
 from storage.databases.mailbox import Mailbox
 from storage.frames import open_reader
 from storage.new_study import NewStudy, check_name, insert_study, row_of
-from storage.queue import Queue, QueueEntry, QueueRequest
+from storage.queue import Queue, QueueRequest
+from storage.queue_entries import QueueEntry
 from storage.schema import Now, studies
 
 

@@ -27,7 +27,7 @@ from spaces.settings import Objective
 from storage import NewStudy, QueueEntry, QueueRequest, Store, Terms, open_reader, open_store, request_queue
 from storage import queue as storage_queue
 from storage.databases.mailbox import Mailbox
-from storage.queue import StrangeEntry
+from storage.queue_entries import StrangeEntry
 from tests.databases import Server, raw
 from tests.test_db_commands import unchecked
 

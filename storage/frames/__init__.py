@@ -23,7 +23,7 @@ from storage.databases.database import Database, ReadingConnection
 from storage.frames.answers import Answers, quote
 from storage.frames.columns import STUDIES
 from storage.frames.study import StudyReader
-from storage.queue import QueueEntry, read_entries
+from storage.queue_entries import QueueEntry, read_entries
 from storage.tokens import Token
 
 
