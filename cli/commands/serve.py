@@ -37,9 +37,10 @@ TOKEN_VARIABLE = "SEARCH_TOKEN"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands `serve` and `submit` and the group `queue` to the program."""
+    """Add the commands `serve`, `submit` and `cancel` and the group `queue` to the program."""
     app.command()(with_groups(serve))
     app.command()(with_groups(submit))
+    app.command()(cancel)
     group = typer.Typer(invoke_without_command=True)
     group.callback()(list_queue)
     for command in (pause, resume, cancel, reprioritise):
@@ -243,7 +244,7 @@ def resume(study: Study, storage: Storage = None) -> None:
 def cancel(study: Study, storage: Storage = None) -> None:
     """Have a study stopped, and take it out of the queue; what it has found stays.
 
-    Example: search queue cancel quick-set-complement
+    Example: search cancel quick-set-complement
     """
     from storage import QueueRequest
 
