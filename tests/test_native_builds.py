@@ -104,7 +104,7 @@ def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytes
             assert torch.equal(found, ours), case.recipe.model
 
 
-@pytest.mark.parametrize(
+in_other_builds = pytest.mark.parametrize(
     ("compiler", "flags"),
     [
         ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=16"]),
@@ -114,6 +114,9 @@ def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytes
     ],
     ids=str,
 )
+
+
+@in_other_builds
 def test_data_has_the_same_bits_in_other_builds(
     compiler: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,16 +137,7 @@ def test_data_has_the_same_bits_in_other_builds(
     assert all(torch.equal(found, one) for found, one in zip(drawn(), expected, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("compiler", "flags"),
-    [
-        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=16"]),
-        ("g++", ["-march=native", "-DGRAFT_REGISTER_BYTES=64"]),
-        pytest.param("g++", ["-mavx2", "-mfma"], marks=pytest.mark.skipif(not ON_X86, reason="not for this processor")),
-        ("clang++", ["-march=native"]),
-    ],
-    ids=str,
-)
+@in_other_builds
 def test_updates_have_the_same_bits_in_other_builds(
     compiler: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,7 +105,7 @@ def served(cluster: PretendedCluster, controller: Controller) -> Generator[tuple
         thread.join(60)
         assert not thread.is_alive()
     finally:
-        cluster.failure = cluster.failure or ClusterError("the test is over")
+        cluster.failure = cluster.failure or ClusterError("closed by the test")
 
 
 def test_each_slot_has_a_worker_and_slots_that_come_have_one_too():

@@ -1,4 +1,4 @@
-"""A pack worker on a node of a cluster, whoever started it."""
+"""A pack worker on a node of a cluster, of a launch or of a service."""
 
 from __future__ import annotations
 
