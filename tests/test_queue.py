@@ -52,7 +52,7 @@ STUDY = NewStudy(
 TERMS = Terms(owner="ann", priority=2, weight=0.5, max_lanes=7)
 
 
-NO_ACTION = QueueRequest(action="drop", study="one").to_json()  # pyright: ignore[reportArgumentType]
+NO_ACTION = QueueRequest(action="pause", study="one").to_json().replace("pause", "drop")
 Elsewhere = Callable[..., Any]
 
 
@@ -165,7 +165,8 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(url: str, act: Call
         ({"priority": 101}, "priority 101 must be a whole number from -100 to 100"),
         ({"weight": 0.0}, "weight 0.0 must be above 0 and at most 1000"),
         ({"weight": float("nan")}, "weight nan must be above 0 and at most 1000"),
-        ({"max_lanes": 0}, "max_lanes 0 must be at least 1"),
+        ({"max_lanes": 0}, "max_lanes 0 must be from 1 to 1,000,000"),
+        ({"max_lanes": 10**30}, "max_lanes 1e+30 must be from 1 to 1,000,000"),
         ({"owner": "a\nb"}, "owner 'a\\nb' must be a name of at most 100 characters"),
     ],
 )

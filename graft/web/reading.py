@@ -13,6 +13,7 @@ from polars.exceptions import PolarsError
 
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import Settings
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import GraftError, RowError, StudyError
 from storage.checking import describe_damage
 from storage.databases.database import AwayError
@@ -20,7 +21,7 @@ from storage.frames import Reader, open_reader
 from storage.frames.study import StudyReader
 
 StudyName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of a study.")]
-Number = Annotated[int, Path(ge=0, description="Number of a trial.")]
+Number = Annotated[int, Path(ge=0, lt=MOST_TRIALS, description="Number of a trial.")]
 
 
 def settings_of(request: Request) -> Settings:

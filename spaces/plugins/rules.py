@@ -7,14 +7,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from spaces.bounds import LARGEST_COUNT, LARGEST_SIZE
 from spaces.errors import PluginError
 from spaces.messages import shorten
 
 Kind = Literal["size", "knob", "option", "flag", "text", "part"]
 REQUIRED = dataclasses.MISSING
-LARGEST_SIZE = 2**31 - 1
-LARGEST_COUNT = 2**53
-"""Beyond it not every integer is a float of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
