@@ -56,6 +56,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
 _TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _Record = TypeVar("_Record")
+NEEDS_ADMIN = "to change it needs the role admin"
 REVOCATION = "-revocation"
 """Ends the names of messages that revoke a token, so that they are found without reading the others."""
 
@@ -349,7 +350,7 @@ def _check_owner(request: QueueRequest, owner: str | None) -> None:
     if request.by is None or owner == request.by:
         return
     whose = f"is {owner or 'nobody'}'s" if owner is not None else "was launched, not submitted"
-    raise AccessError(f"study {request.study} {whose}; to change it needs the role admin")
+    raise AccessError(f"study {request.study} {whose}; {NEEDS_ADMIN}")
 
 
 def _check_room(connection: Connection, request: QueueRequest, owner: str) -> None:

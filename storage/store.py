@@ -112,7 +112,8 @@ class Store:
 
     def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
         """Write some of a study's `note`, `tags` and `archived`; it may run meanwhile."""
-        QueueRequest(action="annotate", study="", row=values).check()
+        asked = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        QueueRequest(action="annotate", study="", row=asked).check()
         this = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(this))
 

@@ -309,7 +309,7 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
             QueueRequest(action="pause", study="none"),
             QueueRequest.of_study(STUDY, TERMS),
         ]
-        with _taking(store):
+        with taking(store):
             answers = [elsewhere(_request, url, one.to_json()) for one in asked]
     assert answers == [
         "waiting",
@@ -320,7 +320,7 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
 
 
 @contextmanager
-def _taking(store: Store) -> Generator[None]:
+def taking(store: Store) -> Generator[None]:
     """Inside, requests are taken in, as a service does."""
     ended = threading.Event()
 
@@ -351,7 +351,7 @@ def test_notes_tags_and_the_archive_are_written_by_the_service_of_a_file(tmp_pat
         store.create_study(STUDY)
         refused = elsewhere(_annotate, url)  # by a launch, say, which takes no requests
         store.lock_service()
-        with _taking(store):
+        with taking(store):
             assert elsewhere(_annotate, url) == ""
     assert re.search("graft.db is being written by process .*; stop it first", refused)
     with open_reader(url) as reader:

@@ -29,7 +29,7 @@ from tests.studies import ENDED, RUNNING, running, write_study
 
 
 def client_of(url: str, **settings: Any) -> TestClient:
-    app = create_app(Settings(database=url, **settings))
+    app = create_app(Settings(database=url, **{"check_seconds": 240, **settings}))  # the machine may be busy
     return TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False)
 
 

@@ -39,9 +39,8 @@ def dashboard(
     # Each of Polars' threads takes a core from training; it reads this when it is loaded, below.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     settings = http.settings(storage_url(storage), host)
-    from graft.web.server import LOWEST_PRIORITY, serve
+    from graft.web.server import serve
 
-    os.nice(LOWEST_PRIORITY)
     with suppress(KeyboardInterrupt):
         serve(settings, host, port, lambda address: typer.echo(f"{address} (Ctrl-C ends it)", err=True))
 

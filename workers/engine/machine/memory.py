@@ -108,6 +108,11 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
                         yield max(0, limit - usage)
 
 
+def count_parameters(config: Mapping[str, Any]) -> int:
+    """The parameters that a trial of this configuration trains."""
+    return layout_of(Recipe.of(config), "meta").total
+
+
 def least_bytes(config: Mapping[str, Any]) -> int:
     """What a trial of this configuration needs at the least.
 
