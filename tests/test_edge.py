@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 import re
+import shutil
 import socket
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
+from graft.launching.claiming import check_seconds
 from graft.web.security.access import COOKIE, find_holder, make_token
 from graft.web.security.guard import Counts, Turns
 from graft.web.security.refusals import RefusalError
@@ -31,6 +33,7 @@ from tests.inside import called
 from tests.servers import serving
 from tests.test_queue import STUDY, TERMS, taking, with_value
 from tests.test_web import client_of
+from workers.numerics import native
 
 pytestmark = pytest.mark.fast
 
@@ -412,6 +415,41 @@ def test_an_address_that_takes_all_connections_and_streams_leaves_the_others_the
         assert stream.recv(100).startswith(b"HTTP/1.1 200")
 
 
+def count_connections(settings: Settings, asked: int) -> int:
+    """How many of the connections that one address opens are kept."""
+    with serving(settings) as address, ExitStack() as opened:
+        clients = [opened.enter_context(closing(connect(address))) for _ in range(asked)]
+        kept = 0
+        for client in clients:
+            with suppress(ConnectionError):
+                client.sendall(request("/api/studies"))
+                kept += client.recv(100).startswith(b"HTTP/1.1 200")
+        return kept
+
+
+def test_an_address_has_so_many_connections(database: str) -> None:
+    settings = Settings(database=database, connections_each=5, body_seconds=240)
+    assert count_connections(settings, 8) == 5
+
+
+def test_a_proxy_may_open_as_many_connections_as_it_likes(database: str) -> None:
+    settings = Settings(database=database, connections_each=5, body_seconds=240, proxies=("127.0.0.1",))
+    assert count_connections(settings, 8) == 8
+
+
+def test_each_address_has_a_bucket_of_its_own(database: str) -> None:
+    """One that has used up its own leaves the others theirs."""
+    with serving(Settings(database=database, rate=1e-6, burst=2)) as address:
+
+        def ask(source: str) -> bytes:
+            with closing(connect(address, source)) as client:
+                client.sendall(request("/api/studies"))
+                return client.recv(100).split(b" ")[1]
+
+        assert [ask("127.0.0.1") for _ in range(3)] == [b"200", b"200", b"429"]
+        assert ask("127.0.0.2") == b"200"
+
+
 def test_no_more_are_open_in_all_and_of_each_key() -> None:
     counts = Counts(3, 2)
     assert [counts.take("a", "x"), counts.take("a", "y"), counts.take("a"), counts.take("b")] == [
@@ -478,6 +516,18 @@ def test_a_proxy_that_is_named_says_for_whom_it_asks_and_whether_over_tls(databa
             assert (b"Secure" in answer) == is_secure
 
 
+def test_what_another_address_than_the_proxy_forwards_is_not_believed(database: str) -> None:
+    """A client that names ever other addresses would have ever other buckets."""
+    settings = Settings(database=database, rate=1e-6, burst=2, proxies=("127.0.0.9",))
+    with serving(settings) as address:
+        answers = list[bytes]()
+        for number in range(3):
+            with closing(connect(address)) as client:
+                client.sendall(request("/api/studies", **{"X-Forwarded-For": f"10.0.0.{number}"}))
+                answers.append(client.recv(100).split(b" ")[1])
+    assert answers == [b"200", b"200", b"429"]
+
+
 def test_quotas_are_read_and_checked() -> None:
     quotas = Quotas.parse(["trials=5", "priority=-2"])
     assert (quotas.trials, quotas.priority, quotas.steps) == (5, -2, 1_000_000)
@@ -487,3 +537,70 @@ def test_quotas_are_read_and_checked() -> None:
     for setting in ("trials", "x=1", "trials=nan", "trials=1e40", "trials=x"):
         with pytest.raises(AddressError, match="write NAME=NUMBER"):
             Quotas.parse([setting])
+
+
+# ------------------------------------------------------------------------------------------- shared temporary folders
+
+
+def test_a_rescue_among_temporary_files_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "home").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
+    with open_store(f"sqlite:///{tmp_path}/home/graft.db") as store:
+        shutil.move(tmp_path / "home", tmp_path / "moved")
+        with pytest.raises(StorageError, match="move it to where the database is to be") as caught:
+            store.create_study(STUDY)
+    [folder] = (tmp_path / "shared").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert str(folder / "graft.db.rescue") in str(caught.value)
+    assert raw(f"sqlite:///{folder}/graft.db.rescue", "SELECT name FROM studies") == [("one",)]
+
+
+@pytest.mark.parametrize("kind", ["missing", "own", "open to others", "a link", "another's"])
+def test_native_code_is_loaded_from_a_folder_of_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Where there is no home it lies among temporary files, by a name that another user can guess."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def no_home() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    shared = tmp_path / f"graft-cache-{os.getuid()}"
+    if kind == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        shared.symlink_to(tmp_path / "elsewhere")
+    elif kind != "missing":
+        shared.mkdir(0o700)
+        shared.chmod(0o777 if kind == "open to others" else 0o700)
+    if kind == "another's":
+        os.chown(shared, 12345, 12345)
+    native._make_folder.cache_clear()
+    found = native.cache_folder()
+    assert (found == shared) == (kind in ("missing", "own"))
+    assert found.stat().st_mode & 0o777 == 0o700
+    assert native.cache_folder() == found
+
+
+# ------------------------------------------------------------------------------------- what several numbers must obey
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("search.steering.leases.LEASE_SECONDS", 12.0),
+        ("workers.pool.heartbeat.SELF_STOP_SECONDS", 55.0),
+        ("workers.pool.heartbeat.BEAT_SECONDS", 30.0),
+        ("search.steering.leases.SWEEP_SECONDS", 40.0),
+    ],
+)
+def test_a_worker_stops_before_its_trials_are_given_to_others(
+    monkeypatch: pytest.MonkeyPatch, name: str, seconds: float
+) -> None:
+    """The constants as they are pass; others are noticed before anything is run."""
+    check_seconds()
+    monkeypatch.setattr(name, seconds)
+    with pytest.raises(AssertionError):
+        check_seconds()

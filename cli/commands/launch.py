@@ -82,11 +82,13 @@ def launch(
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.review import review
     from graft.machine.devices import ESTIMATED
+    from storage import check_name
 
     estimated = run.device if start.dry_run and run.device in ESTIMATED else None
     placement = (replace(run, device="cpu") if estimated else run).resolve_placement()
     with overrides.load(space, start.plugins or ()) as loaded:
         name = loaded.name if study is None else study
+        check_name(name)
         notes = review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
