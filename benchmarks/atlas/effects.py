@@ -31,8 +31,8 @@ class Atlas:
 
     cells: pl.DataFrame
     """One row per arm but the baseline, task and endpoint, in the order of the kept trials: pairs, diverged (trials of
-    the arm), mean, low, high (Student's paired 95 % interval), p (paired t, or sign flips where seeds differ alike), q (Benjamini and Hochberg over all rows),
-    wide_low, wide_high, verdict.
+    the arm), mean, low, high (Student's paired 95 % interval), p (`decisive_p`), q (Benjamini and Hochberg over all
+    rows), wide_low, wide_high, verdict.
 
     wide_*: intervals of a confidence of 1 - .05 r / m, r of m cells having q < .05, so that of those r at most 5 % miss
     in expectation; one excludes 0 just where q < .05 (Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted

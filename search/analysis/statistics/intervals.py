@@ -30,8 +30,9 @@ class Interval(ABC):
 
     @abstractmethod
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
-        """Return lower and upper ends, one per row; NaN for too few pairs, fewer than two at least, and where fewer than
-        FEWEST_OF_FLIPS changes are all equal, which have no deviation.
+        """Return lower and upper ends, one per row; NaN for too few pairs, fewer than two at least.
+
+        They are NaN, too, where fewer than FEWEST_OF_FLIPS changes are all equal, and so have no deviation.
 
         `cells` has pairs (how many), mean and deviation (sample standard deviation) of the changes, and the changes
         themselves as lists.

@@ -9,7 +9,7 @@ from spaces.records import TRAINED
 
 
 def compare_temperatures(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return shift, temperature, pairs, at_one, value, mean, low, high, p, q: a row for each temperature of a shift but 1.
+    """Return shift, temperature, pairs, at_one, value, mean, low, high, p, q: a row for each temperature but 1.
 
     `scores` of one metric has number, condition, variant, sign and `last`, a cost, sign * metric; a condition without
     `temperature=` is at 1; raw parameters alone. At_one and value are means over trials, paired by trial; the other

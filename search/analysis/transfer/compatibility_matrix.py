@@ -47,9 +47,10 @@ class Matrix:
     source, target, direction, unit, mean, low, high, pairs, dropped, p, q, verdict. `unit` of mean, low and high, one
     for each target: `points` (100 x the difference) of a metric that is maximised and within [0, 1], `percent` of the
     baseline's |value| where less is better, `difference` of any other. `dropped`: seeds that gave no pair, as one side
-    has no finite result; 0 where the source was not tried. `p`: two-sided (`PairedDifference.decisive_p`); `q`: p adjusted
-    for the number of cells. `verdict`: BETTER or WORSE than the baseline where q < SURE and the interval excludes 0,
-    else UNDECIDED. Nulls: mean without a pair, low and high with fewer than two, p, q and verdict with fewer than four.
+    has no finite result; 0 where the source was not tried. `p`: two-sided (PairedDifference.decisive_p); `q`: p
+    adjusted for the number of cells. `verdict`: BETTER or WORSE than the baseline where q < SURE and the interval
+    excludes 0, else UNDECIDED. Nulls: mean without a pair, low and high with fewer than two, p, q and verdict with
+    fewer than four.
     """
     pairs: pl.DataFrame
     """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried
