@@ -5,6 +5,7 @@ Legend: an *arm* is one named alternative of an experiment; its *cost* is its me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -91,18 +92,19 @@ def compare_arms(
     )
     pairs = _pair(known, baseline)
     sign = 1.0 if direction == "minimize" else -1.0
+    paired = pairs.partition_by("condition", "arm", as_dict=True)
     rows: list[dict[str, Any]] = []
-    for condition in known["condition"].unique(maintain_order=True).to_list():
-        own = known.filter(pl.col("condition") == condition)
-        arms: list[str] = own["arm"].unique(maintain_order=True).to_list()
-        for arm in sorted(arms, key=lambda name: name != baseline):
-            trials = own.filter(pl.col("arm") == arm)
-            row = {"condition": condition, "arm": arm, **_describe(trials, metric, confidence)}
-            if arm != baseline:
-                paired = pairs.filter((pl.col("condition") == condition) & (pl.col("arm") == arm))
-                found = summarize_differences(paired["difference"].drop_nulls().to_numpy(), confidence)
-                row |= _compare(found, paired, sign, metric)
-                row |= {"decisive_p": _decide(found, own.drop_nulls("value"), (baseline, arm), metric)}
+    for (condition,), own in known.partition_by("condition", as_dict=True, maintain_order=True).items():
+        trials = own.partition_by("arm", as_dict=True, maintain_order=True)
+        finite = {
+            arm: dict(one.drop_nulls("value").select("seed", "value").iter_rows()) for (arm,), one in trials.items()
+        }
+        for arm in sorted(finite, key=lambda name: name != baseline):
+            row = {"condition": condition, "arm": arm, **_describe(trials[arm,], metric, confidence)}
+            if (both := paired.get((condition, arm))) is not None:
+                found = summarize_differences(both["difference"].drop_nulls().to_numpy(), confidence)
+                row |= _compare(found, both, sign, metric)
+                row |= {"decisive_p": _decide(found, finite, (baseline, arm), metric)}
             rows.append(row)
     table = pl.DataFrame(rows, schema=_SCHEMA).with_columns(pl.selectors.float().fill_nan(None))
     p = table["decisive_p"].cast(pl.Float64).fill_null(nan).to_numpy()
@@ -181,17 +183,19 @@ def _compare(found: PairedDifference, pairs: pl.DataFrame, sign: float, metric: 
     }
 
 
-def _decide(found: PairedDifference, known: pl.DataFrame, compared: tuple[str, str], metric: str) -> float:
+def _decide(
+    found: PairedDifference, values: Mapping[str, Mapping[int, float]], compared: tuple[str, str], metric: str
+) -> float:
     """Return the p that decides on the baseline and an arm (`compared`); NaN where so few seeds give no verdict.
 
-    `known` are the finite results of all arms under one condition.
+    `values` are the finite ones of one condition: arm -> seed -> value.
     """
-    is_continuous = not is_count(metric) and not known["value"].is_duplicated().any()
+    every = [value for own in values.values() for value in own.values()]
+    is_continuous = not is_count(metric) and len(set(every)) == len(every)
     if found.pairs < (_FEWEST_OF_CONTINUOUS if is_continuous else FEWEST_OF_VERDICT):
         return nan
     if found.pairs > _MOST_OF_BLOCKS:
         return found.decisive_p
-    values = {arm: dict(own.select("seed", "value").iter_rows()) for (arm,), own in known.group_by("arm")}
     both = sorted(values[compared[0]].keys() & values[compared[1]].keys())
     # Another arm that lost one of these seeds is left out of the spread.
     others = sorted(arm for arm, own in values.items() if arm not in compared and own.keys() >= set(both))
