@@ -48,8 +48,9 @@ class Study:
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
         """One row per trial, with a column `params.PATH` for each value that was drawn.
 
-        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value; `top`: the first rows,
-        without `sort` those of the best objective.
+        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value. `sort="objective"` puts
+        the best trial first, whether the study minimizes or maximizes. `top`: only the first rows, of the best objective
+        unless `sort` says otherwise; by the objective, trials that break a constraint are left out.
         """
         with open_reader(self.database) as reader:
             return list_trials(reader, self.name, where, sort, top)
