@@ -184,7 +184,9 @@ def test_trials_filters_sorts_and_cuts(search: Search) -> None:
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_the_best_of_a_study_are_its_best_whatever_its_direction(search: Search, tmp_path: Path, direction: str) -> None:
+def test_the_best_of_a_study_are_its_best_whatever_its_direction(
+    search: Search, tmp_path: Path, direction: str
+) -> None:
     url = f"sqlite:///{tmp_path}/best.db"
     with studies.running(url):
         raw(url, f"UPDATE studies SET direction = '{direction}'")
@@ -199,7 +201,9 @@ def test_the_best_of_a_study_are_its_best_whatever_its_direction(search: Search,
 
 
 def test_what_the_best_trials_have_in_common_is_shown(search: Search) -> None:
-    header, *shown = rows(search("trials", "demo", "--where", "params.model.scorer = 'softmax' AND state = 'finished'").text)
+    header, *shown = rows(
+        search("trials", "demo", "--where", "params.model.scorer = 'softmax' AND state = 'finished'").text
+    )
     column = header.index("scorer")
     assert {row[column] for row in shown} == {"softmax"}
     assert "length" not in header, "no trial of the study has another one"

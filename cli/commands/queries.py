@@ -1,4 +1,4 @@
-"""Commands that show what a database holds: studies, trials, show, query."""
+"""Commands that show what a database holds: studies, status, wait, trials, show, query."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.commands.export import export
-from cli.commands.status import status
+from cli.commands.status import status, wait
 from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
 from cli.tables import align, show, show_json, show_text
@@ -46,7 +46,7 @@ _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 
 def register(app: typer.Typer) -> None:
     """Add the commands that read a database to the program, status and export included."""
-    for command in (studies, status, trials, show_trial, query):
+    for command in (studies, status, wait, trials, show_trial, query):
         app.command("show" if command is show_trial else None)(command)
     app.command()(with_groups(export))
 
@@ -77,7 +77,7 @@ def trials(
     ] = None,
     sort: Annotated[
         str | None,
-        typer.Option(metavar="SQL", help="An order: 'steps DESC', model.width; objective: best first. Default: number."),
+        typer.Option(metavar="SQL", help="An order: 'steps DESC', or objective, best first. Default: number."),
     ] = None,
     top: Annotated[
         int | None,
@@ -161,10 +161,11 @@ def _drop_empty(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
-    """Choose what a person compares: where each trial stands, then the params that differ, then errors if there are any.
+    """Choose what a person compares: where each trial stands, then the params that differ, then errors, if any.
 
     `varying`: params that differ among other trials of the study. They stay where all rows have one value: that the
-    best trials have it in common is worth knowing. The last part of a param's path is its name in the table, where no other column is called so.
+    best trials have it in common is worth knowing. The last part of a param's path is its name in the table, where no
+    other column is called so.
     """
     import polars as pl
 

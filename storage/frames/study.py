@@ -228,5 +228,5 @@ def _spell_condition(answers: Answers, study_id: int, where: str | None) -> str:
 
 
 def _bare(sort: str) -> str:
-    """Return an ORDER BY without space around it, in lower case: equal to the column's name where it names one alone."""
+    """Return an ORDER BY without space around it, in lower case: a column's name where it names one alone."""
     return sort.strip().lower()
