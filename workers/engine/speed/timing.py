@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 WARM_UP_STEPS = 3
 STEPS_BETWEEN_LOOKS = 10
 BURST_SECONDS = 0.05
+TURNS = 15
+"""Bursts of each pack, where packs are timed beside one another."""
 VALIDATED_LANES = 2
 """Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
 
@@ -97,6 +100,24 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
     while time.perf_counter() < end:
         fastest = min(fastest, _seconds_a_step(pack, burst, clock))
     return width / fastest
+
+
+def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
+    """Optimizer steps of single models per second, of packs of each trial that take turns.
+
+    What else runs on the machine slows all of them alike, so that ratios of these rates repeat. Medians over the turns;
+    on a CPU seconds are those of this thread, and no validation is timed.
+    """
+    clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
+    packs = [_make_pack_of_copies(trial, width, device) for trial in trials]
+    bursts: list[int] = []
+    for pack in packs:
+        pack.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
+        bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(pack, WARM_UP_STEPS, clock))))
+    turns = [
+        [_seconds_a_step(pack, burst, clock) for pack, burst in zip(packs, bursts, strict=True)] for _ in range(TURNS)
+    ]
+    return [width / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
 
 
 def step_rate(trial: Trial, *, width: int, device: str, traced: bool, seconds: float = 0.5) -> float:
