@@ -91,8 +91,8 @@ MODULES: dict[str, tuple[str, str]] = {
     ),
     "lstm_cell": (
         "self.cell = nn.LSTMCell(d, d)",
-        "h, c, all = x.new_zeros(n, d), x.new_zeros(n, d), []\nfor one in x.unbind(1):\n    h, c = self.cell(one, (h, c))\n"
-        "    all.append(h)\nreturn torch.stack(all, 1)",
+        "h, c, all = x.new_zeros(n, d), x.new_zeros(n, d), []\nfor one in x.unbind(1):\n"
+        "    h, c = self.cell(one, (h, c))\n    all.append(h)\nreturn torch.stack(all, 1)",
     ),
     "rnn": ("self.rnn = nn.RNN(d, d, batch_first=True)", "return self.rnn(x)[0]"),
     "gru": ("self.rnn = nn.GRU(d, d, batch_first=True)", "return self.rnn(x)[0]"),

@@ -113,7 +113,7 @@ def test_the_template_of_a_module_keeps_the_contract_in_a_trial(
     with using(plugins_asked_for(["./net.py"])):
         model = plugins.build(Model, {"name": "net"})
         model.check(plugins.build(Task, {"name": "add_mod", "modulus": 5}))
-    with pytest.raises(PluginError, match="a scorer is no torch.nn.Module"):
+    with pytest.raises(PluginError, match=r"a scorer is no torch\.nn\.Module"):
         write_template("scorer", folder / "other.py", from_module=True)
 
 
@@ -133,8 +133,8 @@ def test_a_recording_that_torch_refuses_is_started_by_python_and_told_in_a_line(
             assert torch.equal(traced(values), values.sin() * 2)
     [record] = caplog.records
     assert record.getMessage() == (
-        "operations of a step are started by Python, some 10 % slower: RuntimeError: Found an unsupported argument type "
-        "in the JIT tracer."
+        "operations of a step are started by Python, some 10 % slower: RuntimeError: Found an unsupported argument "
+        "type in the JIT tracer."
     )
 
 

@@ -165,7 +165,10 @@ def test_constants_repetitions_and_what_nobody_needs_are_left_out() -> None:
 
 
 def test_what_takes_a_number_out_of_a_tensor_is_not_recorded() -> None:
-    with pytest.raises(CannotRecord, match=r"_local_scalar_dense.* takes a number out of a tensor"), Tape([leaf := torch.ones(3)]):
+    with (
+        pytest.raises(CannotRecord, match=r"_local_scalar_dense.* takes a number out of a tensor"),
+        Tape([leaf := torch.ones(3)]),
+    ):
         float(leaf.sum())
 
 

@@ -36,8 +36,9 @@ _IN_A_SPACE = {
 def write_template(family: str, path: Path, *, force: bool = False, from_module: bool = False) -> str:
     """Write a working plug-in of a family to a new file; how a space names it.
 
-    `from_module`: a model that is a torch.nn.Module. Raises PluginError or OutputError, one line, before anything is written: for an unknown family, a name that is
-    taken or no name, a file that exists (unless `force`), a folder that does not.
+    `from_module`: a model that is a torch.nn.Module. Raises PluginError or OutputError, one line, before anything is
+    written: for an unknown family, a name that is taken or no name, a file that exists (unless `force`), a folder that
+    does not.
     """
     if family not in FAMILIES:
         raise PluginError(no_such("family", family, FAMILIES))

@@ -75,23 +75,38 @@ class ModuleModel(Model):
 
     @final
     def check(self, task: Task) -> None:
-        require_task(self.kind, task, self)
+        self._require(task)
         if isinstance(task, TokenTask):
             check_causality(task, self, causal=self.causal)
         if [*plugins.knobs(self)]:
-            raise ModuleError(f"model.name: {plugins.name_of(self)!r} has knobs, which a module cannot; use size, option")
+            raise ModuleError(
+                f"model.name: {plugins.name_of(self)!r} has knobs, which a module cannot; use size, option"
+            )
         _check_module(self, task)
 
     @final
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        return _build(self, require_task(self.kind, task, self)).parameters
+        return _build(self, self._require(task)).parameters
+
+    def _require(self, task: Task) -> TokenTask | VectorTask | SetTask:
+        """The task, which is of the kind that the module reads; raises PluginError if it is not."""
+        if self.kind is TokenTask:
+            return require_task(TokenTask, task, self)
+        if self.kind is VectorTask:
+            return require_task(VectorTask, task, self)
+        return require_task(SetTask, task, self)
 
     @final
     def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
         return {}
 
     def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
-        if "lengths" in batch and self.kind is not SetTask and not self.causal and type(self).outputs is ModuleModel.outputs:
+        if (
+            "lengths" in batch
+            and self.kind is not SetTask
+            and not self.causal
+            and type(self).outputs is ModuleModel.outputs
+        ):
             raise PluginError(
                 f"model.name: {plugins.name_of(self)!r} is not causal, so it would see the padding of this task's "
                 "sequences; define `outputs`, which may read batch['lengths']"
@@ -113,7 +128,8 @@ class ModuleModel(Model):
         def compute(own: dict[str, Tensor]) -> Tensor:
             return functional_call(module, {**own, **buffers}, arguments)
 
-        # vmap knows no recurrent layers (aten::lstm), but torch makes those that a gradient is taken of of what it knows.
+        # vmap knows no recurrent layers (aten::lstm). Where a gradient is taken, torch computes them by operations that
+        # it knows.
         if any(one.requires_grad for one in parameters.values()):
             return compute(dict(parameters))
         return vjp(compute, dict(parameters))[0]
@@ -202,7 +218,9 @@ def _check_module(model: ModuleModel, task: Any) -> None:
     stacked = {key: one.detach().expand(2, *one.shape) for key, one in module.named_parameters()}
     try:
         with torch.no_grad():
-            vmap(lambda own, given: model.call(own, *given))(stacked, tuple(one.expand(2, *one.shape) for one in arguments))
+            vmap(lambda own, given: model.call(own, *given))(
+                stacked, tuple(one.expand(2, *one.shape) for one in arguments)
+            )
     except Exception as error:
         where = str(explain(error) or f"{type(error).__name__}: {error}").partition("\n")[0]
         raise ModuleError(

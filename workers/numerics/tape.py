@@ -172,7 +172,9 @@ class _Numbered:
 def _is_refused(operation: Operation) -> bool:
     """Whether torch.jit.trace refuses an operation: it knows no lists of booleans, as most norms' gradients take."""
     schema: Any = getattr(operation.function, "_schema", None)
-    return schema is not None and not schema.is_mutable and any(str(one.type) == "List[bool]" for one in schema.arguments)
+    return (
+        schema is not None and not schema.is_mutable and any(str(one.type) == "List[bool]" for one in schema.arguments)
+    )
 
 
 def _by_number(operation: Operation) -> Operation:

@@ -155,7 +155,9 @@ def check_position_loss(configuration: Configuration) -> None:
     else:
         error = outputs[..., 0]
         errors = (error - targets).square() if task.position_loss == "squared" else softplus(-error * targets)
-    equal((errors * weights).sum(), task.loss(outputs, batch), "position_loss and position_targets say another loss", 1e-9)
+    equal(
+        (errors * weights).sum(), task.loss(outputs, batch), "position_loss and position_targets say another loss", 1e-9
+    )
 
 
 def check_chance(configuration: Configuration) -> None:

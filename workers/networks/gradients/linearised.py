@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from spaces import plugins
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import (
