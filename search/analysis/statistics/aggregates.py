@@ -30,7 +30,8 @@ def interquartile_mean(scores: Scores) -> float:
 
 
 def probability_of_improvement(costs: Scores, baseline: Scores) -> float:
-    """How probable it is that a run costs less than a run of the baseline on the same task, ties as one half.
+    """Return the probability that a run costs less than a run of the baseline on the same task; a tie counts one
+    half.
 
     The mean over tasks of Mann and Whitney's U / (runs x runs). Costs may be infinite: a run that diverged is worse
     than any that did not.

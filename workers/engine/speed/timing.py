@@ -17,11 +17,12 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from spaces.records import Trial
 from workers.data.tasks import Batch
+from workers.engine.fused.step import FusedStep
 from workers.engine.machine.process import flush_subnormals, use_device
 from workers.engine.pack import NARROWEST, Pack
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.stepping import stepper_of
-from workers.engine.step import TracedStep, step_of
+from workers.engine.step import Step, step_of
 from workers.numerics.layout import Layout
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
@@ -137,16 +138,21 @@ def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float
     return [width / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
 
 
-def step_rate(trial: Trial, *, width: int, device: str, traced: bool, seconds: float = 0.5) -> float:
+MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
+"""Makes the step of a recipe, given its structure and the device."""
+
+
+def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep = step_of, seconds: float = 0.5) -> float:
     """Optimizer steps of single models per second, data included, of `width` copies of a trial; no validation.
 
-    `traced`: by the traced step, also where there is a faster one. The fastest of several bursts, as in `best_rate`.
+    `make` may be a step that is not the fastest, such as `TracedStep`. The fastest of several bursts counts, as in
+    `best_rate`.
     """
     where = torch.device(device)
     use_device(where)
     recipe = Recipe.of(trial.config).pad()
     tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, where), max(width, NARROWEST), where)
-    step = (TracedStep if traced else step_of)(recipe, trial.structure, where)
+    step = make(recipe, trial.structure, where)
     advance = stepper_of(recipe, step, where).of([None] * max(width, NARROWEST), tensors)
     on_cpu = where.type == "cpu"
     clock = time.thread_time if on_cpu else time.perf_counter
