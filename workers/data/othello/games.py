@@ -42,7 +42,7 @@ def _games(states: Tensor, places: range) -> Games:
     On the CPU, if there is a compiler, for any device: a GPU would start some 25,000 kernels for one set of games.
     """
     device = states.device
-    states = states.cpu() if library() else states
+    states = states.cpu() if library("othello") else states
     accepted, pending = torch.empty_like(states), torch.arange(len(states), device=states.device)
     counter = torch.zeros((), dtype=torch.int64, device=states.device)
     while len(pending):
