@@ -198,9 +198,9 @@ def test_only_what_is_asked_for_is_compiled(tmp_path: Path, monkeypatch: pytest.
     begun: list[str] = []
     monkeypatch.setattr(native, "_find", lambda unit: begun.append(unit.name))
     native.forget()
-    recipe = recipe_of(SHAPES[0], DROPOUTS[0], dtype="float32")
-    begin_loading(recipe, torch.device("cpu"))
-    step_of(recipe, "one", torch.device("cpu"))
+    settings = config(steps=2, every=2, dtype="float32")
+    begin_loading(settings, "cpu")
+    step_of(Recipe.of(settings), "one", torch.device("cpu"))
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and thread.name.startswith(("compile", "load")):
             thread.join()

@@ -48,7 +48,7 @@ def check(storage: Storage = None) -> None:
 
     Example: search db check --storage graft.db
     """
-    from graft.files import one_line
+    from spaces.messages import one_line
     from storage.checking import check as check_database
 
     url = storage_url(storage)

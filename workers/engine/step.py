@@ -61,10 +61,11 @@ def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step | Fuse
     return NativeStep(recipe, device, gradient) if gradient else TracedStep(recipe, structure, device)
 
 
-def begin_loading(recipe: Recipe, device: torch.device) -> None:
-    """Load or compile in the background what trials of this structure use on a CPU, so that `step_of` need not wait."""
-    if device.type == "cpu":
-        threading.Thread(target=obstacle, args=(recipe, device), name="load the gradient").start()
+def begin_loading(config: Mapping[str, Any], device: str) -> None:
+    """Load or compile in the background what trials of this configuration use on a CPU, which `step_of` waits for."""
+    where, recipe = torch.device(device), Recipe.of(config).pad()
+    if where.type == "cpu":
+        threading.Thread(target=obstacle, args=(recipe, where), name="load the gradient").start()
         native.begin(map(native.packaged, libraries_of(recipe)))
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import Tensor
 
 from spaces.records import Trial
 from workers.data.tasks import Batch
@@ -20,14 +22,20 @@ from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.stepping import stepper_of
 from workers.engine.step import TracedStep, step_of
 from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
 WARM_UP_STEPS = 3
 STEPS_BETWEEN_LOOKS = 10
 BURST_SECONDS = 0.05
 VALIDATED_LANES = 2
 """Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
+LARGEST_EVALUATED = 300_000_000
+"""Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
 
 
 def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: float = 1.0) -> float:
@@ -54,9 +62,10 @@ def variants_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
-    """Name, variant and condition of what a trial reports each time, of whatever size its model is.
+    """Return name, variant and condition of what a trial reports each time, of whatever size its model is.
 
-    Found by an evaluation whose tensors have shapes and no numbers, on sets of two sequences.
+    Found by an evaluation on sets of two sequences. The tensors of a large one have shapes and no numbers; of a small
+    one they have, as torch takes a second of processor time to get ready for shapes alone.
     """
     recipe = Recipe.of(trial.config)
     seeds = torch.tensor([trial.seed])
@@ -68,18 +77,39 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
         alike.setdefault(frozenset(whole), whole)
     names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
     trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
-    with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+    together = max(2, recipe.task.evaluated_together)
+    few = {
+        kind: {name: tensor[0, :together].contiguous() for name, tensor in whole.items()}
+        for kind, whole in alike.items()
+    }
+    with _shapes_alone() if _is_large(trained, few.values()) else nullcontext() as shapes:
+        without_numbers = shapes.from_tensor if shapes else _unchanged
         layout = Layout.of(trained, recipe.dtype, "cpu")
-        parameters = layout.initial(shapes.from_tensor(seeds))[0].to(recipe.dtype)
-        for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
-            few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
-            batch: Batch = {name: shapes.from_tensor(tensor.contiguous()) for name, tensor in few.items()}
+        parameters = layout.initial(without_numbers(seeds))[0].to(recipe.dtype)
+        for (label, model), (kind, given) in itertools.product(recipe.model.evaluations().items(), few.items()):
+            batch: Batch = {name: without_numbers(tensor) for name, tensor in given.items()}
             metrics = evaluate(recipe, layout, model, parameters, batch)
             names[label, kind] = recipe.task.summary(dict.fromkeys(metrics, 1.0))
     for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
         for name, variant in itertools.product(names[label, frozenset(whole)], variants):
             found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
     return found
+
+
+def _is_large(trained: Mapping[str, Parameter], batches: Iterable[Batch]) -> bool:
+    """Return whether an evaluation of these batches takes longer than torch takes to get ready for shapes alone."""
+    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
+    positions = max(tensor.numel() for batch in batches for tensor in batch.values())
+    return positions * (parameters + positions) > LARGEST_EVALUATED
+
+
+def _shapes_alone() -> FakeTensorMode:
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -52,7 +53,8 @@ def user_flags() -> list[str]:
 
 def flags(processor: str = "native") -> list[str]:
     """Return the compiler's flags for a processor that it knows."""
-    return [*FLAGS, f"-march={processor}"]
+    is_apple = processor == "native" and platform.machine() == "arm64"  # whose clang knows `-march=native` late
+    return [*FLAGS, "-mcpu=native" if is_apple else f"-march={processor}"]
 
 
 def digest(unit: Unit, options: list[str], *others: str) -> str:
@@ -77,7 +79,6 @@ def build(unit: Unit, compiler: list[str], options: list[str], library: Path) ->
     with tempfile.TemporaryDirectory(dir=library.parent) as aside:
         source, made = Path(aside) / f"{unit.name}.cpp", Path(aside) / library.name
         source.write_text(_FIRST + unit.text, encoding="utf-8")
-        # -s: what debuggers read names the folder, and no two builds would be equal
-        command = [*compiler, *options, "-I", str(SOURCES), "-shared", "-s", str(source), "-o", str(made)]
+        command = [*compiler, *options, "-I", str(SOURCES), "-shared", str(source), "-o", str(made)]
         subprocess.run(command, check=True, capture_output=True, text=True)
         return made.replace(library)

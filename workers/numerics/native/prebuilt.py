@@ -68,7 +68,12 @@ def build() -> list[Path]:
 
 
 def _build(unit: Unit, compiler: list[str], level: str) -> Path:
-    return building.build(unit, compiler, building.flags(level), _library(unit, level))
+    return building.build(unit, compiler, _flags(level), _library(unit, level))
+
+
+def _flags(level: str) -> list[str]:
+    """`-s`: names of what is not called from outside say where it was compiled, and no two builds would be equal."""
+    return [*building.flags(level), "-s"]
 
 
 def levels_here() -> Iterator[str]:
@@ -103,7 +108,7 @@ def _folder() -> Path:
 
 
 def _library(unit: Unit, level: str) -> Path:
-    return _folder() / level / f"{unit.name}-{building.digest(unit, building.flags(level))}.so"
+    return _folder() / level / f"{unit.name}-{building.digest(unit, _flags(level))}.so"
 
 
 def _note(level: str) -> Path:
