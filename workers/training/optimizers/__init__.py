@@ -16,7 +16,8 @@ from torch import Tensor
 from spaces.plugins.fields import knob, part
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter
-from workers.training.schedules import Schedule, exact
+from workers.training.schedules import Schedule
+from workers.training.schedules import exact as exact
 
 Moments = Mapping[str, Tensor]
 
