@@ -14,7 +14,7 @@ from cli.commands.status import status, wait
 from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
 from cli.tables import align, show, show_json, show_text
-from spaces.settings import MOST_TRIALS
+from spaces.bounds import MOST_TRIALS
 
 if TYPE_CHECKING:
     import polars as pl

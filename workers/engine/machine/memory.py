@@ -112,6 +112,11 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
                         yield max(0, limit - usage)
 
 
+def count_parameters(config: Mapping[str, Any]) -> int:
+    """The parameters that a trial of this configuration trains."""
+    return layout_of(Recipe.of(config), "meta").total
+
+
 def least_bytes(config: Mapping[str, Any]) -> int:
     """Return a lower bound of the bytes that a trial of this configuration needs.
 
