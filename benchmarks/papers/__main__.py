@@ -1,4 +1,4 @@
-"""The papers' claims trained again (benchmarks/papers/plan.yaml; docs/experiments/starts.md says why and what came out).
+"""The papers' claims trained again (plan.yaml; docs/experiments/starts.md says why and what came out).
 
     python -m benchmarks.papers train --database papers.db [--studies affine,every]
     python -m benchmarks.papers collect --database papers.db

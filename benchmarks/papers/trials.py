@@ -12,8 +12,7 @@ import polars as pl
 import graft
 from benchmarks.papers.plan import Plan, Row, StudyPlan
 from search.analysis.statistics.corrections import adjust_p
-from search.analysis.statistics.intervals import mean_interval
-from search.analysis.statistics.paired import PairedDifference, summarize_differences
+from search.analysis.statistics.paired import PairedDifference, mean_interval, summarize_differences
 from workers.engine.replay import retrain
 
 
@@ -48,14 +47,14 @@ def collect(plan: Plan, database: str) -> pl.DataFrame:
             minutes=_minutes(pl.col("last")) - _minutes(pl.col("first"))
         )
         params = study.trials().select("number", *_columns(study.trials()))
-        wanted = {(row.metric, c) for row in plan.rows if row.study == one.name for c in _conditions(row)}
+        wanted = pl.DataFrame(
+            {(row.metric, condition) for row in plan.rows if row.study == one.name for condition in _conditions(row)},
+            schema=["metric", "condition"],
+            orient="row",
+        )
         metrics = study.metrics().filter(pl.col("variant") == "raw")
         last = metrics.filter(pl.col("step") == metrics["step"].max())
-        values = last.select("number", "condition", "value", metric="name").filter(
-            pl.struct("metric", "condition").map_elements(
-                lambda pair: (pair["metric"], pair["condition"]) in wanted, return_dtype=pl.Boolean
-            )
-        )
+        values = last.select("number", "condition", "value", metric="name").join(wanted, on=["metric", "condition"])
         joined = values.join(params, on="number").join(trials.drop("first", "last"), on="number")
         found.append(joined.with_columns(study=pl.lit(one.name)).sort("number", "metric", "condition"))
     return pl.concat(found, how="diagonal") if found else pl.DataFrame()
