@@ -135,8 +135,8 @@ FIGURES: Mapping[str, tuple[str, Callable[[], str]]] = {
         _draw_kernels,
     ),
     "001/figure-5": (
-        f"Entropy of softmax over {_ELEMENTS} logits that are powers of one number, by that number and the temperature. "
-        logits are equal, and the entropy is the largest, at a ratio of 0 and of 1.",
+        f"Entropy of softmax over {_ELEMENTS} powers of one number as logits, by that number and the temperature: "
+        "the largest where all logits are equal, at 0 and at 1.",
         _draw_entropies,
     ),
     "004/figure-5": (
