@@ -93,7 +93,7 @@ class Space(ABC):
         return self.rows
 
     def describe_size(self) -> str:
-        """How many trials there are, and how they belong together, for people."""
+        """Describe for people how many trials there are, and how they are grouped."""
         groups = -(-self.search.trials // self.search.group)
         return f"{self.search.trials:,} trials in {groups:,} group{'s' * (groups > 1)} of up to {self.search.group:,}"
 

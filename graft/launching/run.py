@@ -93,7 +93,7 @@ def _run_here(
     watch: Callable[[Progress], bool],
     record: CrashRecord,
 ) -> Progress:
-    """By workers of this machine: threads of this process, or processes of their own."""
+    """Train with workers of this machine: threads of this process, or processes of their own."""
     controller = open_study()
     try:
         with record:

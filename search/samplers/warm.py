@@ -69,7 +69,7 @@ class Warm(Sampler):
 
     @property
     def takes_two_objectives(self) -> bool:
-        """As the sampler that it starts."""
+        """Whether the sampler that it starts takes two objectives."""
         return self.sampler.takes_two_objectives
 
     def points(self) -> tuple[Draws, ...]:

@@ -90,7 +90,7 @@ def _cap(demand: Demand) -> Fraction:
 
 
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
-    """Let the lanes of a class rise until nothing can; each round at least one study stops."""
+    """Raise the lanes of a class until no study can have more; each round at least one study reaches its limit."""
     while True:
         for one in members:
             one.limit = one.limit or _find_limit(one, members, lanes, owners)
@@ -110,7 +110,7 @@ def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fracti
 def _find_limit(
     one: _Filling, members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]
 ) -> Limit | None:
-    """What holds a study where it is; None: nothing yet."""
+    """Return what limits a study's lanes now; None while nothing does."""
     if one.lanes >= one.cap:
         return "asks" if one.cap == max(0, one.demand.asks) else "max_lanes"
     if _sum(other.lanes for other in members) >= lanes:

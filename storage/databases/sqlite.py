@@ -79,7 +79,7 @@ class FileLocks(StudyLocks):
         self._lock.note(", ".join(noted) or "no study")
 
     def _find(self, wanted: str) -> str | None:
-        """What the process that has the lock wrote, if that is `wanted`, or cannot be read."""
+        """Return the note of the process that has the lock if it names `wanted` or cannot be read, else None."""
         text = self._lock.holder()
         if text is None or text == UNKNOWN:
             return text
@@ -87,7 +87,7 @@ class FileLocks(StudyLocks):
         return text if wanted in noted else None
 
     def check_idle(self, connection: Connection) -> None:
-        """Nothing to do: no other process has the lock that `writer` took."""
+        """Do nothing: no other process has the lock that `writer` took."""
 
 
 @final
@@ -209,7 +209,7 @@ class Sqlite(Database):
         connection.exec_driver_sql(_INSERT_METRICS, list(rows))
 
     def ring(self, connection: Connection, topic: str) -> None:
-        """Nothing to do: who waits looks again by itself."""
+        """Do nothing: waiting processes look again by themselves."""
 
     def explain(self, error: BaseException) -> str | None:
         if isinstance(error, OSError):

@@ -83,7 +83,7 @@ class SqliteFile:
         return self._opened.get(self.path) == identity
 
     def loss(self) -> str | None:
-        """What became of the files under the writing connection, in words; None while they lie where they were.
+        """Return what happened to the files under the writing connection, in words; None while they are in place.
 
         The log counts as the file does: until its pages are moved to the file, commits are in it alone. SQLite itself
         notices neither in this mode, and goes on writing to files that have no name any more.
@@ -139,7 +139,7 @@ class SqliteFile:
 
 
 def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
-    """Where file systems, folders and files are mounted; empty where the system has no mount table."""
+    """Return where file systems, folders and files are mounted; empty if the system has no mount table."""
     if not mounts.exists():
         return set()
     escaped = (line.split()[4] for line in mounts.read_text().splitlines())

@@ -73,8 +73,11 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
 def describe_step(config: Mapping[str, Any], device: str) -> str:
     """How trials of this configuration train on this device: `native`, `fused`, or `traced` and why."""
     where = torch.device(device)
-    reason = obstacle(Recipe.of(config).pad(), where)
-    return f"traced: {reason}" if reason else _fastest(where)
+    recipe = Recipe.of(config).pad()
+    if reason := obstacle(recipe, where):
+        return f"traced: {reason}"
+    rates = fused.rates_of(recipe, where) if where.type == "cuda" else None
+    return f"fused, {rates.describe()}" if rates else _fastest(where)
 
 
 def method_of(config: Mapping[str, Any], device: str) -> str:

@@ -160,7 +160,7 @@ class _Timing:
     """By the monotonic clock: then no further pack is begun."""
 
     def plans(self, usual: int) -> list[PackPlan]:
-        """What a launch would do with packs of these trials, if `usual` is the width that it starts with."""
+        """Plan the packs of a launch of these trials that starts with the width `usual`."""
         from workers.engine.machine.devices import default_width
         from workers.engine.machine.process import prepare
         from workers.engine.speed.widths import PAID, FoundWidths

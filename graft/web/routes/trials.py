@@ -31,7 +31,7 @@ Where = Annotated[
     Query(max_length=LONGEST, description="A condition over columns and paths: optimizer.learning_rate > 1e-3."),
 ]
 Sort = Annotated[
-    str | None, Query(max_length=LONGEST, description="An order: steps DESC, model.width. Default: number.")
+    str | None, Query(max_length=LONGEST, description="An order: steps DESC, objective (best first). Default: number.")
 ]
 
 

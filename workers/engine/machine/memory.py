@@ -51,7 +51,7 @@ class Shortage(NamedTuple):
 
 
 def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
-    """What `act` returns, or how memory ran out in it; other errors go through."""
+    """Return what `act` returns, or a Shortage if memory ran out in it; other errors go through."""
     try:
         return act()
     except (RuntimeError, MemoryError) as error:
@@ -78,7 +78,9 @@ def _reason(error: BaseException) -> str:
 
 
 def free_bytes(device: str) -> int:
-    """What this process could still allocate on a device: of a CPU what neither the machine nor a cgroup denies."""
+    """Return the bytes that this process could still allocate on a device; a CPU's limits are the machine's and the
+    cgroup's.
+    """
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -109,7 +111,7 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
 
 
 def least_bytes(config: Mapping[str, Any]) -> int:
-    """What a trial of this configuration needs at the least.
+    """Return a lower bound of the bytes that a trial of this configuration needs.
 
     Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
     """
@@ -129,7 +131,8 @@ def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
 
 
 def lane_bytes(recipe: Recipe) -> int:
-    """About what training and validation need for each lane at most: the state before and after a step, activations.
+    """Estimate the most bytes that training and validation need for each lane: activations, and the state before and
+    after a step.
 
     Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
     """

@@ -40,6 +40,7 @@ from workers.networks.gradients.plans import (
     gradient_tensors,
     per_lane,
     starts_of,
+    unknown_loss,
 )
 from workers.networks.gradients.scoring import SCORES, Number, kind_of, kinds_of, learned_by, parts_of
 from workers.networks.positions import Position
@@ -99,7 +100,7 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
     if reason := find_obstacle(dtype, device):
         return reason
     if task.position_loss is None:
-        return f"the loss of {name_of(task)} is not known to the native step"
+        return unknown_loss(task)
     if type(model.position) not in POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
     if model.mlp_multiple and type(model.activation) not in ACTIVATION_NAMES:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task
 from workers.networks.gradients.scoring import Number
 from workers.numerics.blocks import Blocks
@@ -28,6 +29,16 @@ def find_obstacle(dtype: torch.dtype, device: torch.device) -> str | None:
     if dtype not in SUFFIXES:
         return f"the native step knows float32 and float64, not {dtype}"
     return "there is no C++ compiler" if library() is None else None
+
+
+def unknown_loss(task: Task) -> str:
+    """Why a task's loss keeps it from the native steps, and what would mend it."""
+    if task.position_loss is not None:
+        return f"the loss of {name_of(task)}, {task.position_loss!r}, is not known to the native step of this model"
+    return (
+        f"the loss of {name_of(task)} is not known to the native step; a task that says it by position_loss and "
+        "position_targets trains natively (docs/how-to/plug-in.md, Make it fast)"
+    )
 
 
 def function_of(name: str, dtype: torch.dtype) -> Callable[..., int]:

@@ -41,7 +41,7 @@ class Optimizer(ABC):
 
     @property
     def padding_obstacle(self) -> str | None:
-        """Why zeros added to the parameters would change what it computes; None: they would not."""
+        """Why zeros added to the parameters would change what it computes; None if they would not."""
         return None
 
     def check(self, parameters: Iterable[Parameter]) -> None:
