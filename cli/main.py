@@ -153,7 +153,7 @@ def _describe_damage() -> str | None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    from graft.files import one_line
+    from spaces.messages import one_line
 
     print(f"error: {' '.join(one_line(reason).split())}", file=sys.stderr)
     sys.exit(2)

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def one_line(text: str) -> str:
+    """Return the text without line breaks and without what steers a terminal; users write texts of the database."""
+    return _CONTROL.sub(" ", text)
+
 
 _MOST_CHOICES = 40
 """Of a choice that an error lists."""

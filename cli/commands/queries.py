@@ -196,7 +196,7 @@ def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
 
 
 def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
-    from graft.files import one_line
+    from spaces.messages import one_line
     from spaces.records import describe_constraints
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"

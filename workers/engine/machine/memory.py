@@ -35,6 +35,8 @@ _PHRASES = (
 )
 """How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
 of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
+SMALL = 100_000
+"""Parameters up to which a trial's state is made to see how large it is."""
 HELD = 12
 """Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
 _CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
@@ -121,8 +123,10 @@ def least_bytes(config: Mapping[str, Any]) -> int:
     Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
     """
     recipe = Recipe.of(config).pad()
-    layout = layout_of(recipe, "meta")  # tensors without memory
-    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="meta")
+    layout = layout_of(recipe, "meta")  # tensors without memory, for which torch first loads a second's worth of code
+    if layout.total <= SMALL:
+        layout = layout_of(recipe)
+    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="cpu" if layout.total <= SMALL else "meta")
     return flat.nbytes + sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
 
 
