@@ -211,7 +211,7 @@ def test_the_numbers_of_the_first_study_are_those_of_the_study(
 
     tutorial, readme = text_of("tutorial.md"), " ".join(text_of("index.md").split())
     told = run("launch", "quick/set_complement", *HERE[:-1], "--pack=64")
-    best = r"best tvd/bema (\S+) \(trial (\d+)\)"
+    best = r"finished of 64; best tvd/bema (\S+) \(trial (\d+)\);"
     assert_alike(best, tutorial, told)
     run("report", "study", "quick-set-complement", "-o", "report.md")
     change = r"([+−]\d+\.\d) ± (\d+\.\d) %(?: \(best 10 %\)| for the best tenth)"
