@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,6 +194,57 @@ def test_the_commands_of_the_documentation_run(
                 assert status == 0, f"{page}: search {shlex.join(arguments)}: {error}"
                 ran.add(arguments[0])
     assert {"launch", "resume", "report", "replay", "query", "export", "weights", "space", "db"} <= ran
+
+
+@pytest.mark.long
+def test_the_numbers_of_the_first_study_are_those_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """README and the tutorial print numbers of one study, which is trained here whole; the last digits may differ."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEARCH_STORAGE", raising=False)
+
+    def run(*arguments: str) -> str:
+        status, out, error = called(monkeypatch, capsys, *arguments)
+        assert status == 0, error
+        return out + error
+
+    tutorial, readme = text_of("tutorial.md"), " ".join(text_of("index.md").split())
+    told = run("launch", "quick/set_complement", *HERE[:-1], "--pack=64")
+    best = r"finished of 64; best tvd/bema (\S+) \(trial (\d+)\);"
+    assert_alike(best, tutorial, told)
+    run("report", "study", "quick-set-complement", "-o", "report.md")
+    change = r"([+−]\d+\.\d) ± (\d+\.\d) %(?: \(best 10 %\)| for the best tenth)"
+    assert_alike(change, tutorial, Path("report.md").read_text())
+    worse = re.findall(r"the best tenth is (\S+) ± (\S+) % worse with BEMA", readme)
+    assert worse == [(rise.removeprefix("+"), margin) for rise, margin in re.findall(change, tutorial)]
+
+    query, table = re.findall(r'search query "(.*?)"\n```\n\n(.*?)\n\n', tutorial, flags=re.DOTALL)[0]
+    row = r"^ +(\d) +(\d+) +(\S+) +(\S+)$"
+    assert_alike(row, re.sub("^    ", "", table, flags=re.MULTILINE), run("query", query))
+    [without] = re.findall(r"(\d+) of the 64", readme)
+    assert f"{without} of 64 trials have none" in tutorial
+    assert re.findall(row, table, re.MULTILINE)[1][1] == without
+    of_best = run("trials", "quick-set-complement", "--sort", "objective", "--top", "6", "--format", "json")
+    rates = [one for one in json.loads(of_best) for path in one if path.endswith("dropout") and one[path] != 0]
+    assert not rates, "the six best have no dropout"
+    [mean] = run("query", "SELECT avg(params->>'model.embedding_dropout') AS mean FROM trials").split()[1:]
+    assert_alike(r"rates are about (\d\.\d+) over", tutorial, f"rates are about {float(mean):.2f} over")
+    assert "finding:" not in tutorial.replace("not a finding:", "")
+
+
+def assert_alike(pattern: str, printed: str, made: str) -> None:
+    """Compare the numbers that a page prints with those that were made, to two units of the last digit printed."""
+    said, found = ([match.groups() for match in re.finditer(pattern, text, re.MULTILINE)] for text in (printed, made))
+    assert said
+    assert len(said) == len(found), f"{said} is printed, but {found} was made"
+    for number, again in zip(chain(*said), chain(*found), strict=True):
+        decimals = len(number.partition(".")[2])
+        assert abs(_number(number) - _number(again)) <= 2.01 * 10.0**-decimals, f"{number} is printed, not {again}"
+
+
+def _number(text: str) -> float:
+    return float(text.replace("−", "-"))
 
 
 def spaces_of(page: str) -> list[str]:
