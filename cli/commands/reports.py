@@ -149,9 +149,9 @@ def _write_formulas(item: Item, study: str | None, output: Path | None, force: b
     if study is not None or output is None:
         raise OptionError(f"{item.name} is made of formulas: name no study, and -o FILE")
     _check_page(output, force)
-    from graft.report.papers.formulas import write_weights
+    from graft.report.papers.formulas import write_formulas
 
-    write_weights(f"{item.name}: {item.shows}", output)
+    write_formulas(item.name, f"{item.name}: {item.shows}", output)
     typer.echo(str(output), err=True)
 
 
