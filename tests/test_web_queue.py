@@ -234,7 +234,7 @@ def test_roles_and_owners(database: str) -> None:
         for method, path, body in (
             ("POST", "/queue/tiny/pause", {}),
             ("POST", "/queue/tiny/cancel", {}),
-            ("PUT", "/queue/tiny/priority", {"priority": 1}),
+            ("PUT", "/queue/tiny/priority", {"priority": -1}),
             ("POST", "/studies/tiny/stop", {}),
         ):
             assert "this needs submit" in ask("eve", method, path, 403, **body)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graft.launching.claiming import new_study
-from graft.launching.planning.review import list_parts, review
+from graft.launching.planning.review import estimate_shortage, list_parts, review
 from graft.launching.run import CHECKED_DRAWS
 from graft.plugins.collecting import plugins_of_text
 from graft.plugins.families import families
@@ -92,6 +92,9 @@ def _check_quotas(space: Space, quotas: Quotas) -> None:
         quotas.check("steps", steps)
         parameters = max(parameters, count_parameters(config))
         quotas.check("parameters", parameters)
+    # A trial that does not fit would take the service with it, and the studies of all others.
+    for shortage in (note for part in list_parts(space) for note in estimate_shortage(part, None, 1)):
+        raise QuotaError(f"memory: {shortage}")
     kept = min(validations, _KEPT[space.search.history])
     rows = space.search.trials * (_TRIAL_BYTES + kept * _METRIC_BYTES)
     # The two newest checkpoints of each lane: parameters, the optimizer's two numbers of each and an average.
