@@ -53,7 +53,7 @@ def check(storage: Storage = None, form: NestedFormat = "table") -> None:
 
     Example: search db check --storage graft.db
     """
-    from graft.files import one_line
+    from spaces.messages import one_line
     from storage.checking import check as check_database
 
     url = storage_url(storage)

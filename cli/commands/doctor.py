@@ -39,9 +39,9 @@ def doctor(
     Example: search doctor --bench -o machine.json
     """
     from cli.progress import waiting
-    from graft.files import one_line
     from graft.machine.devices import check_device
     from graft.machine.doctor import Finding, examine, measure, to_json
+    from spaces.messages import one_line
     from workers.engine.machine.devices import default_device
 
     if output is not None:

@@ -97,14 +97,19 @@ def launch(
     from graft.launching.claiming import enrol
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.review import review
+    from graft.launching.run import begin_loading_steps
     from graft.machine.devices import ESTIMATED
+    from storage import check_name
 
     if start.form != "table" and not start.dry_run:
         raise OptionError(f"--format {start.form} goes with --dry-run; of a launch `search status` has the numbers")
     estimated = run.device if start.dry_run and run.device in ESTIMATED else None
     placement = (replace(run, device="cpu") if estimated else run).resolve_placement()
     with overrides.load(space, start.plugins or ()) as loaded:
+        if placement.executor != "ray" and not estimated:
+            begin_loading_steps(loaded, str(placement.device))
         name = loaded.name if study is None else study
+        check_name(name)
         notes = review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)

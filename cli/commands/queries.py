@@ -14,7 +14,7 @@ from cli.commands.status import status, wait
 from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
 from cli.tables import align, show, show_json, show_text
-from spaces.settings import MOST_TRIALS
+from spaces.bounds import MOST_TRIALS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -196,7 +196,7 @@ def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
 
 
 def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
-    from graft.files import one_line
+    from spaces.messages import one_line
     from spaces.records import describe_constraints
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"

@@ -38,8 +38,8 @@ def check(files: Files, plugins: Plugins = None, form: NestedFormat = "table") -
 
     Example: search space check spaces/catalogue/*.yaml
     """
-    from graft.files import one_line
     from graft.launching.planning.review import review
+    from spaces.messages import one_line
 
     checked: list[dict[str, object]] = []
     for file in files:

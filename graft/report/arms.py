@@ -17,10 +17,10 @@ from graft.report.rendering.document import Block, Document, Paragraph
 from graft.report.sections import Section
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
 from search.analysis.arms.experiment import read_arms
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
 from spaces.experiment import ARM
 from spaces.messages import no_such
-from spaces.settings import MOST_TRIALS
 from storage.frames import Reader
 
 _SHOWN = ("arm", "finished", "mean", "difference", "difference_low", "difference_high", "pairs", "q", "verdict")

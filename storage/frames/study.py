@@ -7,10 +7,10 @@ from typing import Any, final
 
 import polars as pl
 
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
 from spaces.plugins.bundles import Bundle
 from spaces.records import State
-from spaces.settings import MOST_TRIALS
 from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
 from storage.frames.answers import BATCH, Answers, quote

@@ -49,7 +49,7 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
     worth a line, and is not evaluated.
     """
     notes: list[str] = []
-    for part in _parts(space):
+    for part in list_parts(space):
         if shortage := _find_shortage(part, device):
             if device:
                 raise SpaceError(f"{part.space.name}: {part.label}{shortage}")
@@ -86,7 +86,7 @@ def _blaming_plug_ins(part: Part) -> Generator[None]:
         ) from error
 
 
-def _parts(space: Space) -> Iterator[Part]:
+def list_parts(space: Space) -> Iterator[Part]:
     """The parts of a space, each with draws that are always the same."""
     if isinstance(space, ExperimentSpace):
         members = [(f"arm {arm.name}: ", arm.space) for arm in space.arms]

@@ -46,7 +46,7 @@ def _games(states: Tensor, places: range) -> Games:
     if states.is_meta:
         tokens = torch.empty(len(states), MOVES, dtype=torch.uint8, device=device)
         return Games(tokens, torch.empty_like(tokens, dtype=torch.int64))
-    states = states.cpu() if library() else states
+    states = states.cpu() if library("othello") else states
     accepted, pending = torch.empty_like(states), torch.arange(len(states), device=states.device)
     counter = torch.zeros((), dtype=torch.int64, device=states.device)
     while len(pending):

@@ -48,7 +48,7 @@ class LanguageTask(TokenTask):
     rare: int = size(200)
     """Tokens with fewer occurrences in the training part are dropped, as in paper 002 (Appendix B)."""
     lower_case: bool = flag(False)
-    probes: str = text("")
+    probes: str = text("", plain=True)
     """A folder of minimal pairs in the format of Zorro: each file is a condition, `probe=<file>`; empty: none."""
     good_first: bool = flag(False)
     """Whether the grammatical sentence of a pair comes first, as in UnMasked's files; in Zorro's it comes second."""

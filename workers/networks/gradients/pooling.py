@@ -55,7 +55,7 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
-    if reason := find_obstacle(dtype, device):
+    if reason := find_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
         return unknown_loss(task)
