@@ -48,11 +48,9 @@ def collect(plan: Plan, database: str) -> pl.DataFrame:
             minutes=_minutes(pl.col("last")) - _minutes(pl.col("first"))
         )
         params = study.trials().select("number", *_columns(study.trials()))
-        wanted = pl.DataFrame(
-            {(row.metric, condition) for row in plan.rows if row.study == one.name for condition in _conditions(row)},
-            schema=["metric", "condition"],
-            orient="row",
-        )
+        own = [row for row in plan.rows if row.study == one.name]
+        named = sorted({(row.metric, condition) for row in own for condition in _conditions(row)})
+        wanted = pl.DataFrame(named, schema=["metric", "condition"], orient="row")
         metrics = study.metrics().filter(pl.col("variant") == "raw")
         last = metrics.filter(pl.col("step") == metrics["step"].max())
         values = last.select("number", "condition", "value", metric="name").join(wanted, on=["metric", "condition"])
