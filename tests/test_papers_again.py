@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_the_plan_names_spaces_arms_and_paths_that_there_are() -> None:
 def test_a_small_plan_is_trained_kept_and_trained_again_to_the_bit(tmp_path: Path) -> None:
     sizes = {"training.steps": 6, "training.validate_every": 3, "training.batch": 4, "training.validation_batch": 8}
     study = StudyPlan(name="made", space="quick/affine", set={"seeds": 2, "search.seed": 5, **sizes})
-    plan = Plan(studies={"made": study}, rows=(ARMS, Row(**{**vars(ARMS), "condition": "functions=10 inputs=1"})))
+    plan = Plan(studies={"made": study}, rows=(ARMS, replace(ARMS, condition="functions=10 inputs=1")))
     url = f"sqlite:///{tmp_path}/papers.db"
     assert collect(plan, _train(plan, url)).height == 2 * 2 * 2
     kept = collect(plan, url)
