@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """The native steps; None where they cannot be compiled, or loaded as compiled ahead, which is logged once."""
-    compiler = _compiler()
+    compiler = find_compiler()
     if compiler:
         try:
             return ctypes.CDLL(str(_find_library(compiler)))
@@ -47,7 +47,7 @@ def library() -> ctypes.CDLL | None:
 @functools.cache
 def describe_compiler() -> str:
     """What compiled the steps here, with flags of the user's own; empty where nothing did."""
-    compiler = _compiler()
+    compiler = find_compiler()
     if not compiler:
         found = load_prebuilt()
         return found[1] if found else ""
@@ -64,7 +64,7 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
     return ctypes.c_void_p(tensor.data_ptr())
 
 
-def _compiler() -> list[str]:
+def find_compiler() -> list[str]:
     """The compiler's command; empty where it is not installed."""
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     return compiler if compiler and shutil.which(compiler[0]) else []
@@ -88,7 +88,7 @@ def load_prebuilt() -> tuple[ctypes.CDLL, str] | None:
 def _find_library(compiler: list[str]) -> Path:
     """The shared library, from the cache if this source was compiled here before."""
     options = building.flags()
-    name = f"step-{building.digest(options, *compiler, building.version(compiler), _processor())}.so"
+    name = f"step-{building.digest(options, *compiler, building.version(compiler), describe_processor())}.so"
     try:
         cache = cache_folder()
         if (cache / name).exists():
@@ -125,7 +125,7 @@ def cache_folder() -> Path:
         return Path(tempfile.gettempdir()) / "graft-cache"
 
 
-def _processor() -> str:
+def describe_processor() -> str:
     """What `-march=native` depends on: homes are shared between machines of different kinds."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

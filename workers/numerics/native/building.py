@@ -50,3 +50,13 @@ def build(compiler: list[str], options: list[str], library: Path) -> Path:
         made = Path(aside) / library.name
         run(["-shared", *objects, "-o", str(made)])
         return made.replace(library)
+
+
+def build_text(compiler: list[str], options: list[str], text: str, library: Path) -> Path:
+    """Compile a generated text, which includes headers of this folder, to a library of its own."""
+    with tempfile.TemporaryDirectory(dir=library.parent) as aside:
+        source, made = Path(aside) / "generated.cpp", Path(aside) / library.name
+        source.write_text(text, encoding="utf-8")
+        command = [*compiler, *options, "-I", str(SOURCES), "-shared", str(source), "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        return made.replace(library)
