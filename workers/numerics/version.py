@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMERICS = 6
+NUMERICS = 7
 """Counted up with every change that may move a bit of what a trial computes: an order of additions, a precision, an
 initialisation. Stored with each study; bits are promised between equal numbers alone.
 

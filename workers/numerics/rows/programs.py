@@ -222,7 +222,7 @@ def _find_kept(roots: Sequence[Operand], forward: set[Node], known: set[Node]) -
         if node in seen:
             continue
         seen.add(node)
-        if node in forward and node.level == Level.ROW and _needs_keys(node):
+        if node in forward and node.level == Level.ROW and not node.is_truth and _needs_keys(node):
             found[node] = None
         elif node not in known:
             pending += operands_of(node)
