@@ -329,7 +329,10 @@ def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: di
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ({"scorer": {"name": "cosformer"}}, "the scorer cosformer is not in the native step: it reads queries and keys"),
+        (
+            {"scorer": {"name": "cosformer"}},
+            "the scorer cosformer is not in the native step: it reads queries and keys",
+        ),
         ({"activation": {"name": "chebyshev"}}, "the activation chebyshev is not in the native step"),
     ],
     ids=str,

@@ -130,9 +130,7 @@ class LayeredStep(FusedStep):
         of_layers, count = workspace.places[len(ARRAYS) :], len(LAYER_ARRAYS)
         self._of_layers = {
             "layers": [layered.layer_places(places, layer) for layer in range(model.depth)],
-            "learned": [
-                [*layered.learned_places(places, layer, learned), -1, -1][:2] for layer in range(model.depth)
-            ],
+            "learned": [[*layered.learned_places(places, layer, learned), -1, -1][:2] for layer in range(model.depth)],
             "layer_places": [of_layers[n : n + count] for n in range(0, len(of_layers), count)],
         }
         self._tables: layered.Tables | None = None

@@ -81,7 +81,6 @@ class MinimalStep(FusedStep):
             "knobs": self._knobs(model, lanes).float(),
         }
 
-
     def _knobs(self, model: Minimal, lanes: int) -> Tensor:
         """[L, 4] of the model; the kernel's softmax knows temperature and uniform attention by the scale of logits."""
         knobs = stack_knobs(model, lanes, self.device)

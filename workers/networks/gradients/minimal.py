@@ -123,7 +123,18 @@ class _Gradient:
         for site, rates in tables.rates.items():
             states[:, site], thresholds[:, site] = drop_bytes(streams[site], rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
-        tensors = self._scorer, tables.sizes, parameters, gradient, loss, inputs, targets, tables.knobs, states, thresholds
+        tensors = (
+            self._scorer,
+            tables.sizes,
+            parameters,
+            gradient,
+            loss,
+            inputs,
+            targets,
+            tables.knobs,
+            states,
+            thresholds,
+        )
         status = self._function(
             *(sequences, length, *self._sizes, lanes),
             *map(address, tensors),

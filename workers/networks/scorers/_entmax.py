@@ -113,7 +113,9 @@ def _threshold_shape(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
 def _threshold_stacked(
     info: object, dims: tuple[int | None, ...], z: Tensor, a: Tensor, keys: Tensor
 ) -> tuple[Tensor, int]:
-    stacked = [one.movedim(dim, 0) if dim is not None else one[None] for one, dim in zip((z, a, keys), dims, strict=True)]
+    stacked = [
+        one.movedim(dim, 0) if dim is not None else one[None] for one, dim in zip((z, a, keys), dims, strict=True)
+    ]
     z, a, keys = (one.reshape(one.shape[0], *[1] * (stacked[0].ndim - one.ndim), *one.shape[1:]) for one in stacked)
     return _threshold(z, a, keys), 0
 

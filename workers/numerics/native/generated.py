@@ -35,7 +35,9 @@ def _load(text: str) -> ctypes.CDLL | str:
         return "there is no C++ compiler"
     options = building.flags()
     try:
-        name = f"rows-{_digest(text, [*options, *compiler, building.version(compiler), native.describe_processor()])}.so"
+        name = (
+            f"rows-{_digest(text, [*options, *compiler, building.version(compiler), native.describe_processor()])}.so"
+        )
         try:
             folder = native.cache_folder()
             folder.mkdir(parents=True, exist_ok=True)

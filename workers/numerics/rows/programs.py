@@ -231,4 +231,3 @@ def _find_kept(roots: Sequence[Operand], forward: set[Node], known: set[Node]) -
 
 def _needs_keys(node: Node) -> bool:
     return any(one.level == Level.KEY for one in reachable([node]))
-

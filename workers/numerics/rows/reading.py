@@ -269,8 +269,7 @@ class Reader:
                 raise NotOfRows("its loop keeps more than numbers of a row")
             loop.results.append(one.shown)
         return [
-            Spot(one.shape, one.dtype, node, node)
-            for one, node in zip(spots, self._graph.results(loop), strict=True)
+            Spot(one.shape, one.dtype, node, node) for one, node in zip(spots, self._graph.results(loop), strict=True)
         ]
 
 

@@ -63,9 +63,7 @@ def write_function(function: Function, dtype: torch.dtype, given: Mapping[Node, 
     return _Writer(function, dtype, given).write()
 
 
-def write_numbers(
-    signature: str, outputs: Sequence[Operand], dtype: torch.dtype, given: Mapping[Node, str]
-) -> str:
+def write_numbers(signature: str, outputs: Sequence[Operand], dtype: torch.dtype, given: Mapping[Node, str]) -> str:
     """A function that computes registers at `to`, one for each output, from what is given."""
     scope, names = _Scope(), _Names(dtype)
     names.give(given, scope)
