@@ -32,7 +32,7 @@ class Replay:
 
     @property
     def number(self) -> int:
-        """Of the trial."""
+        """The trial's number."""
         return self.restored.trial.number
 
     def run(self, device: str | None, watch: Callable[[int], None]) -> Comparison:
@@ -70,7 +70,7 @@ class Replay:
 
 
 def read_replays(reader: Reader, study: str, numbers: Sequence[int], until: int | None = None) -> list[Replay]:
-    """What is needed to replay these trials, no further than step `until`.
+    """Read what is needed to replay these trials, no further than step `until`.
 
     Raises StudyError for a trial that cannot be replayed.
     """

@@ -29,7 +29,7 @@ class File(Corpus):
     EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
 
     path: str = text()
-    column: str = text("text")
+    column: str = text("text", plain=True)
     comments: str = option("none", tuple(STRIPPERS))
 
     def documents(self) -> Iterator[str]:

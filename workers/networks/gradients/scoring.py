@@ -6,7 +6,6 @@ import ctypes
 import json
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,8 @@ from spaces import plugins
 from spaces.plugins import name_of
 from workers.networks.scorers import LogitScorer, Scorer
 from workers.networks.scorers.mixed import Mixed
-from workers.numerics.native import generated
+from workers.numerics import native
+from workers.numerics.native.building import Unit
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
 
@@ -46,10 +46,12 @@ def parts_of(scorer: Scorer) -> list[Scorer]:
 
 
 def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
-    """Why a scorer, or one that it mixes, is not in the native steps; None: it is. All are compiled side by side."""
-    started = [_start(part, dtype) for part in parts_of(scorer)]
-    for part, one in zip(parts_of(scorer), started, strict=True):
-        reason = one if isinstance(one, str) else library if isinstance(library := one[1].result(), str) else None
+    """Return why a scorer, or one that it mixes, is not in the native steps, or None. All are compiled side by side."""
+    parts = parts_of(scorer)
+    programs = [_program_of(part, dtype) for part in parts]
+    native.begin(_unit_of(part, one) for part, one in zip(parts, programs, strict=True) if not isinstance(one, str))
+    for part, one in zip(parts, programs, strict=True):
+        reason = one if isinstance(one, str) else _find_fault(part, one, dtype)
         if reason:
             return f"the scorer {name_of(part)} is not in the native step: {reason}"
     return None
@@ -57,11 +59,11 @@ def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
 
 def functions_of(scorer: Scorer, dtype: torch.dtype) -> RowFunctions:
     """The functions of a scorer that mixes none and has no obstacle."""
-    started = _start(scorer, dtype)
-    assert not isinstance(started, str), "there is no obstacle"
-    library = started[1].result()
-    assert not isinstance(library, str), "there is no obstacle"
-    return RowFunctions(started[0], library)
+    program = _program_of(scorer, dtype)
+    assert not isinstance(program, str), "there is no obstacle"
+    library = native.load(_unit_of(scorer, program))
+    assert library, "there is no obstacle"
+    return RowFunctions(program, library)
 
 
 def scorers_of_heads(scorer: Scorer, heads: int) -> list[Scorer]:
@@ -88,13 +90,20 @@ def learned_by(scorer: Scorer, heads: int, prefix: str = "scorer") -> list[list[
     return [[(f"{prefix}.{name}", head) for name in names] for head in range(heads)]
 
 
-def _start(scorer: Scorer, dtype: torch.dtype) -> tuple[Program, Future[ctypes.CDLL | str]] | str:
-    """The program of a scorer that mixes none, and its library, which may be compiling still; or what hinders it."""
+def _unit_of(scorer: Scorer, program: Program) -> Unit:
+    return Unit(f"scorer_{name_of(scorer)}", program.text)
+
+
+def _find_fault(scorer: Scorer, program: Program, dtype: torch.dtype) -> str | None:
+    return None if native.load(_unit_of(scorer, program)) else "its generated code could not be compiled"
+
+
+def _program_of(scorer: Scorer, dtype: torch.dtype) -> Program | str:
+    """The program of a scorer that mixes none, or what hinders it."""
     key = json.dumps(plugins.structure_of(scorer), sort_keys=True), dtype  # a program does not depend on knobs
     if key not in _PROGRAMS:
         _PROGRAMS[key] = _write(scorer, dtype)
-    program = _PROGRAMS[key]
-    return program if isinstance(program, str) else (program, generated.start(program.text))
+    return _PROGRAMS[key]
 
 
 _PROGRAMS: dict[tuple[str, torch.dtype], Program | str] = {}
@@ -105,12 +114,12 @@ def _write(scorer: Scorer, dtype: torch.dtype) -> Program | str:
     if not isinstance(scorer, LogitScorer):
         return "it reads queries and keys"
     try:
-        return _program_of(scorer, dtype)
+        return _record(scorer, dtype)
     except NotOfRows as error:
         return str(error)
 
 
-def _program_of(scorer: LogitScorer, dtype: torch.dtype) -> Program:
+def _record(scorer: LogitScorer, dtype: torch.dtype) -> Program:
     parameters = scorer.parameters(1)
     if unfit := next((name for name, one in parameters.items() if one.shape != (1,)), None):
         raise NotOfRows(f"{unfit} is more than a number a head")

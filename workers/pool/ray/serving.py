@@ -20,7 +20,7 @@ from workers.pool.ray.working import work
 
 
 def serve(controller: Any, slot: int, width: int | None, saving: Saving | None, outside: Outside = Outside()) -> None:
-    """What runs inside a Tune trial: a pack worker on the device that Tune placed it on.
+    """Run a pack worker on the device that Tune placed this trial on.
 
     One whose lease ran out goes on as a new worker in the same slot: what it held is others' by then. `outside`: the
     study's plug-ins, whose files need not be here.
