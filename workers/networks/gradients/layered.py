@@ -44,6 +44,7 @@ from workers.networks.gradients.plans import (
 )
 from workers.networks.gradients.scoring import (
     Number,
+    begin_compiling,
     described,
     functions_of,
     knobs_of_heads,
@@ -105,6 +106,8 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
+    if device.type == "cpu":
+        begin_compiling(model.scorer, dtype)
     if reason := find_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:

@@ -18,7 +18,7 @@ from spaces.plugins import actual, name_of
 from workers.data.tasks import Batch, NextToken, Task
 from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import find_obstacle, function_of, per_lane
-from workers.networks.gradients.scoring import described, functions_of, knobs_of_heads
+from workers.networks.gradients.scoring import begin_compiling, described, functions_of, knobs_of_heads
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.mixed import Mixed
@@ -53,6 +53,8 @@ class Minimal(Protocol):
 
 def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
+    if device.type == "cpu":
+        begin_compiling(model.scorer, dtype)
     if reason := find_obstacle("minimal", dtype, device):
         return reason
     if not isinstance(task, NextToken):

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from spaces import plugins
 from workers.data.tasks import Batch, SetTask, Task
 from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import (
@@ -24,7 +23,7 @@ from workers.networks.gradients.plans import (
     starts_of,
     unknown_loss,
 )
-from workers.networks.gradients.scoring import described, functions_of, knobs_of_heads, learned_by
+from workers.networks.gradients.scoring import begin_compiling, described, functions_of, knobs_of_heads, learned_by
 from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.scorers import Scorer
 from workers.networks.scorers.mixed import Mixed
@@ -57,6 +56,8 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
+    if device.type == "cpu":
+        begin_compiling(model.scorer, dtype)
     if reason := find_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":

@@ -19,6 +19,7 @@ from workers.numerics import native
 from workers.numerics.native.building import Unit
 from workers.numerics.rows.nodes import NotOfRows
 from workers.numerics.rows.programs import Program, write_scorer
+from workers.numerics.rows.running import run
 
 Number = float | Tensor
 
@@ -45,14 +46,17 @@ def parts_of(scorer: Scorer) -> list[Scorer]:
     return [*parts_of(scorer.first), *parts_of(scorer.second)] if isinstance(scorer, Mixed) else [scorer]
 
 
+def begin_compiling(scorer: Scorer, dtype: torch.dtype) -> None:
+    """Compile a scorer, or those that it mixes, in the background, side by side."""
+    programs = [(part, _program_of(part, dtype)) for part in parts_of(scorer)]
+    native.begin(_unit_of(part, program) for part, program in programs if not isinstance(program, str))
+
+
 def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
-    """Return why a scorer, or one that it mixes, is not in the native steps, or None. All are compiled side by side."""
-    parts = parts_of(scorer)
-    programs = [_program_of(part, dtype) for part in parts]
-    native.begin(_unit_of(part, one) for part, one in zip(parts, programs, strict=True) if not isinstance(one, str))
-    for part, one in zip(parts, programs, strict=True):
-        reason = one if isinstance(one, str) else _find_fault(part, one, dtype)
-        if reason:
+    """Return why a scorer, or one that it mixes, is not in the native steps, or None."""
+    for part in parts_of(scorer):
+        program = _program_of(part, dtype)
+        if reason := program if isinstance(program, str) else _find_fault(part, program, dtype):
             return f"the scorer {name_of(part)} is not in the native step: {reason}"
     return None
 
@@ -95,7 +99,42 @@ def _unit_of(scorer: Scorer, program: Program) -> Unit:
 
 
 def _find_fault(scorer: Scorer, program: Program, dtype: torch.dtype) -> str | None:
-    return None if native.load(_unit_of(scorer, program)) else "its generated code could not be compiled"
+    """Return why a program is not used: there is no library of it, or that computes other numbers than torch."""
+    library = native.load(_unit_of(scorer, program))
+    if not library:
+        return "its generated code could not be compiled"
+    if program.text not in _CHECKED:
+        _CHECKED[program.text] = _is_alike(scorer, program, library, dtype)
+    return None if _CHECKED[program.text] else "its generated code computes other numbers than torch does"
+
+
+_CHECKED: dict[str, bool] = {}
+"""Text of a program -> whether its functions were compared with torch's, and are alike."""
+
+
+def _is_alike(scorer: Scorer, program: Program, library: ctypes.CDLL, dtype: torch.dtype) -> bool:
+    """Compare rows of one, of some and of all visible keys; sums over keys alone differ, by a few roundings."""
+    assert isinstance(scorer, LogitScorer), "it has a program"
+    visible, keys = (1, 3, 8, 19, 21), 21
+    generator = torch.Generator().manual_seed(2)
+    logits, gradient = (2 * torch.randn(5, keys, dtype=dtype, generator=generator) for _ in range(2))
+    learned, knobs = _examples(scorer)
+    found = run(program, library, [*learned.values(), *knobs.values()], logits, gradient, visible)
+    mask = torch.arange(keys) < torch.tensor(visible)[:, None]
+    leaf = logits.clone().requires_grad_()
+    own = {name: torch.full((1,), value, dtype=dtype, requires_grad=True) for name, value in learned.items()}
+    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    with torch.enable_grad():
+        weights = plugins.bind(scorer, told).of_logits(leaf[None], mask, own)[0]
+    wanted = [leaf, *own.values()]
+    by: Sequence[Tensor | None] = [None] * len(wanted)
+    if weights.requires_grad:
+        by = torch.autograd.grad(weights, wanted, gradient, allow_unused=True)
+    exact = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, by, strict=True)]
+    pairs = [(found.weights, weights.detach()), (found.by_logits, exact[0])]
+    pairs += [(found.by_learned[n : n + 1], one) for n, one in enumerate(exact[1:])]
+    bound = 1e-3 if dtype == torch.float32 else 1e-8
+    return all(torch.allclose(one, other, rtol=bound, atol=bound, equal_nan=True) for one, other in pairs)
 
 
 def _program_of(scorer: Scorer, dtype: torch.dtype) -> Program | str:
@@ -123,9 +162,7 @@ def _record(scorer: LogitScorer, dtype: torch.dtype) -> Program:
     parameters = scorer.parameters(1)
     if unfit := next((name for name, one in parameters.items() if one.shape != (1,)), None):
         raise NotOfRows(f"{unfit} is more than a number a head")
-    uniform = torch.full((1, 1), 0.4, dtype=torch.float64)
-    learned = {name: float(one.start.values(uniform)) for name, one in parameters.items()}
-    knobs = {name: _example(value) for name, value in plugins.knobs(scorer)}
+    learned, knobs = _examples(scorer)
 
     def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
         bound = plugins.bind(scorer, told)
@@ -137,6 +174,13 @@ def _record(scorer: LogitScorer, dtype: torch.dtype) -> Program:
         raise
     except Exception as error:  # what a user's file raises on the example, it may raise nowhere else
         raise NotOfRows(f"it cannot be recorded: {type(error).__name__}: {error}") from error
+
+
+def _examples(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
+    """Numbers that a head may have learned, and knobs."""
+    uniform = torch.full((1, 1), 0.4, dtype=torch.float64)
+    learned = {name: float(one.start.values(uniform)) for name, one in scorer.parameters(1).items()}
+    return learned, {name: _example(value) for name, value in plugins.knobs(scorer)}
 
 
 def _example(value: Number) -> float:

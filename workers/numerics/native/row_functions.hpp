@@ -17,6 +17,7 @@ inline N number(T x) { return all(x); }
 
 #define SCORER                                                                                                           \
     extern "C" {                                                                                                         \
+    int register_bytes() { return int(sizeof(rows::N)); }                                                                \
     using namespace rows;                                                                                                \
     void weigh_along(const T *a, const T *b, T *c, T *d, std::ptrdiff_t e, const int *f, int g, int h, int i) {          \
         weigh<Along<T>>(a, b, c, d, e, f, g, h, i);                                                                      \

@@ -32,7 +32,7 @@ class Node:
     """A number that a generated function computes or is given."""
 
     what: str
-    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula as `workers.numerics.fusion.formulas` has."""
+    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula of `workers.numerics.fusion.formulas`."""
     operands: tuple[Operand, ...]
     level: Level
     is_truth: bool = False

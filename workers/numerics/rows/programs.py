@@ -1,8 +1,7 @@
 """Row functions of scorers: recorded, read and written.
 
-A program has functions for both precisions' vector types and both arrangements of rows: `weigh`, from logits to
-weights, `gradient`, from the gradient by weights to that by logits, and `finish`, from sums over all rows to the gradient
-by what a head learns.
+A program has functions for both arrangements of rows: `weigh`, from logits to weights, and `gradient`, from the
+gradient by weights to that by logits; and `finish`, from sums over all rows to the gradient by what a head learns.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Program:
 
 
 _WEIGH = (
-    "const T *given, const T *logits, T *weights, T *kept, std::ptrdiff_t stride, const int *visible, int rows, int all, "
-    "int end"
+    "const T *given, const T *logits, T *weights, T *kept, std::ptrdiff_t stride, const int *visible, int rows, "
+    "int all, int end"
 )
 _GRADIENT = (
     "const T *given, const T *logits, const T *weights, const T *kept, T *gradient, T *totals, std::ptrdiff_t stride, "

@@ -90,7 +90,7 @@ class Reader:
     def _result(self, function: Any, name: str, positional: list[Any], keywords: dict[str, Any]) -> Spot:
         if name in _SHAPED:
             source = self.spot(positional[0])
-            return self._reshaped(source, _SHAPED[name](source.shape, *positional[1:]))
+            return self.reshaped(source, _SHAPED[name](source.shape, *positional[1:]))
         if name == "_to_copy":
             return self._converted(self.spot(positional[0]), keywords.get("dtype"))
         if name in _FILLED:
@@ -100,7 +100,7 @@ class Reader:
             number = bool(number) if dtype == torch.bool else number
             return self._checked(Spot(tuple(shape), dtype, number, number))
         if name in ("sum", "mean", "amax", "amin"):
-            return self._reduced(name, self.spot(positional[0]), *positional[1:3])
+            return self.reduced(name, self.spot(positional[0]), *positional[1:3])
         if name in _COMPOSED:
             return _COMPOSED[name](self, *positional)
         return self.apply(name, *positional, function=function, **keywords)
@@ -181,7 +181,8 @@ class Reader:
             return self._graph.formula("{0} ? {1} : {2}", (one, 1.0, 0.0))
         return float(one) if isinstance(one, bool) else one
 
-    def _reshaped(self, source: Spot, shape: Sequence[int]) -> Spot:
+    def reshaped(self, source: Spot, shape: Sequence[int]) -> Spot:
+        """The same numbers with other axes of length 1."""
         return self._checked(Spot(tuple(shape), source.dtype, source.shown, source.hidden))
 
     def _checked(self, spot: Spot) -> Spot:
@@ -193,7 +194,8 @@ class Reader:
 
     # -- sums and extremes -------------------------------------------------------------------------------------------
 
-    def _reduced(self, how: str, source: Spot, axes: Any = None, kept: bool = False) -> Spot:
+    def reduced(self, how: str, source: Spot, axes: Any = None, kept: bool = False) -> Spot:
+        """`sum`, `mean`, `amax` or `amin` along axes."""
         rank = len(source.shape)
         axes = range(rank) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
         own = {axis % max(1, rank) for axis in axes}
@@ -407,9 +409,9 @@ _FILLED: dict[str, Callable[..., tuple[Sequence[int], float]]] = {
 def _exponentials(reader: Reader, source: Any) -> tuple[Spot, Spot, Spot]:
     """Largest number of the row, exponentials of the differences from it, their sum."""
     spot = source if isinstance(source, Spot) else reader.spot(source)
-    top = reader._reduced("amax", spot, -1, True)
+    top = reader.reduced("amax", spot, -1, True)
     powers = reader.apply("exp", reader.apply("sub", spot, top))
-    return top, powers, reader._reduced("sum", powers, -1, True)
+    return top, powers, reader.reduced("sum", powers, -1, True)
 
 
 def _over_last(shape: tuple[int, ...], axis: Any) -> None:
@@ -420,31 +422,31 @@ def _over_last(shape: tuple[int, ...], axis: Any) -> None:
 
 def _softmax(reader: Reader, source: Any, axis: int, *_: Any) -> Spot:
     _over_last(reader.spot(source).shape, axis)
-    _, powers, total = _exponentials(reader, source)
+    powers, total = _exponentials(reader, source)[1:]
     return reader.apply("div", powers, total)
 
 
 def _softmax_backward(reader: Reader, gradient: Any, result: Any, axis: int, *_: Any) -> Spot:
-    inner = reader._reduced("sum", reader.apply("mul", gradient, result), -1, True)
+    inner = reader.reduced("sum", reader.apply("mul", gradient, result), -1, True)
     return reader.apply("mul", result, reader.apply("sub", gradient, inner))
 
 
 def _log_softmax(reader: Reader, source: Any, axis: int, *_: Any) -> Spot:
     _over_last(reader.spot(source).shape, axis)
-    top, _, total = _exponentials(reader, source)
+    top, _powers, total = _exponentials(reader, source)
     return reader.apply("sub", reader.apply("sub", source, top), reader.apply("log", total))
 
 
 def _log_softmax_backward(reader: Reader, gradient: Any, result: Any, axis: int, *_: Any) -> Spot:
-    inner = reader._reduced("sum", reader.spot(gradient), -1, True)
+    inner = reader.reduced("sum", reader.spot(gradient), -1, True)
     return reader.apply("sub", gradient, reader.apply("mul", reader.apply("exp", result), inner))
 
 
 def _logsumexp(reader: Reader, source: Any, axis: Any, kept: bool = False) -> Spot:
     _over_last(reader.spot(source).shape, axis)
-    top, _, total = _exponentials(reader, source)
+    top, _powers, total = _exponentials(reader, source)
     found = reader.apply("add", top, reader.apply("log", total))
-    return found if kept else reader._reshaped(found, found.shape[:-1])
+    return found if kept else reader.reshaped(found, found.shape[:-1])
 
 
 _COMPOSED: dict[str, Callable[..., Spot]] = {

@@ -295,9 +295,7 @@ class _Block:
         if not (sums or totals or stored or outputs):
             return
         inner, names = _Scope(scope), {node: writer.names.new("t") for node in sums}
-        body: list[str] = []
-        for node in stored:
-            body.append(f"store<T>({writer.stored[node]} + n * W<T>, {self._key(node, inner)});")
+        body = [f"store<T>({writer.stored[node]} + n * W<T>, {self._key(node, inner)});" for node in stored]
         for node, name in names.items():
             value = f"at.seen({self._key(_source(node), inner)}, n, {writer.names.spell(_STARTS[node.what])})"
             if node.what != "sum":
