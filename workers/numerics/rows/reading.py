@@ -327,6 +327,8 @@ def _folded(name: str, own: list[Any], graph: Graph) -> Any:
         return not own[0]
     if name in ("bitwise_not",) and isinstance(own[0], Node):
         return graph.formula("~{0}", (own[0],), is_truth=True)
+    if name.endswith("_backward") and _is(own[0], 0):
+        return own[0]
     if name == "div" and (_is(own[1], 1) or (_is(own[0], 0) and not isinstance(own[1], int | float))):
         return own[0]
     if name == "add" and len(own) == 2 and (_is(own[0], 0) or _is(own[1], 0)):

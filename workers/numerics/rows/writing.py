@@ -268,7 +268,8 @@ class _Block:
                     continue
                 seen.add(node)
                 before = self._pass_of(node)
-                if before == number or (node not in stored and self._price(node, set()) <= _DEAR):
+                is_cheap = node.is_truth or self._price(node, set()) <= _DEAR
+                if before == number or (node not in stored and is_cheap):
                     pending += operands_of(node)
                 elif node not in stored:
                     stored[node] = spares.pop() if spares else writer.names.new("spare")
