@@ -51,7 +51,7 @@ def small_sources(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         shutil.copy(building.SOURCES / name, sources)
     monkeypatch.setattr(building, "SOURCES", sources)
     native.forget()
-    assert prebuilt.build()
+    assert prebuilt.build(*prebuilt.levels_here())
     return sources
 
 
@@ -138,7 +138,7 @@ def test_two_builds_are_equal_byte_by_byte(small_sources: Path) -> None:
         return {path: path.read_bytes() for path in (small_sources / "prebuilt").rglob("*.*")}
 
     first = read()
-    prebuilt.build()
+    prebuilt.build(*prebuilt.levels_here())
     assert read() == first
 
 
@@ -198,7 +198,7 @@ def test_the_bits_are_those_of_a_local_build(
     assert not native.describe_compiler().startswith("prebuilt")
     monkeypatch.delenv("CXXFLAGS")
     native.forget()
-    prebuilt.build()
+    prebuilt.build(level)
     ahead = compute_all()
     assert native.describe_compiler().startswith(f"prebuilt {level}, ")
     assert len(local) == len(ahead) > 400

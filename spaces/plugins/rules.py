@@ -35,6 +35,8 @@ class Rule:
     """Whether it counts optimizer steps, so that it is shortened where training is."""
     choices: tuple[str, ...] = ()
     family: type | None = None
+    earlier: tuple[int, float] | None = None
+    """The default of another time: the last version of the numerics that had it, and its value."""
 
     @property
     def structural(self) -> bool:

@@ -47,8 +47,8 @@ _CROSS = {"aarch64": "aarch64-linux-gnu-g++", "x86_64": "x86_64-linux-gnu-g++"}
 """Machine -> the compiler for it on another one, as Debian names it."""
 
 
-def build() -> list[Path]:
-    """Compile all libraries for this kind of machine, and for others that there is a compiler for.
+def build(*wanted: str) -> list[Path]:
+    """Compile all libraries for the levels of this name, or for all of machines that there is a compiler for.
 
     They take the place of those that are there. Raises as subprocess does.
     """
@@ -59,6 +59,8 @@ def build() -> list[Path]:
         if not compiler or not shutil.which(compiler[0]):
             continue
         for level in levels:
+            if wanted and level.name not in wanted:
+                continue
             (_folder() / level.name).mkdir(parents=True)
             note = building.version(tuple(compiler)).partition("\n")[0]
             _note(level.name).write_text(note + "\n", encoding="utf-8")
