@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+import graft
 from cli.main import program
 from docs import generate
 from docs.generators import commands as commands_page
 from docs.offline import fetched
-from graft.plugins.families import families
+from graft.plugins.families import families, families_by_folder, family_of
 from spaces import parse, plugins
 from spaces.plugins import rules
 from spaces.reading import catalogue
@@ -88,7 +89,7 @@ BLOCKS = [
 def lines(text: str) -> Iterator[str]:
     """The commands of a block, or of a script; a quotation may go over several lines."""
     whole = ""
-    for line in text.splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         whole += line
         try:
             shlex.split(whole, comments=True)
@@ -301,6 +302,53 @@ def test_the_reference_names_all_that_there_is() -> None:
         assert all(f"| `{field}` |" in pages["reference/language.md"] for field in rules(settings))
     for name in catalogue.packaged_spaces():
         assert f"## {name}\n" in pages["reference/spaces.md"]
+
+
+def test_the_default_of_an_option_with_a_variable_is_its_value() -> None:
+    rows = made()["reference/commands.md"].splitlines()
+    assert any("| `$SEARCH_LOG_FORMAT`, else `text` |" in row for row in rows)
+    assert any("| `$SEARCH_STORAGE`, else `sqlite:///graft.db` |" in row for row in rows)
+    assert not any("else `True`" in row or "`None`" in row for row in rows)
+
+
+def test_the_reference_of_python_has_every_public_name_with_its_signature() -> None:
+    page = made()["reference/python.md"]
+    for name in graft.__all__:
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert section, name
+        found = getattr(graft, name)
+        for member, value in vars(found).items() if isinstance(found, type) else ():
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                assert f"\n### {name}.{member}\n" in section, f"{name}.{member}"
+    assert "### Study.trials\n\n```python\ntrials(where: str | None = None, sort: str | None = None" in page
+    assert "### Study.wait" in page
+
+
+def test_the_reference_of_contracts_has_what_a_plug_in_implements_and_is_given() -> None:
+    page = made()["reference/contracts.md"]
+    for family in map(family_of, families_by_folder().values()):
+        assert f"\n## {family.__name__}\n" in page
+    for name in ("Task.training", "Task.validation", "Scorer.weights", "Model.outputs", "Streams.of", "Streams.words"):
+        assert f"\n### {name}\n" in page, name
+
+
+ANCHORS = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor that the site gives a heading."""
+    plain = re.sub(r"[`*]|\[(.*?)\]\(.*?\)", r"\1", heading)
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_links_lead_to_headings(page: str) -> None:
+    folder = ROOT if page in ROOT_PAGES else (DOCS / page).parent
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+        if "://" not in target:
+            there = (folder / target).read_text() if target else text_of(page)
+            assert anchor in map(anchor_of, ANCHORS.findall(there)), f"{page}: {target}#{anchor}"
 
 
 def test_pages_that_list_tables_and_families_list_them_all() -> None:

@@ -169,7 +169,7 @@ def _measure(name: str, case: Case, lanes: int, seconds: float, compile_limit: f
         "pack": lambda: pack.train(1),
         "ceiling": lambda: square @ square,
     }
-    native = library()
+    native = library("peak")
     operations = 0
     if native:
         operations = 2 * PEAK_ROUNDS * native.multiply_adds(ctypes.c_int64(1), ctypes.byref(ctypes.c_float()))

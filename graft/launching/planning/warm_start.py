@@ -17,7 +17,7 @@ from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
 from search.analysis.warm_start import READ, Earlier, Gain, Prior, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, format_prior
-from spaces import parse
+from spaces import parse, parse_stored
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
 from spaces.plugins import config_of
 from spaces.plugins.active import using
@@ -100,7 +100,7 @@ def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
     """A stored study's space; None for one in the language of another version of this program."""
     try:
         with using(read_outside(reader, row["name"])):
-            return parse(row["space"], f"the space of study {row['name']}", families())
+            return parse_stored(row, families())
     except (SpaceError, PluginError):
         return None
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from graft.files import cell
-from graft.launching.progress_text import duration
+from graft.launching.progress_text import describe_time_left
 from graft.stored.status import read_status
 from graft.stored.trials import PARAMS_PREFIX
 from graft.web.charts.arms import has_arms, view_arms
@@ -111,7 +111,7 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
         "status": status,
         "told": describe_standing(status.state, status.progress.planned, status.progress.counts),
         "has_arms": has_arms(stored),
-        "eta": None if status.eta_seconds is None else duration(status.eta_seconds),
+        "eta": status.progress.time_left and describe_time_left(status.progress.time_left),
         "problems": problems.to_dicts(),
         "entry": next((entry for entry in reader.queue() if entry.study == name), None),
         "draw": partial(_draw_or_refuse, draw, reader.database.name, request),
