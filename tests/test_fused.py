@@ -44,7 +44,7 @@ from workers.numerics.randomness import Purpose, Streams, keep_mask
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe, State, initial_state, layout_of
 
-compiled = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+compiled = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 DROPOUTS = [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)]
 
 

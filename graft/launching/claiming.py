@@ -12,7 +12,7 @@ from graft.launching.editing.space_changes import plan_change
 from graft.plugins.families import families, version
 from graft.plugins.stored import plugins_of_study
 from graft.stored.differences import Difference, compare_spaces, describe_differences
-from spaces import parse
+from spaces import parse_stored
 from spaces.errors import StudyError
 from spaces.plugins import active
 from spaces.plugins.active import using
@@ -104,7 +104,7 @@ def extend(url: str, name: str, trials: int) -> Enrolment:
     """Plan another number of trials for a study, from the database alone; raises StudyError as `enrol` does."""
     row = find_study(url, name)
     with using(plugins_of_study(url, name)):
-        space = parse(row["space"], f"the space of study {name}", families(), {"search.trials": str(trials)})
+        space = parse_stored(row, families(), {"search.trials": str(trials)})
         return enrol(url, name, space)
 
 
@@ -157,7 +157,8 @@ def begin_controller(
     from search.steering.controller import Controller
     from workers.engine.checkpoints import Archive
 
-    space = parse(row["space"], f"the space of study {row['name']}", families())
+    check_seconds()
+    space = parse_stored(row, families())
     archive = Archive(saving.url, saving.study) if saving else None
     search = space.search
     study = store.claim(
@@ -175,6 +176,16 @@ def begin_controller(
     except BaseException:
         study.close()
         raise
+
+
+def check_seconds() -> None:
+    """Check that a worker has several tries to renew its lease, and stops before its trials are given to others."""
+    from search.steering import leases
+    from workers.pool import heartbeat
+
+    assert 3 * heartbeat.BEAT_SECONDS <= heartbeat.SELF_STOP_SECONDS
+    assert heartbeat.SELF_STOP_SECONDS + heartbeat.BEAT_SECONDS <= leases.LEASE_SECONDS
+    assert 3 * leases.SWEEP_SECONDS <= leases.LEASE_SECONDS
 
 
 def _describe_end(crash: str | None) -> str:

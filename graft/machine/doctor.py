@@ -140,7 +140,7 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
 
 
 def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str, Any]:
-    """What a file of `search doctor --bench` holds."""
+    """Return what `search doctor --format json` prints, and what a file of `--bench` holds."""
     return {
         "format": 1,
         "device": device,

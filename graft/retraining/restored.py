@@ -54,7 +54,7 @@ def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[
 
     Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial.
     """
-    from spaces import parse
+    from spaces import parse_stored
 
     row = reader.study(study).row
     archive = _Archive(
@@ -66,7 +66,7 @@ def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[
         conditions=read_fingerprints(reader, study),
     )
     with using(read_outside(reader, study)):
-        space = parse(row["space"], f"the space of study {study}", families())
+        space = parse_stored(row, families())
     return space, [archive.restore(number) for number in numbers]
 
 
@@ -84,7 +84,7 @@ class _Archive:
 
     def restore(self, number: int) -> RestoredTrial:
         """One of its trials, by the plug-ins from outside that trained it."""
-        from spaces import parse
+        from spaces import parse_stored
 
         reader, study = self.reader, self.study
         lineage = _read_lineage(reader, study["name"], number)
@@ -92,7 +92,7 @@ class _Archive:
         conditions = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
         digests = {digest for digest in conditions[0].sources.values() if digest}
         with using(read_outside(reader, study["name"], digests)) as outside:
-            space = parse(study["space"], f"the space of study {study['name']}", families())
+            space = parse_stored(study, families())
             trial = space.restore([_stage(row) for row in lineage])
             _check_restored(trial, study, lineage[-1])
             return _describe(reader, trial, lineage[-1], self.kinds, conditions, outside)

@@ -91,7 +91,7 @@ def _cap(demand: Demand) -> Fraction:
 
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
     """Raise the lanes of a class until no study can have more; each round at least one study reaches its limit."""
-    while True:
+    for _ in range(len(members) + 1):
         for one in members:
             one.limit = one.limit or _find_limit(one, members, lanes, owners)
         rising = [one for one in members if one.limit is None]
@@ -105,6 +105,7 @@ def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fracti
         rise = min(room)
         for one in rising:
             one.lanes += rise * one.weight
+    raise AssertionError("a round in which no study stopped")  # rather than to share out lanes for ever
 
 
 def _find_limit(

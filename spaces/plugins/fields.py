@@ -48,12 +48,18 @@ def knob(
     open_high: bool = False,
     integer: bool = False,
     switch: bool = False,
+    earlier: tuple[int, float] | None = None,
 ) -> Any:
     """A number that may differ from lane to lane; with `switch`, whether it is zero is structural.
 
     A switch lets the engine leave out what a zero turns off (a dropout mask), for all lanes of a pack alike.
+    `earlier`: the last version of the numerics that had another default, and that default, which the studies of these
+    versions keep.
     """
-    rule = Rule(kind="knob", low=low, high=high, open_low=open_low, open_high=open_high, integer=integer, switch=switch)
+    rule = Rule(
+        kind="knob", low=low, high=high, open_low=open_low, open_high=open_high, integer=integer, switch=switch,
+        earlier=earlier,
+    )  # fmt: skip
     return _field(rule, default)
 
 
@@ -67,9 +73,12 @@ def flag(default: Any) -> Any:
     return _field(Rule(kind="flag"), default)
 
 
-def text(default: Any = REQUIRED, *, start: bool = False) -> Any:
-    """Any string, for example a path; structural, but for one that says no more than how parameters `start`."""
-    return _field(Rule(kind="text", start=start), default)
+def text(default: Any = REQUIRED, *, start: bool = False, plain: bool = False) -> Any:
+    """Any string, for example a path; structural, but for one that says no more than how parameters `start`.
+
+    `plain`: whatever it says, nothing is opened, fetched or run by that name, so that spaces over HTTP may have it.
+    """
+    return _field(Rule(kind="text", start=start, plain=plain), default)
 
 
 def part(family: type, default: str) -> Any:

@@ -154,9 +154,10 @@ class Sqlite(Database):
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"{loss} under this run, and what it held is lost: {self.explain(error)}") from error
         self._file.remove_log()
+        is_there = self._file.path.parent.is_dir()
+        hint = f"`mv {rescue} {self.name}` puts it back" if is_there else "move it to where the database is to be"
         raise StorageError(
-            f"{loss} under this run, which stops; all that it held is in {rescue}: "
-            f"`mv {rescue} {self.name}` puts it back, and the study can be resumed"
+            f"{loss} under this run, which stops; all that it held is in {rescue}: {hint}, and the study can be resumed"
         )
 
     def reader(self, seconds: float | None = None) -> SqliteReading:

@@ -97,10 +97,10 @@ class SqliteFile:
     def rescue(self, connection: sqlite3.Connection) -> Path:
         """Write all that the connection sees, committed, to a new file beside this one, which is a database like it.
 
-        Where the folder is gone, too, it goes to that for temporary files. Raises OSError or sqlite3.Error if it cannot
-        be written.
+        Where the folder is gone, too, it goes into a new one among temporary files, which nobody else may read. Raises
+        OSError or sqlite3.Error if it cannot be written.
         """
-        folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.gettempdir())
+        folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.mkdtemp(prefix="graft-rescue-"))
         names = (folder / f"{self.path.name}.rescue{number or ''}" for number in count())
         target = next(path for path in names if not path.exists())
         part = Path(f"{target}.part")

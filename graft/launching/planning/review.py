@@ -49,7 +49,7 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
     worth a line, and is not evaluated.
     """
     notes: list[str] = []
-    for part in _parts(space):
+    for part in list_parts(space):
         if shortage := _find_shortage(part, device):
             if device:
                 raise SpaceError(f"{part.space.name}: {part.label}{shortage}")
@@ -57,7 +57,7 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
             continue
         _check_sampler(part)
         with _blaming_plug_ins(part):
-            notes += [f"{part.label}{note}" for note in _estimate_shortage(part, device, lanes)]
+            notes += [f"{part.label}{note}" for note in estimate_shortage(part, device, lanes)]
         _check_variant(part)
         notes += [f"{part.label}{note}" for note in _check_paths(part)]
         notes += [f"{part.label}{note}" for note in (*_look_at_warmups(part), *_look_at_validations(part))]
@@ -86,7 +86,7 @@ def _blaming_plug_ins(part: Part) -> Generator[None]:
         ) from error
 
 
-def _parts(space: Space) -> Iterator[Part]:
+def list_parts(space: Space) -> Iterator[Part]:
     """The parts of a space, each with draws that are always the same."""
     if isinstance(space, ExperimentSpace):
         members = [(f"arm {arm.name}: ", arm.space) for arm in space.arms]
@@ -164,7 +164,7 @@ def _describe_sizes(trial: Trial) -> str:
     return f" (where {sizes})" if sizes else ""
 
 
-def _estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
+def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
     """A note if a trial, or as many lanes as were asked for, will hardly fit with all that a step holds."""
     from workers.engine.machine.devices import default_device
     from workers.engine.machine.memory import estimate_lane_bytes, free_bytes, least_bytes

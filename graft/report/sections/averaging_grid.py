@@ -42,7 +42,9 @@ class AveragingGrid(Section):
     def applies(self) -> bool:
         return not self.powers.is_empty()
 
-    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+    @property
+    def caption(self) -> str:
+        """What the figure shows, and its best cell where that has an interval."""
         minimize = self.data.study["direction"] == "minimize"
         most: Any = self.powers["trials"].max()
         caption = (
@@ -51,11 +53,17 @@ class AveragingGrid(Section):
             "power κ and BEMA power η (paper 003, section 6)."
         )
         best = self.powers.drop_nulls("change").sort("change", descending=not minimize).head(1)
-        for row in best.iter_rows(named=True):
+        for row in best.drop_nulls("margin").iter_rows(named=True):
             eta = "" if row["eta"] is None else f", η = {row['eta']:g}"
             change = percent_with_margin(row["change"], row["margin"])
-            caption += f" The {'lowest' if minimize else 'highest'} is κ = {row['kappa']:g}{eta}: {change}."
-        yield Picture(number=figures.own, caption=caption, svg=_draw(self.powers, figures.own))
+            caption += (
+                f" The {'lowest' if minimize else 'highest'} is κ = {row['kappa']:g}{eta}: {change}, "
+                "the interval corrected for all cells (Bonferroni)."
+            )
+        return caption
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        yield Picture(number=figures.own, caption=self.caption, svg=_draw(self.powers, figures.own))
 
 
 def _draw(powers: pl.DataFrame, number: int) -> str:

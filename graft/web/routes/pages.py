@@ -24,14 +24,15 @@ from graft.web.charts.study_charts import SHOWN, best_so_far, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
 from graft.web.routes.figures import drawing
-from graft.web.routes.queue import Submitter, check_owner
+from graft.web.routes.queue import Submitter, send
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.two_studies import compare_studies
+from search.analysis.transfer.compatibility_matrix import TransferError
 from spaces.errors import SpaceError, StudyError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
-from storage import QueueRequest, request_queue
+from storage import QueueRequest
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -83,6 +84,14 @@ async def log_in(request: Request) -> Response:
     return answer
 
 
+@router.post("/logout")
+def log_out() -> Response:
+    """Have the browser forget its token, which goes on to open what it did elsewhere."""
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
 @router.get("/")
 def show_studies(reader: OpenReader) -> HTMLResponse:
     """All studies that are not in the archive."""
@@ -100,6 +109,8 @@ def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
         entries=read_queue(reader, ended=True).to_dicts(),
         may_change=request.state.holder.may("submit"),
         actions=_ACTIONS,
+        logged_in=bool(request.state.holder.digest),
+        quotas=None if request.state.holder.requester is None else settings_of(request).quotas.describe(),
     )
 
 
@@ -108,12 +119,10 @@ def change_queue(
     study: StudyName,
     action: Literal["pause", "resume", "cancel"],
     holder: Submitter,
-    reader: OpenReader,
     request: Request,
 ) -> Response:
     """What a button of the queue's page asks."""
-    check_owner(reader, study, holder)
-    request_queue(settings_of(request).database, QueueRequest(action=action, study=study))
+    send(request, holder, QueueRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 
@@ -193,7 +202,10 @@ def show_matrix(
     """The compatibility matrix of a transfer, and the pairs of one of its cells."""
     name: str = stored.row["name"]
     _refuse_own_code(stored)
-    transfer, _ = read_transfer(reader, name, MatrixRequest())
+    try:
+        transfer, _ = read_transfer(reader, name, MatrixRequest())
+    except TransferError as error:  # the study's page links here from its start
+        return render("matrix", title=f"Compatibility matrix of {name}", name=name, transfer=None, missing=str(error))
     pairs = transfer.matrix.pairs.filter(source=source, target=target)
     return render(
         "matrix",

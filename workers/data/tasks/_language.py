@@ -48,7 +48,7 @@ class LanguageTask(TokenTask):
     rare: int = size(200)
     """Tokens with fewer occurrences in the training part are dropped, as in paper 002 (Appendix B)."""
     lower_case: bool = flag(False)
-    probes: str = text("")
+    probes: str = text("", plain=True)
     """A folder of minimal pairs in the format of Zorro: each file is a condition, `probe=<file>`; empty: none."""
     good_first: bool = flag(False)
     """Whether the grammatical sentence of a pair comes first, as in UnMasked's files; in Zorro's it comes second."""
@@ -94,6 +94,23 @@ class LanguageTask(TokenTask):
     def training(self, streams: Streams, batch: int, step: Tensor) -> Batch:
         """Windows that start anywhere in the training part, at each place as likely."""
         starts = below(fractions(streams, batch), self._places(Split.TRAINING))
+        return self._examples(Split.TRAINING, starts, streams)
+
+    @property
+    def has_documents(self) -> bool:
+        return True
+
+    def training_part(self, streams: Streams, batch: int, one_in: int, *, held_out: bool) -> Batch:
+        """Windows that start anywhere in the part; a long document is a row of stretches, each of them on one side."""
+        edge, end = self.tokenised.edge(one_in), self.tokenised.sizes[Split.TRAINING]
+        first, last = (edge, end) if held_out else (0, edge)
+        if last - first <= self.length:
+            side = "held out" if held_out else "kept"
+            raise PluginError(
+                f"learning.held_out_one_in: {one_in} leaves {last - first} tokens of whole documents {side}, and "
+                f"task.length {self.length} needs more"
+            )
+        starts = first + below(fractions(streams, batch), last - first - self.length)
         return self._examples(Split.TRAINING, starts, streams)
 
     def validation(self, streams: Streams, batch: int) -> Batch:

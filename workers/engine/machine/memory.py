@@ -35,6 +35,8 @@ _PHRASES = (
 )
 """How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
 of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
+SMALL = 100_000
+"""Parameters up to which a trial's state is made to see how large it is."""
 HELD = 12
 """Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
 _CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
@@ -110,14 +112,21 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
                         yield max(0, limit - usage)
 
 
+def count_parameters(config: Mapping[str, Any]) -> int:
+    """The parameters that a trial of this configuration trains."""
+    return layout_of(Recipe.of(config), "meta").total
+
+
 def least_bytes(config: Mapping[str, Any]) -> int:
     """Return a lower bound of the bytes that a trial of this configuration needs.
 
     Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
     """
     recipe = Recipe.of(config).pad()
-    layout = layout_of(recipe, "meta")  # tensors without memory
-    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="meta")
+    layout = layout_of(recipe, "meta")  # tensors without memory, for which torch first loads a second's worth of code
+    if layout.total <= SMALL:
+        layout = layout_of(recipe)
+    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="cpu" if layout.total <= SMALL else "meta")
     return flat.nbytes + sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from spaces.records import Trial
 from workers.data.tasks import Batch
@@ -24,6 +24,7 @@ from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.stepping import stepper_of
 from workers.engine.step import Step, step_of
 from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 
@@ -34,6 +35,8 @@ TURNS = 15
 """Bursts of each pack, where packs are timed beside one another."""
 VALIDATED_LANES = 2
 """Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
+LARGEST_EVALUATED = 300_000_000
+"""Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
 
 
 def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: float = 1.0) -> float:
@@ -60,9 +63,10 @@ def variants_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
-    """Name, variant and condition of what a trial reports each time, of whatever size its model is.
+    """Return name, variant and condition of what a trial reports each time, of whatever size its model is.
 
-    Found by an evaluation whose tensors have shapes and no numbers, on sets of two sequences.
+    Found by an evaluation on sets of two sequences. The tensors of a large one have shapes and no numbers; of a small
+    one they have, as torch takes a second of processor time to get ready for shapes alone.
     """
     recipe = Recipe.of(trial.config)
     seeds = torch.tensor([trial.seed])
@@ -74,15 +78,27 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
         alike.setdefault(frozenset(whole), whole)
     trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
     layout = partial(Layout.of, trained, recipe.dtype, "cpu")
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-            names = _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
-    except DataDependentOutputException:  # as where a mask decides how attention is computed
+    if _is_small(trained, alike.values()):
         names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
+    else:
+        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+                names = _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
+        except DataDependentOutputException:  # as where a mask decides how attention is computed
+            names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
     for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
         for name, variant in itertools.product(names[label, frozenset(whole)], variants):
             found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
     return found
+
+
+def _is_small(trained: Mapping[str, Parameter], batches: Iterable[Batch]) -> bool:
+    """Return whether a few sequences are evaluated sooner than torch is ready for shapes without numbers."""
+    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
+    positions = max(tensor[0].numel() for batch in batches for tensor in batch.values())
+    return positions * (parameters + positions) <= LARGEST_EVALUATED
 
 
 def _metric_names(

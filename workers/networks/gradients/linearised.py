@@ -53,7 +53,7 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
-    if reason := find_obstacle(dtype, device):
+    if reason := find_obstacle("linearised", dtype, device):
         return reason
     if task.position_loss not in LOSSES or not isinstance(task, VectorTask) or task.outputs != 1:
         return unknown_loss(task)
