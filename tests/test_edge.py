@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
@@ -449,7 +450,10 @@ def test_a_service_makes_and_revokes_tokens(database: str) -> None:
 def test_a_token_expires(url: str) -> None:
     token = make_token(url, "ada", "submit", 3600)
     assert find_holder(url, token)
-    raw(url, "UPDATE tokens SET expires_at = created_at")
+    [(created, expires)] = raw(url, "SELECT created_at, expires_at FROM tokens")
+    parsed = [datetime.fromisoformat(one) if isinstance(one, str) else one for one in (created, expires)]
+    assert parsed[1] - parsed[0] == timedelta(hours=1)
+    raw(url, "UPDATE tokens SET created_at = '2020-01-01 00:00:00.000000', expires_at = '2020-01-02 00:00:00.000000'")
     assert find_holder(url, token) is None
     with open_store(url) as store, pytest.raises(AccessError, match="has expired"):
         store.do(QueueRequest(action="cancel", study="one", by="ada"))
