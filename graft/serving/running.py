@@ -117,7 +117,7 @@ class StudyRun:
         row = find_study(pool.database, entry.study)
         if row["state"] == "finished":
             return
-        for line in settle_changes(pool.database, entry.study, pool.placement, accept=False):
+        for line in settle_changes(pool.database, entry.study, pool.placement, accept=False, store=pool.store):
             pool.say(line)
         saving = pool.checkpoints.saving(pool.database, row)
         url = pool.checkpoints.absolute_url()

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from spaces.cache import cache_folder
 from workers.numerics.native import building
 
 _LOG = logging.getLogger(__name__)
@@ -112,17 +113,6 @@ def _lock(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder where there is no home."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    if given:
-        return Path(given) / "graft"
-    try:
-        return Path.home() / ".cache" / "graft"
-    except RuntimeError:
-        return Path(tempfile.gettempdir()) / "graft-cache"
 
 
 def _processor() -> str:

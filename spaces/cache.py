@@ -1,0 +1,44 @@
+"""The user's cache: what may be deleted at any time, and is made again where it is missed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder where there is no home."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    if given:
+        return Path(given) / "graft"
+    try:
+        return Path.home() / ".cache" / "graft"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / "graft-cache"
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file so that other processes find all of it or nothing; raises OSError where that cannot be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(aside).replace(path)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def remember(key: str, compute: Callable[[], str]) -> str:
+    """Return the text that `compute` gives, from the cache if it was computed for this key before."""
+    path = cache_folder() / "digests" / hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:32]
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8")
+    found = compute()
+    with suppress(OSError):  # a home that cannot be written: it is computed anew next time
+        write_aside(path, found.encode())
+    return found
