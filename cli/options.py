@@ -150,9 +150,14 @@ def say_changes(study: str, outside: Outside) -> None:
 
 def say_restored(study: str, restored: RestoredTrial) -> None:
     """Say in a line each what a trial that is trained again had otherwise: files of data, and of plug-ins."""
+    say_data_changes(restored)
+    say_changes(study, restored.outside)
+
+
+def say_data_changes(restored: RestoredTrial) -> None:
+    """Say in a line each which files a trial had otherwise that is trained again on them as they are now."""
     for change in restored.data_changes:
         typer.echo(f"note: trial {restored.trial.number} is trained again on other data: {change}", err=True)
-    say_changes(study, restored.outside)
 
 
 def say_notes(notes: Iterable[str]) -> None:

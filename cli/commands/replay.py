@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from cli.options import AcceptDataChanges, Format, RetrainingDevice, Storage, Study, say_changes, storage_url
+from cli.options import (
+    AcceptDataChanges,
+    Format,
+    RetrainingDevice,
+    Storage,
+    Study,
+    say_changes,
+    say_data_changes,
+    storage_url,
+)
 from cli.tables import show, show_text
 
 DIFFERS = 1
@@ -43,6 +52,8 @@ def replay(
     with open_reader(storage_url(storage)) as reader:
         replays = read_replays(reader, study, numbers, until, accept_changes=accept_changes)
         say_changes(study, read_outside(reader, study))
+    for one in replays:
+        say_data_changes(one.restored)
     found = []
     for one in replays:
         with training_bar(one.number, one.steps) as watch:

@@ -14,6 +14,7 @@ from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints, l
 from spaces import plugins
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
+from spaces.plugins.files import sendable
 from spaces.records import DATA
 from storage import open_reader, open_store
 
@@ -76,6 +77,9 @@ def settle_changes(
         lines.append(f"{study} was trained by {'; '.join(changes.other)}")
     if note := describe_changes(study, outside):
         lines.append(note)
+    if placement.ray_address is not None and (sent := sendable(outside.data)):
+        size = sum(one.state.size for one in sent.values()) / 1e6
+        lines.append(f"{study} sends {size:,.3g} MB of data to the cluster's workers ({list_some([*sent])})")
     return lines
 
 

@@ -60,8 +60,8 @@ def restore_trials(
 ) -> tuple[Space, list[RestoredTrial]]:
     """A study's space and these trials of it.
 
-    Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial, and for one
-    that read a file which has changed, unless that is accepted.
+    Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial, and for
+    one that read a file which has changed, unless that is accepted.
     """
     from spaces import parse
 

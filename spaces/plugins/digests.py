@@ -154,15 +154,19 @@ def state_of(path: Path) -> FileState:
     if known and known[0] == key:
         digest = known[1]
     elif not _is_settled(found):
-        digest = digest_of(path)
+        digest = _read_digest(path)
     else:
-        digest = remember(key, lambda: digest_of(path)) if found.st_size >= _LARGE else digest_of(path)
+        digest = remember(key, lambda: _read_digest(path)) if found.st_size >= _LARGE else _read_digest(path)
         _known[str(path)] = key, digest
     return FileState(digest, found.st_size, found.st_mtime_ns)
 
 
-def digest_of(path: Path) -> str:
-    """Read a file and return the first DIGITS digits of its SHA-256; raises OSError if it cannot be read."""
+def digest_of(content: bytes) -> str:
+    """Return what stands for a content: the first DIGITS digits of its SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
+def _read_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
 

