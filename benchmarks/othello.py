@@ -47,7 +47,7 @@ def main() -> None:
     states = Streams(state=torch.tensor([1])).words(1 << 14)[0]
     one_by_one = {"numpy": numpy_game, "python": python_game, "open_spiel": open_spiel_game}
     ways: dict[str, tuple[Callable[[], object], int]] = {"torch": (lambda: play_by_torch(states), len(states))}
-    if library():
+    if library("othello"):
         ways = {"compiled": (lambda: play(states), len(states)), **ways}
     ways |= {name: (game, 1) for name, game in one_by_one.items()}
     rates = {name: rate(make, games, arguments.seconds) for name, (make, games) in ways.items()}

@@ -146,7 +146,7 @@ def main() -> None:
     """Measure without padding, then with it; recordings of one are of no use to the other."""
     given = arguments()
     prepare()
-    step = "native" if given.device == "cpu" and native.library() else "traced"
+    step = "native" if given.device == "cpu" and native.available() else "traced"
     device = processor() if given.device == "cpu" else torch.cuda.get_device_name(given.device)
     print(f"{device}; {step} step; {given.trials} trials x {given.steps} steps, batch {given.batch}")
     print(f"{'shapes':<9}{'structures':>11}{'recording':>12}{'structures':>13}{'search':>10}{'model-steps/s':>16}")

@@ -1,9 +1,9 @@
-"""What the statistics of reports are worth, on made studies: `python -m benchmarks.statistics [--studies 1000]`.
+"""What the statistics of reports are worth, on made studies: `python -m benchmarks.statistics [--tables nulls]`.
 
 Prints, as Markdown: how often each kind of interval that a report prints holds what it is of, with normal and with
-skewed numbers; how often the report of an experiment without any effect says that an arm is better or worse; and how
-often it finds an effect, by its size and the number of seeds. The claims are those of the report's own sentences and
-table.
+skewed numbers; how often the table of an experiment without any effect says that an arm is better or worse, by the kind
+of its metric and the number of seeds and arms; and how often its report tells an effect, by its size and the number of
+seeds.
 
 Legend: an effect is in standard deviations of the paired difference of two arms, which is what seeds leave.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from math import exp, sqrt
 from typing import NamedTuple
 
@@ -21,10 +22,12 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from benchmarks.options import words_of
 from graft.report.data import StudyData
 from graft.report.rendering.document import Table
 from graft.report.sections import FigureNumbers
 from graft.report.sections.arms import Arms
+from search.analysis.arms.comparison import compare_arms
 from search.analysis.statistics.aggregates import interquartile_interval
 from search.analysis.statistics.intervals import Bootstrap, Interval, Student
 from search.analysis.statistics.paired import mean_interval, summarize_differences
@@ -34,10 +37,12 @@ from search.analysis.transfer.affinity import interval_of_correlation
 
 Numbers = NDArray[np.float64]
 Bounds = tuple[float | None, float | None]
+Draw = Callable[[np.random.Generator, int, int], Numbers]
+"""Values of so many arms and seeds, [arms, seeds, conditions]."""
 
-ARMS = ("baseline", "other", "third", "fourth")
+ARMS = ("baseline", "other", "third", "fourth", "fifth", "sixth")
 CONDITIONS = ("", "length=8", "length=16")
-SEEDS = (3, 5, 8, 12)
+SEEDS = (3, 4, 5, 8, 12)
 EFFECTS = (0.5, 1.0, 1.5, 2.0, 3.0)
 
 
@@ -176,32 +181,114 @@ def coverage(kind: str, repeats: int, skew: float = 0.0, seed: int = 0) -> float
 # ------------------------------------------------------------------------------------------------------------- claims
 
 
-def made_study(effect: float, seeds: int, seed: int, conditions: Iterable[str] = CONDITIONS) -> StudyData:
-    """An experiment of four arms, of which the second is less by `effect` under every condition.
+def made_study(effect: float, seeds: int, seed: int, conditions: Sequence[str] = CONDITIONS) -> StudyData:
+    """Return an experiment of four arms, of which the second is less by `effect` under every condition.
 
     All arms share the luck of a seed; beyond it, and beyond that of a condition, they differ by chance.
     """
-    random = np.random.default_rng(seed)
-    luck = 3 * random.normal(size=seeds)
+    values = _draw_normal(np.random.default_rng(seed), 4, seeds)[:, :, : len(conditions)]
+    values[1] -= effect
+    return study_of(values, "loss", conditions)
+
+
+def study_of(values: Numbers, metric: str, conditions: Sequence[str] = CONDITIONS) -> StudyData:
+    """Return the experiment whose trials have these values, [arms, seeds, conditions], less being better."""
     trials: list[tuple[int, str, float, str]] = []
     metrics: list[tuple[int, int, str, str, str, float]] = []
-    for number, (arm, place) in enumerate((arm, place) for arm in ARMS for place in range(seeds)):
-        own = random.normal() / np.sqrt(2)  # so that the difference of two arms has a deviation of 1
-        for condition in conditions:
-            value = luck[place] + (own if condition == "" else random.normal() / np.sqrt(2))
-            value -= effect if arm == "other" else 0.0
-            metrics.append((number, 1, "loss", "raw", condition, value))
-            if condition == "":
-                params = {"arm": arm, "configuration": 0, "seed": place}
-                trials.append((number, "finished", value, json.dumps(params)))
+    for number, (arm, place) in enumerate(np.ndindex(values.shape[:2])):
+        own = values[arm, place].tolist()
+        params = {"arm": ARMS[arm], "configuration": 0, "seed": place}
+        trials.append((number, "finished", own[0], json.dumps(params)))
+        metrics += [(number, 1, metric, "raw", *pair) for pair in zip(conditions, own, strict=True)]
     return StudyData(
-        study={"name": "made", "objective": "loss/raw", "direction": "minimize"},
+        study={"name": "made", "objective": f"{metric}/raw", "direction": "minimize"},
         load_trials=lambda: pl.DataFrame(trials, schema=["number", "state", "objective", "params"], orient="row"),
         load_metrics=lambda: [
             pl.DataFrame(metrics, schema=["number", "step", "name", "variant", "condition", "value"], orient="row")
         ],
         load_step_counts=lambda: (0, 0),
     )
+
+
+# ---------------------------------------------------------------------------------------------- studies without effect
+
+
+def _draw_normal(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
+    """Normal numbers whose difference between two arms has a deviation of 1 once the luck of the seed is taken away."""
+    luck = 3 * random.normal(size=(1, seeds, 1))
+    return luck + random.normal(size=(arms, seeds, len(CONDITIONS))) / sqrt(2)
+
+
+def _draw_skewed(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
+    """Log-normal numbers, as losses are."""
+    luck = 0.3 * random.normal(size=(1, seeds, 1))
+    return np.exp(luck + 0.5 * random.normal(size=(arms, seeds, len(CONDITIONS))))
+
+
+def _draw_accuracy(answers: int) -> Draw:
+    """Shares of right answers, of which each model has its own probability, .62 in the middle."""
+
+    def draw(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
+        luck = 0.5 * random.normal(size=(1, seeds, 1))
+        logit = 0.5 + luck + 0.3 * random.normal(size=(arms, seeds, len(CONDITIONS)))
+        return random.binomial(answers, 1 / (1 + np.exp(-logit))) / answers
+
+    return draw
+
+
+def _draw_high_accuracy(answers: int) -> Draw:
+    """Shares of right answers where each is right with a probability of .97."""
+    return lambda random, arms, seeds: random.binomial(answers, 0.97, size=(arms, seeds, len(CONDITIONS))) / answers
+
+
+def _draw_trick(answers: int) -> Draw:
+    """Shares of right answers of models of which half find a trick: .97 with it, .1 without."""
+
+    def draw(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
+        found = random.random((arms, seeds, 1)) < 0.5
+        chance = np.broadcast_to(np.where(found, 0.97, 0.1), (arms, seeds, len(CONDITIONS)))
+        return random.binomial(answers, chance) / answers
+
+    return draw
+
+
+def _draw_trick_loss(random: np.random.Generator, arms: int, seeds: int) -> Numbers:
+    """Losses of models of which half find a trick: about .05 with it, 2 without."""
+    found = random.random((arms, seeds, 1)) < 0.5
+    return np.where(found, 0.05, 2.0) * np.exp(0.1 * random.normal(size=(arms, seeds, len(CONDITIONS))))
+
+
+NULLS: Mapping[str, tuple[str, Draw]] = {
+    "normal": ("loss", _draw_normal),
+    "log-normal": ("loss", _draw_skewed),
+    "loss, a trick found or not": ("loss", _draw_trick_loss),
+    "accuracy of 16": ("accuracy", _draw_accuracy(16)),
+    "accuracy of 32": ("accuracy", _draw_accuracy(32)),
+    "accuracy of 256": ("accuracy", _draw_accuracy(256)),
+    "accuracy of 32, 97 % right": ("accuracy", _draw_high_accuracy(32)),
+    "accuracy of 256, 97 % right": ("accuracy", _draw_high_accuracy(256)),
+    "accuracy of 32, a trick found or not": ("accuracy", _draw_trick(32)),
+}
+"""Kinds of a metric -> its name, and what draws studies in which all arms are alike, under three conditions."""
+NULL_SEEDS = tuple(range(2, 9))
+NULL_ARMS = (2, 3, 6)
+
+
+def false_verdicts(kind: str, arms: int, seeds: int, studies: int) -> float:
+    """Return the share of studies without effect whose table of arms has a verdict anywhere."""
+    metric, draw = NULLS[kind]
+    random, claimed = np.random.default_rng([*map(ord, kind), arms, seeds]), 0
+    arm, seed, condition = (axis.ravel() for axis in np.indices((arms, seeds, len(CONDITIONS))))
+    places = {"condition": [CONDITIONS[one] for one in condition], "arm": [ARMS[one] for one in arm], "seed": seed}
+    frame = pl.DataFrame(places).with_columns(state=pl.lit("finished"))
+    for _ in range(studies):
+        results = frame.with_columns(value=pl.Series(draw(random, arms, seeds).ravel()))
+        table = compare_arms(results, ARMS[0], "minimize", metric=metric).table
+        claimed += bool(table["verdict"].is_in([BETTER, WORSE]).any())
+    return claimed / studies
+
+
+# ------------------------------------------------------------------------------------------------- what reports say
 
 
 def claims(data: StudyData) -> tuple[list[str], list[str]]:
@@ -213,9 +300,11 @@ def claims(data: StudyData) -> tuple[list[str], list[str]]:
     return sentences, verdicts
 
 
-def false_claims(studies: int, seeds: int) -> float:
-    """The share of studies without effect of which a report says anything, in a sentence or in a cell."""
-    return sum(any(claims(made_study(0.0, seeds, seed))) for seed in range(studies)) / studies
+def false_claims(kind: str, arms: int, seeds: int, studies: int) -> float:
+    """Return the share of studies without effect of which a report says anything, in a sentence or in a cell."""
+    metric, draw = NULLS[kind]
+    random = np.random.default_rng([*map(ord, kind), arms, seeds])
+    return sum(any(claims(study_of(draw(random, arms, seeds), metric))) for _ in range(studies)) / studies
 
 
 def power(effect: float, seeds: int, studies: int) -> float:
@@ -228,29 +317,43 @@ def power(effect: float, seeds: int, studies: int) -> float:
 
 
 def main() -> None:
-    """Print the three tables."""
+    """Print the tables that are asked for."""
+    tables: Mapping[str, Callable[[int], None]] = {
+        "intervals": _print_intervals,
+        "nulls": _print_nulls,
+        "power": _print_power,
+    }
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--studies",
-        type=int,
-        default=1_000,
-        help="intervals of each kind; four times as many studies without effect, and a quarter with each effect",
-    )
-    studies = parser.parse_args().studies
+    parser.add_argument("--studies", type=int, default=1_000, help="studies of each kind, or intervals")
+    parser.add_argument("--tables", type=words_of(tables), default=[*tables], help="of " + ", ".join(tables))
+    options = parser.parse_args()
+    for table in options.tables:
+        tables[table](options.studies)
+
+
+def _print_intervals(studies: int) -> None:
     print(f"| interval | holds the truth, of {studies:,} times | of skewed numbers |\n|---|---|---|")
     for name, kind in INTERVALS.items():
         skewed = "" if kind.normal_only else f"{100 * coverage(name, studies, SKEW):.1f} %"
-        print(f"| {name} | {100 * coverage(name, studies):.1f} % | {skewed} |")
-    many = 4 * studies  # of 4,000 studies a share of 5 % has a standard error of 0.3 %
-    print(f"\n| seeds | reports that claim anything, of {many:,} studies without effect |\n|---|---|")
-    for seeds in SEEDS:
-        print(f"| {seeds} | {100 * false_claims(many, seeds):.1f} % |")
-    few = max(1, studies // 4)
-    print(f"\nEffects that the report tells, of {few:,} studies each:\n")
+        print(f"| {name} | {100 * coverage(name, studies):.1f} % | {skewed} |", flush=True)
+
+
+def _print_nulls(studies: int) -> None:
+    print(f"\nStudies without effect that have a verdict, of {studies:,} each, with 2 to 8 seeds, in %:\n")
+    print("| metric | arms |", " | ".join(f"{seeds} seeds" for seeds in NULL_SEEDS), "|")
+    print("|---" * (2 + len(NULL_SEEDS)) + "|")
+    for kind, arms in product(NULLS, NULL_ARMS):
+        found = [100 * false_verdicts(kind, arms, seeds, studies) for seeds in NULL_SEEDS]
+        print(f"| {kind} | {arms} |", " | ".join(f"{share:.1f}" for share in found), "|", flush=True)
+
+
+def _print_power(studies: int) -> None:
+    print(f"\nEffects that the report tells, of {studies:,} studies of four arms each:\n")
     print("| seeds |", " | ".join(f"effect {effect:g}" for effect in EFFECTS), "|")
     print("|---" * (1 + len(EFFECTS)) + "|")
     for seeds in SEEDS:
-        print(f"| {seeds} |", " | ".join(f"{100 * power(effect, seeds, few):.0f} %" for effect in EFFECTS), "|")
+        found = [100 * power(effect, seeds, studies) for effect in EFFECTS]
+        print(f"| {seeds} |", " | ".join(f"{share:.0f} %" for share in found), "|", flush=True)
 
 
 if __name__ == "__main__":

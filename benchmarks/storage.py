@@ -7,6 +7,7 @@ Writes batches of 1,000 trials and of 500 reports of 8 metrics, then reads a mil
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +75,8 @@ def benchmark(url: str) -> None:
 
 
 def main() -> None:
+    """Print the rates of SQLite and of PostgreSQL."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         print("SQLite")
         benchmark(f"sqlite:///{folder}/graft.db")

@@ -30,6 +30,7 @@ from cli.commands import (
     weights,
 )
 from graft.launching.process.memory_limits import describe_shortage
+from spaces.bounds import LARGEST_COUNT
 from spaces.errors import GraftError
 from spaces.plugins.importing import explain
 
@@ -83,6 +84,8 @@ def program() -> Any:
         waiting += getattr(one, "commands", {}).values()
         for parameter in (*one.params, one.get_help_option(one.context_class(one))):
             kind = parameter.type_descriptor.annotation
+            if kind in (int, list[int]) and parameter.type_descriptor.parameter_info.max is None:
+                parameter.type_descriptor.parameter_info.max = LARGEST_COUNT  # beyond it SQL, or a float, fails
             if getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif parameter.metavar is None and kind in _METAVARS:
@@ -150,7 +153,7 @@ def _describe_damage() -> str | None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    from graft.files import one_line
+    from spaces.messages import one_line
 
     print(f"error: {' '.join(one_line(reason).split())}", file=sys.stderr)
     sys.exit(2)

@@ -222,6 +222,31 @@ class HttpOptions:
         list[str] | None,
         typer.Option(metavar="ENTRY", help="An entry of `plugins:` that a submitted space may have; repeatable."),
     ] = None
+    allow_resource: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD",
+            help="A field of a submitted space that may name a file, data set or code, as task.corpus.dataset; "
+            "repeatable.",
+        ),
+    ] = None
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NUMBER",
+            help="What a person of the role submit may ask for: trials of a study (10000), steps (1e6) and parameters "
+            "(2e7) of a trial, lanes (1000), studies in the queue (20), priority (0), weight (1), bytes of disk "
+            "(2e10); repeatable.",
+        ),
+    ] = None
+    behind_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable. The cookie is Secure "
+            "behind one that speaks TLS.",
+        ),
+    ] = None
     rate: Annotated[float, typer.Option(min=0.1, help="Requests per second of one client in the long run.")] = 50.0
 
     processor: Annotated[
@@ -250,6 +275,9 @@ class HttpOptions:
             plugins,
             needs_token=self.tokens,
             rate=self.rate,
+            resources=self.allow_resource or (),
+            quotas=self.quota or (),
+            proxies=self.behind_proxy or (),
             processor=processor if self.processor is None else self.processor,
         )
 

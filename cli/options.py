@@ -162,7 +162,7 @@ def say_data_changes(restored: RestoredTrial) -> None:
 
 def say_notes(notes: Iterable[str]) -> None:
     """Say in a line each, on stderr, what a person may not have meant."""
-    from graft.files import one_line
+    from spaces.messages import one_line
 
     for note in notes:
         typer.echo(f"note: {one_line(note)}", err=True)

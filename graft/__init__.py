@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from graft.shadowing import check_packages
+from graft.shadowing import check_packages, check_system
 
 if TYPE_CHECKING:
     from graft.api.database import Database
@@ -70,6 +70,7 @@ _HOME = {
     "open": ("graft.api.database", "open_database"),
 }
 
+check_system()
 check_packages()
 
 

@@ -16,10 +16,10 @@ import polars.selectors as cs
 from polars.io.plugins import register_io_source
 
 from spaces.errors import GraftError
+from spaces.messages import one_line
 
 SLICE = 20_000
 """Rows that are written at once."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _FORMULA = r"^[=+\-@\t\r]"
 _OF_RUST = re.compile(r" \(os error \d+\)$")
 
@@ -82,11 +82,6 @@ def cell(value: object) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     return one_line(value.hex() if isinstance(value, bytes) else str(value))
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks and without what steers a terminal; texts in the database come from users."""
-    return _CONTROL.sub(" ", text)
 
 
 def _write_csv(batches: Iterator[pl.DataFrame], file: IO[bytes]) -> None:

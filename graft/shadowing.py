@@ -1,4 +1,4 @@
-"""Whether Python finds Graft's own packages; a folder or file of yours may have the same name. Imports none of them."""
+"""Whether Graft can run here: on this system, and with Python finding its own packages. Imports none of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PACKAGES = ("cli", "graft", "search", "spaces", "storage", "workers")
+
+
+def check_system() -> None:
+    """Raise ImportError, one line, on a system that lacks what Graft is built on: locks of files and POSIX signals."""
+    if sys.platform == "win32":
+        raise ImportError("Graft runs on Linux and macOS; on Windows install it inside WSL, which is a Linux")
 
 
 def check_packages() -> None:

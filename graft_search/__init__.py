@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import resource
+import atexit
+import os
 import runpy
 import sys
+import threading
 from pathlib import Path
 
 _LEAST_BYTES = 500_000 << 10
@@ -12,17 +14,37 @@ _LEAST_BYTES = 500_000 << 10
 
 def main() -> None:
     """Run the program; one line and exit status 2 if another package is found in place of one of Graft's."""
+    # Run from its file: `import graft` may find another package of that name.
+    checks = runpy.run_path(str(Path(__file__).parents[1] / "graft" / "shadowing.py"))
+    try:
+        checks["check_system"]()
+        checks["check_packages"]()
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    import resource  # which Windows lacks
+
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < _LEAST_BYTES:  # libraries in Rust and C would abort
         print(f"error: ulimit -v: {limit >> 10} kB of address space are too few; allow 2000000", file=sys.stderr)
         sys.exit(2)
-    # Run from its file: `import graft` may find another package of that name.
-    shadowing = runpy.run_path(str(Path(__file__).parents[1] / "graft" / "shadowing.py"))
-    try:
-        shadowing["check_packages"]()
-    except ImportError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     from cli.main import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as end:
+        if "torch" in sys.modules and isinstance(end.code, int | None):
+            _leave(end.code or 0)
+        raise
+
+
+def _leave(status: int) -> None:
+    """End the process as Python does, except that it does not take torch's modules apart, which takes a second."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except OSError:  # a full disk, or a reader that left: Python says so
+        return
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue] - waits for threads
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - what libraries have to close
+    os._exit(status)

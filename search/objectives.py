@@ -87,7 +87,7 @@ def rank_by_mean(objectives: Mapping[int, Sequence[float | None]], seeds: int, s
 
 
 def mean_objective(objectives: Sequence[float | None]) -> float | None:
-    """Of a configuration's seeds; None where one of them has none."""
+    """Return the mean objective of a configuration over its seeds; None if a seed has no objective."""
     known = [objective for objective in objectives if objective is not None]
     return fmean(known) if known and len(known) == len(objectives) else None
 
@@ -132,5 +132,5 @@ def list_metrics(search: Search) -> Iterator[tuple[str, MetricName]]:
 
 
 def no_such_metric(wanted: MetricName, found: Iterable[tuple[str, str, str]]) -> str:
-    """What is wrong with a metric that is not among those of a report."""
+    """Return the error message for a metric that is not among those of a report."""
     return no_such("metric that a validation reports", str(wanted), [str(MetricName(*one)) for one in found])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,14 +13,35 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder where there is no home."""
+    """Return `$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder without a home.
+
+    Code is loaded from it: a folder of that name that another user made among temporary files is not used.
+    """
     given = os.environ.get("XDG_CACHE_HOME")
     if given:
         return Path(given) / "graft"
     try:
         return Path.home() / ".cache" / "graft"
     except RuntimeError:
-        return Path(tempfile.gettempdir()) / "graft-cache"
+        shared = Path(tempfile.gettempdir()) / f"graft-cache-{os.getuid()}"
+        with suppress(OSError):
+            shared.mkdir(mode=0o700)
+        return shared if _is_private(shared) else _make_folder()
+
+
+@functools.cache
+def _make_folder() -> Path:
+    """A new private folder, the same for as long as this process runs."""
+    return Path(tempfile.mkdtemp(prefix="graft-cache-"))
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder is this user's and nobody else may write into it."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def write_aside(path: Path, content: bytes) -> None:

@@ -6,6 +6,8 @@ GraftError                 one line for a person; the command line prints it and
 ├── StorageError           the database cannot be opened, is locked, too new, or out of space
 │   └── RowError           one of its rows was edited by hand
 ├── StudyError             a study does not exist, exists already, or is being run by someone else
+│   ├── AccessError        it is another person's
+│   └── MessageError       a request to the queue that no process can do
 └── ClusterError           the Ray cluster of a service is gone; its studies go on with another service
 """
 
@@ -34,6 +36,14 @@ class RowError(StorageError):
 
 class StudyError(GraftError):
     """The named study is missing, exists already, or belongs to a running controller."""
+
+
+class AccessError(StudyError):
+    """The study is another person's, or the token of the person who asks was revoked."""
+
+
+class MessageError(StudyError):
+    """A request to the queue cannot be read, or holds a value that no table takes."""
 
 
 class ClusterError(GraftError):

@@ -98,7 +98,7 @@ class ExperimentSpace(Space):
         return f"{size}, the best {self.confirmed:,} of each arm confirmed from {self.fresh_seeds:,} fresh seeds"
 
     def part_of(self, number: int) -> Tried | Confirmed:
-        """Which part of the experiment trial `number` is."""
+        """Return the part of the experiment that a trial number belongs to."""
         if number < self.tried:
             rest, seed = divmod(number, self.seeds)
             configuration, arm = divmod(rest, len(self.arms))

@@ -69,7 +69,7 @@ class _Search:
         return self._fixed[draw.name] if draw.name in self._fixed else self._others(draw)
 
     def run(self, tried: Mapping[str, float]) -> Resolved:
-        """What these coordinates give, beside those that are fixed."""
+        """Resolve the space at these coordinates and the fixed ones."""
         return self._space.program.run(lambda draw: tried[draw.name] if draw.name in tried else self.coordinate(draw))
 
     def read(self, resolved: Resolved, path: str) -> Any:

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def one_line(text: str) -> str:
+    """Return the text without line breaks and without what steers a terminal; users write texts of the database."""
+    return _CONTROL.sub(" ", text)
+
+
+_MOST_CHOICES = 40
+"""Of a choice that an error lists."""
 
 
 def no_such(what: str, word: str, choices: Iterable[str]) -> str:
@@ -11,7 +23,9 @@ def no_such(what: str, word: str, choices: Iterable[str]) -> str:
     known = list(choices)
     near = difflib.get_close_matches(word, known, n=1)
     hint = f", did you mean {near[0]!r}?" if near else ";"
-    choices_text = f"choose one of {', '.join(known)}" if known else "there is none"
+    others = f" and {len(known) - _MOST_CHOICES} others" if len(known) > _MOST_CHOICES else ""
+    listed = ", ".join(known[:_MOST_CHOICES]) + others
+    choices_text = f"choose one of {listed}" if known else "there is none"
     return f"{shorten(repr(word))} is no {what}{hint} {choices_text}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from spaces.errors import SpaceError
 from spaces.grammar.formulas import CoordinateOf, Formula, Level, Scope, scope_without_draws
@@ -13,6 +13,8 @@ from spaces.messages import number
 from spaces.plugins import build, canonical_json, config_of, facts, pad_sizes, rules, structure_of
 from spaces.records import Scalar
 from spaces.settings import Training
+
+_Made = TypeVar("_Made")
 
 _CACHED_GROUPS = 64  # groups whose shared sections are kept; packs are refilled from a few groups at a time
 
@@ -73,20 +75,22 @@ class Program:
 
         Raises SpaceError, with the named values, where an expression has no value or a rule is broken.
         """
+        return self._naming_values(self._run, coordinate_of)
+
+    def check(self, coordinate_of: CoordinateOf) -> None:
+        """Raise as `run` does for these coordinates; takes half of its time."""
+        self._naming_values(self._evaluate, coordinate_of)
+
+    def _naming_values(self, act: Callable[[Scope], _Made], coordinate_of: CoordinateOf) -> _Made:
         scope = Scope(coordinate_of, {})
         try:
-            return self._run(scope)
+            return act(scope)
         except SpaceError as error:
             shown = ", ".join(f"${name} = {number(value)}" for name, value in scope.values.items())
             raise SpaceError(f"{error} (where {shown})" if shown else str(error)) from error
 
     def _run(self, scope: Scope) -> Resolved:
-        for name, evaluate in self._group:
-            scope.values[name] = evaluate(scope)
-        shared = self._shared(tuple(scope.values.items()))
-        for name, evaluate in self._trial:
-            scope.values[name] = evaluate(scope)
-        own = {name: evaluate(scope) for name, evaluate in self._own_sections}
+        shared, own = self._evaluate(scope)
         config = shared.config | {name: _to_config(section) for name, section in own.items()}
         sections = shared.sections | own
         pad = self._pads(sections)
@@ -98,6 +102,15 @@ class Program:
             structure=self._join_structures(shared, sections, pad),
             values=scope.values,
         )
+
+    def _evaluate(self, scope: Scope) -> tuple[_Shared, dict[str, Any]]:
+        """The sections that a group shares, and those of the trial; every rule has been checked then."""
+        for name, evaluate in self._group:
+            scope.values[name] = evaluate(scope)
+        shared = self._shared(tuple(scope.values.items()))
+        for name, evaluate in self._trial:
+            scope.values[name] = evaluate(scope)
+        return shared, {name: evaluate(scope) for name, evaluate in self._own_sections}
 
     def _share(self, values: tuple[tuple[str, float], ...]) -> _Shared:
         scope = scope_without_draws(dict(values))

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from math import inf, isfinite, nan
 from typing import Any, Literal, NamedTuple
 
+from spaces.bounds import MOST_TRIALS
 from spaces.plugins.fields import flag, knob, option, size, step_count
 from spaces.records import Report, Trial
-
-MOST_TRIALS = 10**9
-"""Of a study, trials by hand included: numbers of trials are below it, so that ids can tell studies apart."""
 
 Direction = Literal["minimize", "maximize"]
 History = Literal["full", "thin", "last"]

@@ -86,14 +86,18 @@ class Space(ABC):
         uniform = random.Random(0).random
         tried: list[CoordinateOf] = [lambda _: 0.0, lambda _: LAST]
         for number, coordinate_of in enumerate(tried + [lambda _: uniform()] * samples):
-            self.sample(number, coordinate_of)
+            self.try_draws(number, coordinate_of)
+
+    def try_draws(self, number: int, coordinate_of: CoordinateOf) -> None:
+        """Raise SpaceError if these draws of trial `number` break a rule."""
+        self.sample(number, coordinate_of)
 
     def describe(self) -> tuple[LeafDescription, ...]:
         """One row per value of the file, named values first: what is drawn, from where, and under which condition."""
         return self.rows
 
     def describe_size(self) -> str:
-        """How many trials there are, and how they belong together, for people."""
+        """Describe for people how many trials there are, and how they are grouped."""
         groups = -(-self.search.trials // self.search.group)
         return f"{self.search.trials:,} trials in {groups:,} group{'s' * (groups > 1)} of up to {self.search.group:,}"
 
@@ -118,6 +122,9 @@ class DrawnSpace(Space):
     """A space whose every trial is drawn: one task, or a choice among tasks."""
 
     program: Program
+
+    def try_draws(self, number: int, coordinate_of: CoordinateOf) -> None:
+        self.program.check(coordinate_of)
 
     def sample(self, number: int, coordinate_of: CoordinateOf) -> Trial:
         resolved = self.program.run(coordinate_of)

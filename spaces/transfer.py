@@ -91,7 +91,7 @@ class TransferSpace(Space):
         return self.tried * len(self.sources) + rows * len(self.targets) * self.pairs
 
     def stage_of(self, number: int) -> StageOne | StageTwo:
-        """Which part of the study trial `number` is."""
+        """Return the part of the study that a trial number belongs to."""
         first = self.tried * len(self.sources)
         if number < first:
             source, own = divmod(number, self.tried)
@@ -161,7 +161,7 @@ class TransferSpace(Space):
         return self._with_architecture(trial, source, stored.config)
 
     def check(self, samples: int = 200) -> None:
-        """As every space, but for the architectures, which are known only when they are found."""
+        """Check the spaces of all domains; the architectures are known only once they are found."""
         for domain in self.domains:
             domain.baseline.check(samples)
             if domain.searched:
@@ -201,7 +201,7 @@ class TransferSpace(Space):
 
 
 def list_forms(families: Families) -> Sequence[str]:
-    """What may stand for a learned part of a configuration; first the part as it was learned."""
+    """List the forms that a learned part of a configuration can take; the form as learned comes first."""
     holding = (family for family in families.values() if isinstance(family, HoldsSplines))
     return [form for family in holding for form in family.spline_forms] or ["as learned"]
 

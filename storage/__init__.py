@@ -20,7 +20,16 @@ from storage.frames import Reader, open_reader
 from storage.new_study import NewStudy, check_name
 from storage.queue import QueueRequest, Terms
 from storage.queue_entries import QueueEntry
-from storage.store import Store, annotate_study, bring_up, open_store, request_queue, request_stop
+from storage.store import (
+    Store,
+    annotate_study,
+    bring_up,
+    open_store,
+    request_queue,
+    request_service,
+    request_stop,
+    revoke_token,
+)
 
 __all__ = [
     "AwayError",
@@ -41,5 +50,7 @@ __all__ = [
     "open_reader",
     "open_store",
     "request_queue",
+    "request_service",
     "request_stop",
+    "revoke_token",
 ]

@@ -10,9 +10,9 @@ from itertools import islice
 
 from sqlalchemy import Table
 
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import GraftError
 from spaces.plugins.files import list_changes
-from spaces.settings import MOST_TRIALS
 from storage.databases import find_database
 from storage.databases.sqlite import Sqlite
 from storage.frames import Reader, open_reader

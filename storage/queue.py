@@ -10,25 +10,35 @@ from __future__ import annotations
 import json
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import NoneType
 from typing import Any, Literal, TypeVar, final, get_args, get_type_hints
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from spaces.errors import StudyError
+from spaces.bounds import (
+    LARGEST_INTEGER,
+    LARGEST_SIZE,
+    LARGEST_WEIGHT,
+    LONGEST_OWNER,
+    MOST_LANES,
+    MOST_TRIALS,
+    PRIORITIES,
+)
+from spaces.errors import AccessError, MessageError, StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle, Member, Source
+from storage import tokens
 from storage.claims.session import Session
 from storage.databases.database import QUEUE_TOPIC
 from storage.new_study import NewStudy, check_name, insert_study, row_of
 from storage.queue_entries import OPEN, QueueEntry, QueueState, StrangeEntry, read_entries, read_sound_entries
 from storage.schema import Now, studies, submissions
 
-Action = Literal["submit", "pause", "resume", "cancel", "reprioritise", "annotate"]
-"""`annotate` is none of the queue: it writes a note, tags or the mark of the archive of any study."""
+Action = Literal["submit", "pause", "resume", "cancel", "reprioritise", "annotate", "make_token", "revoke_token"]
+"""The last three change nothing in the queue: `annotate` writes a note, tags or the mark of the archive of a study."""
 _FROM: Mapping[Action, tuple[QueueState, ...]] = {
     "pause": ("waiting", "running", "paused"),
     "resume": ("paused", "cancelled", "failed", "waiting", "running"),
@@ -45,10 +55,11 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
 }
 """What a submission says of its study."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}
+_TOKEN: Mapping[str, tuple[type, ...]] = {"role": (str,), "digest": (str,), "seconds": (int, float, NoneType)}
 _Record = TypeVar("_Record")
-PRIORITIES = range(-100, 101)
-LARGEST_WEIGHT = 1000.0
-_LONGEST_OWNER = 100
+NEEDS_ADMIN = "to change it needs the role admin"
+REVOCATION = "-revocation"
+"""Ends the names of messages that revoke a token, so that they are found without reading the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +77,12 @@ class Terms:
 
     def __post_init__(self) -> None:
         check_priority(self.priority)
-        if not self.owner.isprintable() or len(self.owner) > _LONGEST_OWNER:
-            raise StudyError(f"owner {shorten(repr(self.owner))} must be a name of at most {_LONGEST_OWNER} characters")
+        if not self.owner.isprintable() or len(self.owner) > LONGEST_OWNER:
+            raise StudyError(f"owner {shorten(repr(self.owner))} must be a name of at most {LONGEST_OWNER} characters")
         if not (math.isfinite(self.weight) and 0 < self.weight <= LARGEST_WEIGHT):
             raise StudyError(f"weight {self.weight} must be above 0 and at most {LARGEST_WEIGHT:g}")
-        if self.max_lanes is not None and self.max_lanes < 1:
-            raise StudyError(f"max_lanes {self.max_lanes} must be at least 1")
+        if self.max_lanes is not None and not 1 <= self.max_lanes <= MOST_LANES:
+            raise StudyError(f"max_lanes {self.max_lanes:g} must be from 1 to {MOST_LANES:,}")
 
 
 def check_priority(priority: int) -> None:
@@ -86,11 +97,17 @@ class QueueRequest:
 
     action: Action
     study: str
+    """Its name; of a request about a token the token's."""
     terms: Terms = field(default_factory=Terms)
     """Of a submission; a reprioritisation has its priority here."""
     row: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of a submission: the study, as `new_study.row_of` gives it; of an annotation: some of note, tags, archived."""
     bundles: tuple[Bundle, ...] = ()
+    by: str | None = None
+    """The token on whose behalf it is made, which may change only the entries of the owner of that name; None: a person
+    who may change all, as one who can write the database's file may anyway."""
+    most_open: int | None = None
+    """Studies that the owner may have in the queue at once, if that is asked `by` somebody."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
@@ -98,28 +115,51 @@ class QueueRequest:
         """A submission."""
         return cls(action="submit", study=study.name, terms=terms, row=row_of(study), bundles=study.bundles)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether its row has what its action needs, of the right types, and nothing else."""
+    def check(self) -> None:
+        """Raise MessageError for a value that no table takes: it would end the process that writes it."""
+        for value in _list_values(asdict(self)):
+            if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+                raise MessageError(f"{self.action} {self.study!r}: {shorten(str(value), 40)} is too large a number")
+            if isinstance(value, str) and (fault := _find_bad_character(value)):
+                raise MessageError(f"{self.action}: a text holds {fault!r}, no character")
+        if self.action not in get_args(Action) or not self._is_whole():
+            raise MessageError(f"a request to the queue cannot be read: it asks for {shorten(repr(self.action))}")
+
+    def _is_whole(self) -> bool:
+        """Whether its row has what its action needs, of the right types and in range, and nothing else."""
         if self.action == "annotate":
             return bool(self.row) and all(type(value) is _ANNOTATIONS.get(name) for name, value in self.row.items())
-        if self.action != "submit":
-            return not self.row
-        if self.row.keys() != _COLUMNS.keys() or self.row["name"] != self.study:
+        columns = {"submit": _COLUMNS, "make_token": _TOKEN}.get(self.action, {})
+        if self.row.keys() != columns.keys():
             return False
-        return all(type(value) in _COLUMNS[name] for name, value in self.row.items())
+        if not all(type(value) in columns[name] for name, value in self.row.items()):
+            return False
+        if self.action != "submit":
+            return True
+        row = self.row
+        return (
+            (row["name"], row["state"]) == (self.study, "stopped")
+            and row["direction"] in ("minimize", "maximize")
+            and 0 <= row["trials"] <= MOST_TRIALS
+            and row["seed"] >= 0
+            and 0 <= row["numerics"] <= LARGEST_SIZE
+        )
 
     def to_json(self) -> str:
-        """As text."""
+        """As text; raises MessageError as `check` does."""
+        self.check()
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> QueueRequest:
-        """From its text; raises StudyError for what is none."""
+        """From its text; raises MessageError for a text that is no request."""
         try:
             values = json.loads(text)
             if not all(isinstance(values[name], str) for name in ("study", "id")):
                 raise TypeError(f"study {shorten(repr(values['study']))} and its id must be texts")
+            by, most_open = values.get("by"), values.get("most_open")  # older versions did not say
+            if not isinstance(by, str | None) or not isinstance(most_open, int | None):
+                raise TypeError(f"by {shorten(repr(by))} must be a text, most_open a whole number")
             bundles = [
                 Bundle(
                     sources=tuple(_read_record(Source, source) for source in one["sources"]),
@@ -134,19 +174,45 @@ class QueueRequest:
                 terms=_read_record(Terms, values["terms"]),
                 row=dict(values["row"]),
                 bundles=tuple(bundles),
+                by=by,
+                most_open=most_open,
                 id=values["id"],
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise StudyError(f"a request to the queue cannot be read: {error!r}") from None
-        if request.action not in get_args(Action) or not request.is_whole:
-            raise StudyError(f"a request to the queue cannot be read: it asks for {shorten(repr(request.action))}")
+            request.check()
+        except MessageError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
+            raise MessageError(f"a request to the queue cannot be read: {shorten(repr(error), 300)}") from None
         return request
+
+
+def _list_values(value: Any) -> Iterator[Any]:
+    """All plain values of a request, the keys of its mappings included."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _list_values(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _list_values(inner)
+    else:
+        yield value
+
+
+def _find_bad_character(text: str) -> str | None:
+    """The first character that no database takes: half of a pair, as a byte that was no UTF-8 leaves it, or NUL."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return text[error.start]
+    return "\0" if "\0" in text else None
 
 
 def _read_record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
     """A record from its JSON; raises TypeError for a value of another type, KeyError for one of another name."""
     for name, hint in ((name, get_type_hints(kind)[name]) for name in values):
-        if not isinstance(values[name], int | float if hint is float else hint):
+        is_number = isinstance(values[name], bool) and hint is not bool  # Python counts True as 1
+        if is_number or not isinstance(values[name], int | float if hint is float else hint):
             raise TypeError(f"{name} {shorten(repr(values[name]))} must be of type {hint}")
     return kind(**values)
 
@@ -191,9 +257,15 @@ class Queue:
         return self._session.transact(read_sound_entries)
 
     def apply(self, request: QueueRequest) -> QueueEntry:
-        """Do what is asked, in one transaction; the study's entry now. Raises StudyError for what cannot be done."""
+        """Do what is asked, in one transaction; the study's entry now.
+
+        Raises StudyError for what cannot be done, AccessError for the study of another person.
+        """
+        request.check()
 
         def act(connection: Connection) -> QueueEntry:
+            if request.by is not None and not tokens.is_valid(connection, request.by):
+                raise AccessError(f"the token {request.by!r} was revoked, or has expired")
             if request.action == "submit":
                 _submit(connection, request)
             else:
@@ -236,11 +308,14 @@ class Queue:
 
 def _submit(connection: Connection, request: QueueRequest) -> None:
     check_name(request.study)
+    c = submissions.c
     known = connection.execute(
-        select(studies.c.id, studies.c.space_hash, submissions.c.request, submissions.c.state)
-        .select_from(studies.outerjoin(submissions, submissions.c.study_id == studies.c.id))
+        select(studies.c.id, studies.c.space_hash, c.request, c.state, c.owner)
+        .select_from(studies.outerjoin(submissions, c.study_id == studies.c.id))
         .where(studies.c.name == request.study)
     ).one_or_none()
+    if known:
+        _check_owner(request, known.owner)
     if known and known.request == request.id:  # made before, by a call whose answer was lost
         return
     if known and known.state in OPEN:
@@ -249,6 +324,7 @@ def _submit(connection: Connection, request: QueueRequest) -> None:
         raise StudyError(
             f"study {request.study!r} exists already with another space; submit this one under another name (--name)"
         )
+    _check_room(connection, request, request.terms.owner)
     study_id = known.id if known else insert_study(connection, request.row, request.bundles)
     entry = {
         **asdict(request.terms),
@@ -262,14 +338,39 @@ def _submit(connection: Connection, request: QueueRequest) -> None:
         "ended_at": None,
     }
     if known and known.state:
-        connection.execute(update(submissions).where(submissions.c.study_id == study_id).values(entry))
+        # The entry that was looked at above: on a server another person may have submitted the study in between.
+        same = update(submissions).where(c.study_id == study_id, c.request == known.request)
+        if not connection.execute(same.values(entry)).rowcount:
+            _submit(connection, request)
     else:
         connection.execute(insert(submissions).values(study_id=study_id, **entry))
 
 
+def _check_owner(request: QueueRequest, owner: str | None) -> None:
+    """Raise AccessError if the study is not that of the person who asks; `owner`: None for one that was launched."""
+    if request.by is None or owner == request.by:
+        return
+    whose = f"is {owner or 'nobody'}'s" if owner is not None else "was launched, not submitted"
+    raise AccessError(f"study {request.study} {whose}; {NEEDS_ADMIN}")
+
+
+def _check_room(connection: Connection, request: QueueRequest, owner: str) -> None:
+    """Raise StudyError if the owner has as many studies in the queue as a person may have."""
+    if request.by is None or request.most_open is None:
+        return
+    c = submissions.c
+    these = select(func.count()).select_from(submissions).where(c.owner == owner, c.state.in_(OPEN))
+    if (count := connection.execute(these).scalar_one()) >= request.most_open:
+        raise StudyError(f"{owner} has {count} studies in the queue, as many as a person may have here; cancel one")
+
+
 def _change(connection: Connection, request: QueueRequest) -> None:
     c = submissions.c
-    these = select(c.study_id, c.state).join(studies, studies.c.id == c.study_id).where(studies.c.name == request.study)
+    these = (
+        select(c.study_id, c.state, c.owner)
+        .join(studies, studies.c.id == c.study_id)
+        .where(studies.c.name == request.study)
+    )
     known = connection.execute(these.with_for_update(of=submissions)).one_or_none()
     if known is None:
         names = connection.scalars(select(studies.c.name).join(submissions).where(c.state.in_(OPEN)))
@@ -277,6 +378,7 @@ def _change(connection: Connection, request: QueueRequest) -> None:
         raise StudyError(
             f"study {request.study!r} is not in the queue; {f'there are {choices}' if choices else 'it is empty'}"
         )
+    _check_owner(request, known.owner)
     if known.state not in _FROM[request.action]:
         raise StudyError(f"study {request.study!r} is {known.state}: there is nothing to {request.action}")
     this = update(submissions).where(c.study_id == known.study_id)
@@ -286,4 +388,6 @@ def _change(connection: Connection, request: QueueRequest) -> None:
         state = "paused" if request.action == "pause" else "cancelled"
         connection.execute(this.values(state=state, reason=""))
     elif known.state not in ("waiting", "running"):
+        if known.state not in OPEN:
+            _check_room(connection, request, known.owner)
         connection.execute(this.values(state="waiting", reason="", ended_at=None))

@@ -73,7 +73,9 @@ def read_entries(connection: Connection) -> list[QueueEntry]:
 
 
 def read_sound_entries(connection: Connection, study: str | None = None) -> tuple[list[QueueEntry], list[StrangeEntry]]:
-    """As `read_entries`, without the rows that were edited by hand, which are told apart; `study`: only that one's."""
+    """Read the queue as `read_entries` does and separate rows with impossible values; `study` selects one study's
+    row.
+    """
     c = submissions.c
     # As the driver has them: SQLAlchemy raises an error for a time that is none.
     query = select(*(type_coerce(column, NullType()) for column in _ENTRY.values()))

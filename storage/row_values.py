@@ -46,7 +46,7 @@ def find_broken_columns(columns: Sequence[Column[Any]], rows: Sequence[Sequence[
 
 
 def describe_value(column: Column[Any], key: Mapping[str, Any], value: Any, rule: str) -> str:
-    """Where a value is, by the primary key of its row, what it is, and what it must be."""
+    """Describe a wrong value: its row by the primary key, the value itself, and the rule that it breaks."""
     row = ", ".join(f"{name} {one}" for name, one in key.items())
     shown = repr(value)
     shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
@@ -54,7 +54,7 @@ def describe_value(column: Column[Any], key: Mapping[str, Any], value: Any, rule
 
 
 def find_broken_rule(column: Column[Any], values: Sequence[Any]) -> str | None:
-    """What values of a column must be, and one of them is not; None: they all are."""
+    """Return the rule that at least one of a column's values breaks; None if all of them are legal."""
     if None in values:
         if not column.nullable:
             return "given (not NULL)"

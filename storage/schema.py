@@ -42,9 +42,9 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from spaces.settings import MOST_TRIALS
+from spaces.bounds import MOST_TRIALS
 
-VERSION = "0014"
+VERSION = "0015"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -143,12 +143,14 @@ trials = Table(
     Column("second_objective", Double),  # of the validation that gives the objective, as the constraints are
     Column("constraints", JSON(none_as_null=True)),  # each with how far the trial is beyond its bound; broken above 0
     Column("feasible", Boolean(create_constraint=False)),  # NULL: the space has no constraints, or nothing tells
+    Column("ended", BigInteger),  # counts the ends of trials of the study, which no clock that is set back disorders
     UniqueConstraint("study_id", "number"),
     CheckConstraint("state IN ('queued', 'running', 'finished', 'pruned', 'diverged', 'failed')", name="state"),
     CheckConstraint("objective IS NULL OR state IN ('finished', 'pruned')", name="objective"),
     Index(None, "study_id", "state"),
     Index(None, "study_id", "objective", "number", "second_objective", "feasible"),  # all that a ranking reads
     Index(None, "study_id", "finished_at", "started_at"),
+    Index(None, "study_id", "ended"),
     Index("ix_trials_error", "study_id", "number", sqlite_where=_HAS_ERROR, postgresql_where=_HAS_ERROR),
 )
 
@@ -265,6 +267,7 @@ tokens = Table(
     Column("digest", Text, nullable=False, unique=True),  # SHA-256 of the token, which is kept nowhere
     Column("created_at", _Time, nullable=False),
     Column("revoked_at", _Time),
+    Column("expires_at", _Time),  # NULL: never
     CheckConstraint("role IN ('read', 'submit', 'admin')", name="role"),
 )
 

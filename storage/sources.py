@@ -61,7 +61,7 @@ def replace(connection: Connection, study_id: int, fresh: Mapping[int, Bundle]) 
 
 
 def choose(stored: Sequence[StoredBundle], digests: Collection[str]) -> list[Bundle]:
-    """What a study runs; in place of a bundle, an earlier version of it whose digest is among these."""
+    """Return the bundles that a study runs: the newest of each, or the earlier version whose digest is among these."""
     by_number = {one.number: one for one in stored}
     chosen = {one.number: one.bundle for one in stored if one.successor is None}
     for one in stored:

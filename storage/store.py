@@ -5,16 +5,18 @@ What the controller writes about a claimed study is in `claimed_study`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, case, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, ProgrammingError
 
-from spaces.errors import StudyError
-from spaces.messages import shorten
+from spaces.errors import MessageError, RowError, StorageError, StudyError
+from spaces.messages import no_such, shorten
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
@@ -29,9 +31,13 @@ from storage.databases.database import Database
 from storage.databases.mailbox import Mailbox
 from storage.frames import open_reader
 from storage.new_study import NewStudy, check_name, insert_study, row_of
-from storage.queue import Queue, QueueRequest
+from storage.queue import REVOCATION, Queue, QueueRequest
 from storage.queue_entries import QueueEntry
 from storage.schema import Now, studies
+
+_log = logging.getLogger("graft.storage")
+_OF_A_MESSAGE = (DataError, IntegrityError, InterfaceError, ProgrammingError, UnicodeError)
+"""What the driver raises for a value that it cannot write; other errors of it are the database's."""
 
 
 def open_store(url: str) -> Store:
@@ -107,6 +113,8 @@ class Store:
 
     def annotate(self, study_id: int, **values: str | Sequence[str] | bool) -> None:
         """Write some of a study's `note`, `tags` and `archived`; it may run meanwhile."""
+        asked = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        QueueRequest(action="annotate", study="", row=asked).check()
         this = update(studies).where(studies.c.id == study_id).values(**values)
         self._session.transact(lambda connection: connection.execute(this))
 
@@ -175,23 +183,45 @@ class Store:
         return self._session.transact(lambda connection: self._database.locks.holder(connection, study_id, study))
 
     def take_requests(self) -> list[QueueEntry]:
-        """Do what other processes asked while they could not write; the entries of the queue that it concerns."""
+        """Do what other processes asked while they could not write; the entries of the queue that it concerns.
+
+        A request that cannot be done is moved aside, whatever is wrong with it: the process goes on, and so does the
+        next one. Raises StorageError if the database is at fault.
+        """
         mailbox, taken = self._database.mailbox, list[QueueEntry]()
         for name in mailbox.names() if mailbox else ():
             assert mailbox
-            try:
-                request = QueueRequest.from_json(mailbox.read(name))
-                if request.action == "annotate":
-                    self.annotate(self._find(request.study), **request.row)
+            # A folder that cannot be read or written now is tried again later; FileNotFoundError: it was withdrawn.
+            with suppress(OSError):
+                try:
+                    entry = self.do(QueueRequest.from_json(mailbox.read(name)))
+                except (MessageError, RowError) as error:
+                    _put_aside(mailbox, name, str(error))
+                except StudyError as refusal:
+                    mailbox.settle(name, str(refusal))
+                except (StorageError, OSError) as error:
+                    if not isinstance(error.__cause__, _OF_A_MESSAGE):
+                        raise
+                    _put_aside(mailbox, name, str(error))
+                except Exception as error:
+                    _put_aside(mailbox, name, f"{type(error).__name__}: {error}")
                 else:
-                    taken.append(self.queue.apply(request))
-            except StudyError as refusal:
-                mailbox.settle(name, str(refusal))
-            except UnicodeDecodeError as error:
-                mailbox.settle(name, f"a request to the queue cannot be read: {error}")
-            else:
-                mailbox.settle(name)
+                    taken += [entry] if entry else []
+                    mailbox.settle(name)
         return taken
+
+    def do(self, request: QueueRequest) -> QueueEntry | None:
+        """Do what a request asks; the entry of the queue that it changes, if any. Raises StudyError as `apply` does."""
+        if request.action == "annotate":
+            self.annotate(self._find(request.study), **request.row)
+        elif request.action == "make_token":
+            request.check()
+            self._session.transact(lambda connection: tokens.add(connection, request.study, **request.row))
+        elif request.action == "revoke_token":
+            self._session.transact(lambda connection: tokens.revoke(connection, request.study))
+        else:
+            return self.queue.apply(request)
+        return None
 
     def retry(self, study_id: int, numbers: Collection[int] = ()) -> list[int]:
         """Queue trials of a study that failed or diverged again, these or all of them; their numbers.
@@ -216,14 +246,6 @@ class Store:
         self._session.lock(study_id, write)
         return queued
 
-    def add_token(self, name: str, role: str, digest: str) -> None:
-        """Write a token for the service by its digest; raises StudyError as `tokens.add` does."""
-        self._session.transact(lambda connection: tokens.add(connection, name, role, digest))
-
-    def revoke_token(self, name: str) -> None:
-        """Have a token open nothing from now on; raises StudyError if there is none of this name."""
-        self._session.transact(lambda connection: tokens.revoke(connection, name))
-
     def _find(self, study: str) -> int:
         """The id of a study; raises StudyError if there is none."""
         this = select(studies.c.id).where(studies.c.name == study)
@@ -245,6 +267,12 @@ class Store:
             return fence
 
         return self._session.lock(study_id, write)
+
+
+def _put_aside(mailbox: Mailbox, name: str, reason: str) -> None:
+    reason = shorten(reason, 400)
+    mailbox.put_aside(name, reason)
+    _log.warning("a request to the queue was moved aside, as it cannot be done: %s", reason)
 
 
 def pending(url: str) -> tuple[str, Sequence[str]]:
@@ -293,32 +321,64 @@ def request_queue(url: str, request: QueueRequest) -> QueueEntry | None:
 
 
 def annotate_study(url: str, study: str, **values: str | Sequence[str] | bool) -> None:
-    """Write some of a study's `note`, `tags` and `archived`, by the service where that alone may write.
+    """Write some of a study's `note`, `tags` and `archived`; raises StudyError as `request_service` does."""
+    with open_reader(url) as reader:
+        reader.study(study)
+    request_service(url, QueueRequest(action="annotate", study=study, row=values))
 
-    Raises StudyError if there is no such study, or if a process that is no service is the only one that may write.
+
+def request_service(url: str, request: QueueRequest) -> None:
+    """Have a request done by this process, or by the service where that alone may write.
+
+    Raises StudyError for what cannot be done, or if a process that is no service is the only one that may write.
     """
     database = find_database(url)
-    with open_reader(url) as reader:
-        study_id: int = reader.study(study).row["id"]
-        is_served = database.mailbox is not None and reader.service() is not None
-    if database.mailbox is None or not is_served:
+    request.check()
+    if database.mailbox is None or not _is_served(url):
         with open_store(url) as store:
-            store.annotate(study_id, **values)
-        return
-    request = QueueRequest(action="annotate", study=study, row=values)
-    if not _send(url, database, database.mailbox, request):
+            store.do(request)
+    elif not _send(url, database, database.mailbox, request):
         raise StudyError(f"the service of {database.name} does not answer; it does what was asked when it does")
 
 
-def _send(url: str, database: Database, mailbox: Mailbox, request: QueueRequest) -> bool:
+def _is_served(url: str) -> bool:
+    """Whether a service runs; False for a database that is not there yet, or is older."""
+    try:
+        with open_reader(url) as reader:
+            return reader.service() is not None
+    except StorageError:
+        return False
+
+
+def revoke_token(url: str, name: str) -> bool:
+    """Have a token open nothing from now on; whether that is in the database already.
+
+    Where another process alone may write, the request alone counts from the moment at which it is posted. Raises
+    StudyError if there is no such token.
+    """
+    database = find_database(url)
+    request = QueueRequest(action="revoke_token", study=name)
+    with open_reader(url) as reader:
+        known = [token.name for token in reader.tokens() if token.revoked_at is None]
+    if name not in known:
+        raise StudyError(no_such("token", name, known))
+    if database.mailbox is None:
+        with open_store(url) as store:
+            store.do(request)
+        return True
+    return _send(url, database, database.mailbox, request, REVOCATION)
+
+
+def _send(url: str, database: Database, mailbox: Mailbox, request: QueueRequest, mark: str = "") -> bool:
     """Leave a request for the process that may write; whether it was done. Raises StudyError for what cannot be."""
     with database.readable_errors():
-        name = mailbox.post(request.to_json())
+        name = mailbox.post(request.to_json(), mark)
     try:
         if not _await_answer(url, mailbox, name):
             return False
     except BaseException:
-        mailbox.settle(name)  # withdrawn: who asks is told that it was not done
+        if not mark:  # withdrawn: who asks is told that it was not done; a revocation holds all the same
+            mailbox.settle(name)
         raise
     if refusal := mailbox.refusal(name):
         raise StudyError(refusal)

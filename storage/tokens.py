@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from datetime import datetime
 from typing import Literal, NamedTuple, get_args
 
@@ -15,6 +16,8 @@ from storage.schema import Now, tokens
 Role = Literal["read", "submit", "admin"]
 """Each may do what the ones before it may: look; submit, and pause or cancel what is its own; change all."""
 ROLES: tuple[Role, ...] = get_args(Role)
+LONGEST_SECONDS = 10 * 366 * 86400
+"""In which a token that expires does: ten years."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,59}")
 
 
@@ -25,17 +28,29 @@ class Token(NamedTuple):
     role: Role
     created_at: datetime
     revoked_at: datetime | None
+    expires_at: datetime | None = None
+    """None: it does not."""
 
 
-def add(connection: Connection, name: str, role: str, digest: str) -> None:
-    """Write a new token; raises StudyError for an unknown role, or a name that is taken or no word."""
+_COLUMNS = tuple(tokens.c[name] for name in Token._fields)
+_IS_VALID = tokens.c.revoked_at.is_(None) & (tokens.c.expires_at.is_(None) | (tokens.c.expires_at > Now()))
+
+
+def add(connection: Connection, name: str, role: str, digest: str, seconds: float | None = None) -> None:
+    """Write a new token, which expires in so many seconds by the database's clock (None: never).
+
+    Raises StudyError for an unknown role, a time that is none, or a name that is taken or no word.
+    """
     if not _NAME.fullmatch(name):
         raise StudyError(f"{shorten(repr(name))} must be a word of letters, digits, '.', '_', '@' and '-'")
     if role not in ROLES:
         raise StudyError(no_such("role", role, ROLES))
+    if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
+        raise StudyError(f"a token may expire in {seconds:g} s; it must be above 0 and at most {LONGEST_SECONDS:,}")
     if connection.execute(select(tokens.c.id).where(tokens.c.name == name)).first():
         raise StudyError(f"token {name!r} exists already, or did; choose another name")
-    connection.execute(insert(tokens).values(name=name, role=role, digest=digest, created_at=Now()))
+    values = {"name": name, "role": role, "digest": digest, "created_at": Now()}
+    connection.execute(insert(tokens).values(expires_at=None if seconds is None else Now(seconds), **values))
 
 
 def revoke(connection: Connection, name: str) -> None:
@@ -49,14 +64,15 @@ def revoke(connection: Connection, name: str) -> None:
 
 def read(connection: Connection) -> list[Token]:
     """All tokens, the oldest first, those that were revoked too."""
-    c = tokens.c
-    rows = connection.execute(select(c.name, c.role, c.created_at, c.revoked_at).order_by(c.id))
-    return [Token(*row) for row in rows]
+    return [Token(*row) for row in connection.execute(select(*_COLUMNS).order_by(tokens.c.id))]
 
 
-def find(connection: Connection, digest: str) -> Token | None:
-    """The token of a digest, if it was not revoked."""
-    c = tokens.c
-    these = select(c.name, c.role, c.created_at, c.revoked_at).where(c.digest == digest, c.revoked_at.is_(None))
-    row = connection.execute(these).first()
-    return Token(*row) if row else None
+def find(connection: Connection, digest: str, revoked: Container[str] = ()) -> Token | None:
+    """The token of a digest, if it was not revoked, here or by a request for its name, and has not expired."""
+    row = connection.execute(select(*_COLUMNS).where(tokens.c.digest == digest, _IS_VALID)).first()
+    return Token(*row) if row and row.name not in revoked else None
+
+
+def is_valid(connection: Connection, name: str) -> bool:
+    """Whether the token of a name opens anything now."""
+    return connection.execute(select(tokens.c.id).where(tokens.c.name == name, _IS_VALID)).first() is not None

@@ -9,16 +9,18 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graft.plugins.families import family_of
-from graft.retraining.restored import RestoredTrial
 from spaces import plugins
 from spaces.plugins.active import current
 from spaces.records import Trial
 from tests.trials import trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
 from workers.engine.replay import retrain
+
+if TYPE_CHECKING:
+    from graft.retraining.restored import RestoredTrial
 
 OF_TORCH = "torch torchgen functorch numpy typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec filelock"
 """What a bare environment with torch and numpy can import beside Python's own modules."""
@@ -85,6 +87,8 @@ class Bare:
 
 def train(one: Trial) -> RestoredTrial:
     """A trial with the metrics that it has when it is trained, as a database would give it."""
+    from graft.retraining.restored import RestoredTrial  # needs polars, which a bare GPU machine lacks
+
     reports = retrain(one, steps=one.config["training"]["steps"], device="cpu", watch=lambda _: None)
     rows = [
         (report.step, *metric[:3], metric.value if math.isfinite(metric.value) else None)
@@ -202,6 +206,12 @@ _MIXTURES: dict[str, dict[str, Any]] = {
         model={**_GPT, "activation": _SPLINE},
         learning={"name": "architecture", "models": 2, "optimizer": {"name": "sgd", "learning_rate": 0.1}},
     ),
+    "an architecture learned from a text": configuration(
+        task={"name": "language", "corpus": {"name": "stories", "words": 5_000}, "length": 12, "rare": 1},
+        model={**_GPT, "activation": _SPLINE},
+        learning={"name": "architecture", "models": 2, "optimizer": {"name": "sgd", "learning_rate": 0.1}},
+    ),
+    "a start of GPT-2": configuration(model={**_GPT, "initialisation": "gpt2"}),
     "an architecture learned with lives": configuration(
         task={"name": "add_mod", "modulus": 7},
         model={**_GPT, "activation": _SPLINE, "scorer": {"name": "spline_kernel", "phi": {**_SPLINE, "low": -1}}},

@@ -4,6 +4,7 @@ Threads that meet at the end of every tiny operation wait for the scheduler wher
 seconds can take minutes.
 """
 
+import importlib.util
 import os
 import random
 import sys
@@ -16,9 +17,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).pare
 import pytest
 from hypothesis import settings
 
-from tests.databases import postgres, url
+# On a bare GPU machine, with torch, numpy, PyYAML, pytest and hypothesis alone, `-m gpu` runs without databases.
+if importlib.util.find_spec("psycopg"):
+    from tests.databases import postgres, url
 
-__all__ = ["postgres", "url"]
+    __all__ = ["postgres", "url"]
 
 # The cores may be shared: a slow example is no failure. The gate tries the same examples each time, so that what passed
 # passes again; elsewhere each run tries others.
@@ -44,10 +47,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m fast` imports the modules that are marked so, and no others: to import all of them takes ten seconds."""
+    """Import only the modules that `-m fast` or `-m gpu` asks for: all take ten seconds, and need all extras."""
     is_module = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
-    if _is_fast(config) and is_module:
-        return "pytest.mark.fast" not in collection_path.read_text() or None
+    if config.option.markexpr in ("fast", "gpu") and is_module:
+        return f"pytest.mark.{config.option.markexpr}" not in collection_path.read_text() or None
     return None
 
 

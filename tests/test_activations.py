@@ -26,7 +26,7 @@ from workers.networks.activations.polynomial import Polynomial
 from workers.networks.activations.sinc import Sinc
 from workers.networks.activations.spline import Spline
 from workers.networks.models import Model
-from workers.numerics.native import library
+from workers.numerics.native import available
 from workers.numerics.parameters import Parameters
 
 functional = nn.functional
@@ -147,7 +147,7 @@ def test_a_spline_is_what_numpy_interpolates(
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 1000])
 def test_the_compiled_spline_is_the_one_of_torchs_operations_with_its_gradients(count: int) -> None:
     """In stacked lanes, each with its own knots and range; points beyond the ends, at a knot, and none."""
-    if library() is None:
+    if not available():
         pytest.skip("no compiler")
     generator = torch.Generator().manual_seed(count)
     points = 12 * torch.randn(3, count, generator=generator, dtype=torch.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -473,3 +474,28 @@ def test_departures_from_weights_are_of_what_was_trained_between_two_looks():
         of_steps, of_seconds = row.departures()
         assert of_steps == pytest.approx(0)
         assert of_seconds == pytest.approx({"a": 1.0, "d": -1 / 3}.get(study, 0))
+
+
+PROGRAMS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "benchmarks").rglob("*.py")
+    if 'if __name__ == "__main__"' in path.read_text()
+)
+"""The modules that are run by `python -m`."""
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_a_benchmark_says_what_it_does_and_runs_nothing(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = importlib.import_module(module)
+    # Whatever a benchmark begins with is measured by one of these clocks, or run by one of these.
+    for clock in ("perf_counter", "process_time", "monotonic"):
+        monkeypatch.setattr(time, clock, lambda: pytest.fail(f"{module} runs before it has read its arguments"))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail(f"{module} starts a process"))
+    monkeypatch.setattr(sys, "argv", [module, "--help"])
+    with pytest.raises(SystemExit) as leaving:
+        program.main()
+    assert leaving.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: ")

@@ -77,7 +77,7 @@ def test_trials_train_alike_in_blocks_and_without(monkeypatch: pytest.MonkeyPatc
     assert in_blocks == lanes_alone_and_together(trials)
 
 
-@pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+@pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 def test_what_a_thread_computed_before_changes_nothing() -> None:
     """Its memory is kept as it is between steps of one structure: also where that were no numbers."""
     case = Case(recipe_of(COMPLEMENT, MODEL, dtype="float32"))

@@ -22,6 +22,7 @@ import polars as pl
 import pytest
 import yaml
 
+import graft
 import spaces
 from cli.options import database_name, storage_url
 from graft.files import OutputError, writing
@@ -180,6 +181,32 @@ def test_trials_filters_sorts_and_cuts(search: Search) -> None:
     found = search("trials", "demo", *where, *sorted_by, "--top", "3", "--format", "json").json
     assert [trial["number"] for trial in found] == [12, 11, 10]
     assert [trial["number"] for trial in search("trials", "demo", "--top", "2", "--format", "json").json] == [0, 1]
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_the_best_of_a_study_are_its_best_whatever_its_direction(
+    search: Search, tmp_path: Path, direction: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/best.db"
+    with studies.running(url):
+        raw(url, f"UPDATE studies SET direction = '{direction}'")
+    known = pl.Series([studies.ending(number).objective for number in studies.ENDED]).drop_nulls()
+    expected = known.sort(descending=direction == "maximize").head(3).to_list()
+    for sort in (["--sort", "objective"], []):
+        answer = search("trials", "demo", *sort, "--top", "3", "--format", "json", "--storage", url)
+        assert [trial["objective"] for trial in answer.json] == expected
+        assert answer.error == f"order: best first, {direction} tvd/bema\n"
+    assert graft.open(url)["demo"].trials(sort="objective", top=3)["objective"].to_list() == expected
+    assert "order:" not in search("trials", "demo", "--sort", "steps", "--storage", url).error
+
+
+def test_what_the_best_trials_have_in_common_is_shown(search: Search) -> None:
+    header, *shown = rows(
+        search("trials", "demo", "--where", "params.model.scorer = 'softmax' AND state = 'finished'").text
+    )
+    column = header.index("scorer")
+    assert {row[column] for row in shown} == {"softmax"}
+    assert "length" not in header, "no trial of the study has another one"
 
 
 def test_trials_without_a_match_is_a_header_and_no_error(search: Search) -> None:
@@ -580,7 +607,7 @@ def test_a_terminal_gets_the_columns_that_fit_and_hears_of_the_others(demo: Path
     assert lines[0].split() == ["number", "group", "state", "steps", "objective", "learning_rate"]
     assert lines[2].split() == ["0", "0", "finished", "200", "0.1", "0.001"]
     assert max(map(len, lines)) <= 62
-    assert error == "2 more columns: scorer, n\n"
+    assert error == "2 more columns: scorer, n\norder: best first, minimize tvd/bema\n"
 
 
 def test_a_terminal_is_not_sent_parquet(demo: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,21 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from graft.launching.planning import gpu_estimate
+from graft.launching.planning.gpu_estimate import COUNTED, describe_gpu_estimate, estimate_gpu
 from graft.machine.devices import ESTIMATED
+from graft.plugins.families import families
+from spaces import load
+from spaces.reading.catalogue import packaged_spaces
 from tests.inside import called
 from tests.launches import SPACE
 from tests.pretended_gpu import count_step as count_on_pretended
 from tests.pretended_gpu import pack_of, pretended_gpu, step_cases
 from tests.trials import config, trial
+from workers.data.tasks.set_complement import SetComplement
 from workers.engine.speed.cost import GPUS, LAUNCH_SECONDS, StepCost, count_step, estimate_rates
 from workers.engine.speed.operations import Kernel, KernelList, stored_bytes
+from workers.numerics.randomness import Streams
 
 CASES = dict(step_cases())
 CPU = torch.device("cpu")
@@ -118,22 +125,86 @@ def test_a_dry_run_estimates_a_gpu_that_is_not_here_and_says_that_it_is_an_estim
     assert fused.split(maxsplit=1)[1] == "no fused step: the fused step knows float32, not torch.float64"
     assert all("model-steps/s (an estimate, not measured)" in line for line in rates)
     assert "; device h100" in out
+    assert "on one h100 by the traced step, if every trial trains to its end (an estimate)" in out.splitlines()[-1]
     status, _, error = called(monkeypatch, capfd, "launch", SPACE, "--device", "h100")
     assert status == 2
     assert error.splitlines() == ["error: --device: 'h100' is estimated by --dry-run alone, and is not trained on"]
     assert list(tmp_path.iterdir()) == []
 
 
+def test_each_structure_of_a_study_has_a_rate_and_the_time_is_their_sum():
+    space = load(SPACE, families(), {"training.pad_shapes": "false"})
+    estimate = estimate_gpu(space, "h100")
+    assert len(estimate.counted) == estimate.structures > 1
+    assert sum(one.trials for one in estimate.counted) == space.search.trials
+    assert sum(one.model_steps for one in estimate.counted) == pytest.approx(estimate.model_steps)
+    assert estimate.seconds == pytest.approx((sum(one.seconds for one in estimate.counted),) * 2)
+    names = [one.name for one in estimate.counted]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("set_complement, model.value_width ") for name in names)
+    lines = list(describe_gpu_estimate(estimate))
+    assert [label for label, _ in lines] == ["h100"] * len(names) + ["time"]
+    assert all(text.startswith(name) for name, (_, text) in zip(names, lines, strict=False))
+
+
+def test_structures_that_were_not_looked_at_make_the_time_a_range():
+    estimate = estimate_gpu(load("set_complement", families(), {}), "h100")
+    assert len(estimate.counted) == COUNTED < estimate.structures
+    rates = [one.used.model_steps_per_second for one in estimate.counted]
+    least, most = estimate.seconds
+    assert estimate.model_steps / max(rates) <= least < most <= estimate.model_steps / min(rates)
+    assert any("more structures, taken to be as fast as these" in text for _, text in describe_gpu_estimate(estimate))
+
+
+def test_a_pack_has_no_more_lanes_than_trials():
+    space = load(SPACE, families(), {"search.trials": "4", "search.group": "1"})
+    estimate = estimate_gpu(space, "h100")
+    assert all(one.used.lanes == min(one.trials, one.best.lanes) <= 4 for one in estimate.counted)
+
+
+LARGE = ("language/web", "transfer/language/models")
+"""Spaces of models of GPT-2's size, of which a step takes minutes to count."""
+
+
+@pytest.mark.sampled(2, 12)
+@pytest.mark.parametrize("name", [name for name in packaged_spaces() if name not in LARGE])
+def test_every_packaged_space_has_an_estimate(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Of the smallest and the largest structure, or of four tasks of a transfer; all others take the same way."""
+    monkeypatch.setattr(gpu_estimate, "COUNTED", 2)
+    monkeypatch.setattr(gpu_estimate, "COUNTED_OF_TRANSFER", 4)
+    monkeypatch.setattr(gpu_estimate, "DRAWN", 40)
+    estimate = estimate_gpu(load(name, families(), {}), "h100")
+    assert all(0 < one.used.model_steps_per_second <= one.best.model_steps_per_second for one in estimate.counted)
+    assert 0 < estimate.seconds[0] <= estimate.seconds[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_spaces_of_large_models_have_an_estimate(name: str, monkeypatch: pytest.MonkeyPatch):
+    test_every_packaged_space_has_an_estimate(name, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["algorithmic/parentheses_scorers", "quick/copying_positions", "quick/othello"])
+def test_numbers_that_a_step_needs_are_none_where_it_is_counted(name: str, monkeypatch: pytest.MonkeyPatch):
+    """The 1 of a fused `torch.where(c, x, 1)`, ALiBi's slopes and games of Othello have no value on the meta device."""
+    assert len(estimate_gpu(load(name, families(), {}), "h100").counted) <= COUNTED
+
+
+def test_a_step_under_autocast_is_counted_as_one_of_float32():
+    one = trial(3, CASES["gpt with every dropout in float32"])
+    cast = replace(one, config={**one.config, "training": {**one.config["training"], "autocast": "bfloat16"}})
+    assert count_step(cast, 2) == count_step(one, 2)
+
+
 def test_a_task_that_cannot_be_counted_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
+    def draw_by_numbers(self: SetComplement, streams: Streams, *_: Any) -> Any:
+        raise AssertionError(streams.state.sum().item())
+
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "space.yaml").write_text(json.dumps({
-        "study": "games", "task": {"name": "othello", "length": 20},
-        "model": {"name": "transformer", "width": 8, "heads": 2, "depth": 1},
-        "optimizer": "adamw", "averaging": "none", "training": {"steps": 10, "validate_every": 5, "batch": 2},
-        "search": {"sampler": "random", "trials": 2, "objective": {"minimize": "loss/raw"}},
-    }))  # fmt: skip
-    status, _, error = called(monkeypatch, capfd, "launch", "space.yaml", "--dry-run", "--device", "a100")
+    monkeypatch.setattr("graft.launching.planning.review.review", lambda *_: [])
+    monkeypatch.setattr(SetComplement, "training", draw_by_numbers)
+    status, _, error = called(monkeypatch, capfd, "launch", SPACE, "--dry-run", "--device", "a100")
     assert status == 2
     assert error.splitlines()[-1].startswith("error: --device a100: the steps of this space cannot be counted: ")

@@ -35,6 +35,15 @@ class Driver:
 
         return call
 
+    def cuCtxGetCurrent(self, context: Any) -> int:  # noqa: N802
+        context._obj.value = 4711
+        self.calls.append(("cuCtxGetCurrent",))
+        return 0
+
+    def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
+        self.calls.append(("context", context.value))
+        return 0
+
     def cuLaunchKernel(self, function: Any, *rest: Any) -> int:  # noqa: N802
         *sizes, stream, places, _ = rest
         pointers = [ctypes.c_void_p.from_address(places[at]).value for at in (1, 2)]
@@ -60,17 +69,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Driver:
 def test_a_launch_passes_values_on_the_current_stream(asked: Driver) -> None:
     kernel = Kernel(b"cubin", "name", GPU, 100_000)
     loaded = [("cuModuleLoadData", b"cubin"), ("cuModuleGetFunction", b"name"), ("cuFuncSetAttribute", 8, 100_000)]
-    assert asked.calls == [GPU, *loaded]
+    assert asked.calls == [GPU, ("cuCtxGetCurrent",), *loaded]
     asked.calls.clear()
     numbers = torch.arange(3)
     kernel(5, 256, [-7, numbers, numbers[:0].clone(), Pair(2**40, -1)], 60_000)
     given = [-7, numbers.data_ptr(), None, 2**40, -1]
-    assert asked.calls == [GPU, ("launch", [5, 1, 1, 256, 1, 1, 60_000], 77, given)]
+    bound = [GPU, ("context", 4711)]
+    assert asked.calls == [*bound, ("launch", [5, 1, 1, 256, 1, 1, 60_000], 77, given)]
 
 
 def test_more_shared_memory_is_asked_for_where_it_is_needed_alone(asked: Driver) -> None:
     Kernel(b"cubin", "name", GPU)
-    assert [call[0] for call in asked.calls[1:]] == ["cuModuleLoadData", "cuModuleGetFunction"]
+    assert [call[0] for call in asked.calls[1:]] == ["cuCtxGetCurrent", "cuModuleLoadData", "cuModuleGetFunction"]
 
 
 def test_an_error_has_the_drivers_words(asked: Driver) -> None:

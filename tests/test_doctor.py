@@ -119,7 +119,7 @@ def test_bench_writes_json_once(here: Run, tmp_path: Path, quick: list[tuple[str
     found = json.loads((tmp_path / "machine.json").read_text())
     assert (found["format"], found["device"]) == (1, "cpu")
     assert found["rates"] == [
-        {"case": "set complement", "step": "native", "lanes": 1, "model_steps_per_second": 1234.5}
+        {"case": "set complement", "step": "native", "lanes": 1, "model_steps_per_second": 1234.5, "failure": None}
     ]
     assert {"graft", "torch", "processor", "gpu", "disk"} <= {one["name"] for one in found["findings"]}
     [line] = here("doctor", "--bench", "-o", "machine.json", status=2)
@@ -154,6 +154,19 @@ def test_an_unused_card_and_a_missing_compiler_are_told(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+def test_a_case_that_fails_is_a_row_and_hides_no_other(monkeypatch: pytest.MonkeyPatch):
+    from workers.engine.speed import timing
+
+    def rate(trial: Any, *, width: int, device: str, make: Any) -> float:
+        if width == 32:
+            raise RuntimeError("CUDA error:\n an illegal memory access")
+        return 100.0
+
+    monkeypatch.setattr(timing, "step_rate", rate)
+    found = [(one.lanes, one.model_steps_per_second, one.failure) for one in measure("cpu", bench=False)]
+    assert found == [(1, 100.0, None), (32, 0.0, "CUDA error: an illegal memory access")] * 2
+
+
 def test_all_cases_of_the_bench_train():
     rates = [*measure("cpu", bench=True)]
     assert {rate.case for rate in rates} == set(doctor.CASES)

@@ -63,7 +63,7 @@ def copied(tmp_path: Path) -> Path:
         ("training/averaging/bema.py", False, True),
         ("training/averaging/none.py", False, False),
         ("training/recipe.py", True, False),
-        ("numerics/native/minimal.cpp", True, False),
+        ("numerics/native/minimal.hpp", True, False),
         ("pool/worker.py", False, False),
     ],
 )

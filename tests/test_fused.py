@@ -33,6 +33,7 @@ from workers.engine.fused.memory import Limits, Workspace
 from workers.engine.fused.minimal import find_obstacle
 from workers.engine.fused.minimal_plan import ARRAYS, MinimalPlan, Sizes, lay_out
 from workers.engine.fused.step import TrainingPlan
+from workers.engine.fused.trust import Answer
 from workers.engine.machine.process import flush_subnormals
 from workers.engine.pack import Pack
 from workers.engine.step import NativeStep, describe_step, method_of, step_of
@@ -43,7 +44,7 @@ from workers.numerics.randomness import Purpose, Streams, keep_mask
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe, State, initial_state, layout_of
 
-compiled = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+compiled = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 DROPOUTS = [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)]
 
 
@@ -305,28 +306,44 @@ def test_the_check_finds_planted_faults(fault: str, said: str) -> None:
     assert said in (check.find_difference(recipe, CPU, Faulty(recipe, fault).step) or "")
 
 
+@compiled
+def test_both_steps_are_timed_at_the_most_lanes_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fused step by the emulator, on a device whose memory ends at four lanes."""
+    rate, tried = check.step_rate, []
+
+    def timed(trial: Any, *, width: int, **others: Any) -> float:
+        tried.append(width)
+        if width > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return rate(trial, width=width, seconds=0, **others)
+
+    monkeypatch.setattr(check, "step_rate", timed)
+    monkeypatch.setattr(check, "LANES", 16)
+    configuration = json.dumps(config(dtype="float32", batch=4, steps=60, every=60))
+    found = check.compare_rates("cpu", configuration, lambda recipe, _: emulated_step(recipe))
+    assert tried == [16, 8, 4, 4, 4, 4]
+    assert found["lanes"] == 4
+    assert min(found["fused"], found["traced"]) > 0
+
+
 def test_a_verdict_is_found_once_for_a_gpu_a_driver_and_a_kernel(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def check_of(name: str, fault: str | None) -> str | None:
-        return trust.kept_or_found(tmp_path / "cache", name, lambda: (asked.append(name), fault)[1])
+    def check_of(name: str, answer: Answer) -> Answer:
+        return trust.kept_or_found(tmp_path / "cache", name, lambda: (asked.append(name), answer)[1])
 
-    assert [check_of("one", None), check_of("one", "differs")] == [None, None]
-    assert [check_of("another driver", "differs"), check_of("another driver", None)] == ["differs", "differs"]
-    assert [check_of("full", "CUDA error: out of memory"), check_of("full", None)] == [
-        "CUDA error: out of memory",
-        None,
-    ]
-    assert asked == ["one", "another driver", "full", "full"]
+    right, differs, failed = Answer(), Answer("differs"), Answer(failure="its check ended with status -9")
+    assert [check_of("one", right), check_of("one", differs)] == [right, right]
+    assert [check_of("another driver", differs), check_of("another driver", right)] == [differs, differs]
+    assert [check_of("killed", failed), check_of("killed", right), check_of("killed", failed)] == [failed, right, right]
+    assert asked == ["one", "another driver", "killed", "killed"]
     (tmp_path / "file").write_text("")
-    assert trust.kept_or_found(tmp_path / "file", "one", lambda: "differs") == "differs"  # a cache that is no folder
+    assert trust.kept_or_found(tmp_path / "file", "one", lambda: differs) == differs  # a cache that is no folder
 
 
 @pytest.mark.parametrize(
-    ("program", "fault"),
+    ("program", "failure"),
     [
-        ("print('loading'); print('null')", None),
-        ("print('\"parameters differ\"')", "parameters differ"),
         (
             "raise RuntimeError('CUDA error: no kernel image')",
             "its check ended with status 1: RuntimeError: CUDA error",
@@ -336,11 +353,18 @@ def test_a_verdict_is_found_once_for_a_gpu_a_driver_and_a_kernel(tmp_path: Path)
         ("import time; print('null', flush=True); time.sleep(600)", "its check did not end within 0.5 seconds"),
     ],
 )
-def test_a_check_that_fails_says_why_in_one_line(program: str, fault: str | None) -> None:
+def test_a_check_that_fails_says_why_in_one_line(program: str, failure: str) -> None:
     seconds = 0.5 if "sleep" in program else 60
-    found = trust.run_check([sys.executable, "-c", program], seconds)
-    assert found == fault or (fault and found and found.startswith(fault))
-    assert "\n" not in (found or "")
+    found = trust.run_check([sys.executable, "-c", program], seconds).failure
+    assert found
+    assert found.startswith(failure)
+    assert "\n" not in found
+
+
+def test_a_check_answers_in_its_last_line() -> None:
+    program = "print('loading'); print('{\"fused\": 1.5}')"
+    assert trust.run_check([sys.executable, "-c", program], 60) == Answer({"fused": 1.5})
+    assert trust.run_check([sys.executable, "-c", "print('null')"], 60) == Answer()
 
 
 def test_without_a_passed_check_the_traced_step_trains(
@@ -353,9 +377,11 @@ def test_without_a_passed_check_the_traced_step_trains(
     monkeypatch.setattr(device, "limits_of", lambda _: HOPPER)
     monkeypatch.setattr(Program, "key", lambda *_: "key")
     monkeypatch.setattr(trust, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(trust, "run_check", lambda *_: "parameters differ by 0.1")
+    rates = {"fused": 900.0, "traced": 300.0, "lanes": 256}
+    said = {"check": "parameters differ by 0.1", "rates": rates}
+    monkeypatch.setattr(trust, "run_check", lambda command, _: Answer(said[command[3]]))
     there = torch.device("cuda", 0)
-    trust.find_fault.cache_clear()
+    forget_verdicts()
     for _ in range(2):
         assert fused.obstacle(recipe, there) == "parameters differ by 0.1"
     assert [record.message for record in caplog.records] == [
@@ -364,14 +390,34 @@ def test_without_a_passed_check_the_traced_step_trains(
     ]
     assert describe_step(config(dtype="float32"), "cuda:0") == "traced: parameters differ by 0.1"
     monkeypatch.setattr(Program, "key", lambda *_: "another key")
-    monkeypatch.setattr(trust, "run_check", lambda *_: None)
-    trust.find_fault.cache_clear()
+    said["check"] = None
+    forget_verdicts()
+    assert fused.obstacle(recipe, there) is None
+    faster = "fused, 3 times the traced step's speed (900 and 300 model-steps/s, 256 lanes)"
+    assert describe_step(config(dtype="float32"), "cuda:0") == faster
+    assert method_of(config(dtype="float32"), "cuda:0") == "fused cuda"
+    monkeypatch.setattr(Program, "key", lambda *_: "the key of a slow kernel")
+    rates["fused"] = 60.0
+    forget_verdicts()
+    slower = "the fused step has 0.2 times the traced step's speed (60 and 300 model-steps/s, 256 lanes)"
+    assert fused.obstacle(recipe, there) == slower
+    assert describe_step(config(dtype="float32"), "cuda:0") == f"traced: {slower}"
+    assert method_of(config(dtype="float32"), "cuda:0") == "traced cuda"
+    monkeypatch.setattr(Program, "key", lambda *_: "the key of one that cannot be timed")
+    monkeypatch.setattr(
+        trust, "run_check", lambda command, _: Answer(failure=command[3] if command[3] == "rates" else None)
+    )
+    forget_verdicts()
     assert fused.obstacle(recipe, there) is None
     assert describe_step(config(dtype="float32"), "cuda:0") == "fused"
-    assert method_of(config(dtype="float32"), "cuda:0") == "fused cuda"
     monkeypatch.setattr(device, "limits_of", lambda _: Limits(1 << 10, 1 << 10))
     assert fused.obstacle(recipe, there) == "its arrays do not fit into the GPU's shared memory"
+    forget_verdicts()
+
+
+def forget_verdicts() -> None:
     trust.find_fault.cache_clear()
+    trust.find_rates.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from workers.numerics import native
 from workers.numerics.tracing import tree_map
 from workers.training.recipe import Recipe, initial_state, layout_of
 
-compiled = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+compiled = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 DROPOUT = {"embedding_dropout": 0.2, "attention_dropout": 0.3, "mlp_dropout": 0.1}
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (ADDITION, {}),

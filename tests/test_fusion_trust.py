@@ -108,3 +108,32 @@ def test_on_a_cpu_nothing_is_fused():
     with patch("workers.numerics.tracing._RECORDINGS", {}), patch.object(emulated_kernels, "RUN_FUSION", []):
         found = of_function(lambda x: (x * 2).exp().sum(-1), torch.ones(2, 3))
     assert found.shape == (2,)
+
+
+def test_a_comparison_copies_a_megabyte_of_numbers_at_a_time(monkeypatch: Any):
+    """Whatever a pack's width: a check that ran out of memory would halve the pack for good."""
+    sizes: list[int] = []
+    allclose = torch.allclose
+
+    def note(one: Tensor, *others: Any, **options: Any) -> bool:
+        sizes.append(one.numel())
+        return allclose(one, *others, **options)
+
+    monkeypatch.setattr(torch, "allclose", note)
+    monkeypatch.setattr(fusions, "_COMPARED", 8)
+    fusion, given = a_fusion()
+    monkeypatch.setattr(Fusion, "launch", launch)
+    expected = fusion.operate(given)
+    assert fusion.find_fault(given, expected) == ""
+    assert max(sizes) <= 8
+    assert sum(sizes) == sum(one.numel() for one in expected)
+    last = expected[-1].clone()
+    last.view(-1)[-1] += 1
+    assert fusion.find_fault(given, [*expected[:-1], last]) == "the kernel gives other numbers than the operations"
+
+
+def test_the_largest_magnitude_is_that_of_finite_numbers(monkeypatch: Any):
+    monkeypatch.setattr(fusions, "_COMPARED", 2)
+    numbers_of = torch.tensor([[1.0, -7.0], [torch.inf, torch.nan], [2.0, 3.0]])
+    assert fusions._largest(numbers_of) == 7.0
+    assert fusions._largest(numbers_of[:, :0]) == 0.0

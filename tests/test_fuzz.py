@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spaces.bounds import LARGEST_COUNT, LARGEST_SIZE
 from spaces.errors import GraftError, PluginError, SpaceError, StorageError
 from spaces.grammar.expressions import compile_expression
 from spaces.grammar.formulas import LanguageError, Scope
-from spaces.plugins.rules import LARGEST_COUNT, LARGEST_SIZE, Rule
+from spaces.plugins.rules import Rule
 from spaces.settings import Search
 from storage import open_reader
 from storage.frames import Reader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,9 +16,14 @@ from spaces.records import Trial
 from tests.plug_ins import example
 from tests.test_pack import alone, assert_equal_to_the_bit
 from tests.trials import trial
+from workers.data.cached_arrays import Stored
+from workers.data.corpora._tokens import Tokens
+from workers.data.corpora.stories import Stories
+from workers.data.splits import Split
 from workers.data.tasks import Batch, Task
 from workers.data.tasks.add_mod import AddMod
 from workers.data.tasks.copying import Copying
+from workers.data.tasks.language import Language
 from workers.data.tasks.set_complement import SetComplement
 from workers.engine.pack import Pack
 from workers.numerics.randomness import Purpose, Streams
@@ -247,10 +253,39 @@ def identities(task: Task, batch: Batch) -> set[tuple[int, ...]]:
     return {row[: max((place + 1 for place, value in enumerate(row) if value), default=0)] for row in rows}
 
 
-def test_a_share_of_windows_of_a_text_is_refused() -> None:
-    language = {"name": "language", "corpus": {"name": "stories", "words": 20_000}, "length": 8}
-    with pytest.raises(PluginError, match="sequences of 'language' share content"):
-        Recipe.of({**settings(learning=stage_one()), "task": language})
+def test_a_share_of_a_text_is_its_last_documents_and_shares_no_token_with_the_rest() -> None:
+    """Places in a text of numbers that are all different: each window says where it is from."""
+    task = Language(corpus=Stories(words=20_000), length=8)
+    numbers = np.arange(10_000)
+    stored = Stored(notes={"kept": list(range(20_000)), "counts": []}, arrays=[numbers, numbers, numbers])
+    with pytest.MonkeyPatch.context() as patched:
+        tokens = Tokens(source=task.tokenised.source, content="made", stored=stored)
+        patched.setattr(Language, "tokenised", property(lambda self: tokens))
+        patched.setattr(Tokens, "edge", lambda self, one_in: 8_000)
+        batch = Architecture(models=2).training(task, torch.tensor([1, 2]), 300, torch.tensor([0, 5]))
+    kept, held = (torch.cat([batch[f"{side}inputs"], batch[f"{side}targets"]], -1) for side in ("", "held_out."))
+    assert kept.shape[:2] == (2, 600)
+    assert held.shape[:2] == (2, 300)
+    assert int(kept.max()) < 8_000 <= int(held.min())
+    assert int(kept.max()) > 7_500
+    assert int(held.max()) > 9_900
+
+
+@pytest.mark.parametrize("one_in", [2, 5, 9])
+def test_a_text_is_parted_at_the_end_of_a_document(one_in: int) -> None:
+    tokens = Language(corpus=Stories(words=20_000), length=8).tokenised
+    numbers = tokens.part(Split.TRAINING, torch.device("cpu")).tolist()
+    edge = tokens.edge(one_in)
+    assert numbers[edge - 1] == tokens.end
+    wanted = len(numbers) - len(numbers) // one_in
+    assert edge <= wanted
+    assert tokens.end not in numbers[edge:wanted]
+
+
+def test_a_part_of_a_text_without_room_for_a_window_is_refused() -> None:
+    task = Language(corpus=Stories(words=20_000), length=400)
+    with pytest.raises(PluginError, match=r"held_out_one_in: 4000 leaves \d+ tokens of whole documents held out"):
+        Architecture(models=1, held_out_one_in=4000).training(task, torch.tensor([1]), 8, torch.tensor([0]))
 
 
 def test_a_share_without_a_sequence_is_refused() -> None:

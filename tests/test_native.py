@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from torch.func import vmap
 from spaces.records import Trial
 from tests.trials import FIRST_STEP, config, trial
 from workers.engine.pack import Pack
-from workers.engine.step import NativeStep, TracedStep, step_of
+from workers.engine.step import NativeStep, TracedStep, begin_loading, step_of
 from workers.networks.models.minimal import Minimal
 from workers.numerics import native
-from workers.numerics.native import building, prebuilt
+from workers.numerics.native import building
+from workers.numerics.native.building import Unit
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.recipe import Recipe, initial_state, layout_of
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 SHAPES = [
     (3, 2, 4, 1, 9, 7),
@@ -146,7 +148,7 @@ import torch, workers.numerics.native
 from tests.trials import config
 from workers.training.recipe import Recipe
 from workers.engine.step import TracedStep, step_of
-assert workers.numerics.native.library() is None
+assert not workers.numerics.native.available()
 assert isinstance(step_of(Recipe.of(config(steps=2, every=2)), "one", torch.device("cpu")), TracedStep)
 """
 
@@ -162,106 +164,113 @@ def test_without_a_working_compiler_the_traced_step_runs_which_is_said_in_a_line
 
 @pytest.fixture
 def small_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """The smallest of the sources in place of all, which take a minute on a slow machine; nothing is in the cache."""
+    """The smallest of the sources in place of all, and no cache of libraries."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for variable in ("CXX", "CXXFLAGS"):
+        monkeypatch.delenv(variable, raising=False)
     sources = tmp_path / "sources"
     sources.mkdir()
-    for name in ("permutations.cpp", "splitmix.hpp"):
+    for name in ("streams.cpp", "permutations.cpp", "splitmix.hpp", "instructions.hpp"):
         shutil.copy(building.SOURCES / name, sources)
     monkeypatch.setattr(building, "SOURCES", sources)
-    forget()
+    native.forget()
     yield sources
-    forget()
+    native.forget()
 
 
-def forget() -> None:
-    """What was found out about this machine's compiler and libraries."""
-    native.library.cache_clear()
-    native.describe_compiler.cache_clear()
-    native.load_prebuilt.cache_clear()
+def test_a_library_is_compiled_once_which_is_said_in_a_line(
+    small_sources: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ("permutations", "streams")
+    assert None not in [native.library(name) for name in names]
+    assert caplog.messages == ["compiling native steps for this processor, once per machine: it takes some seconds"]
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "graft").iterdir()}
+    assert sorted(path.name.partition("-")[0] for path in written) == [*names]
+    native.forget()
+    caplog.clear()
+    assert None not in [native.library(name) for name in names]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "graft").iterdir()} == written
+    assert not caplog.messages
 
 
-def test_a_library_is_compiled_once(small_sources: Path, tmp_path: Path) -> None:
-    assert native.library() is not None
-    (built,) = (tmp_path / "graft").glob("*.so")
-    written = built.stat().st_mtime_ns
-    native.library.cache_clear()
-    assert native.library() is not None
-    assert [path.stat().st_mtime_ns for path in (tmp_path / "graft").iterdir()] == [written]
+def test_only_what_is_asked_for_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The minimal transformer in float32 needs neither another model's step nor float64's."""
+    begun: list[str] = []
+    monkeypatch.setattr(native, "_find", lambda unit: begun.append(unit.name))
+    native.forget()
+    settings = config(steps=2, every=2, dtype="float32")
+    begin_loading(settings, "cpu")
+    step_of(Recipe.of(settings), "one", torch.device("cpu"))
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.name.startswith(("compile", "load")):
+            thread.join()
+    native.forget()
+    assert sorted(begun) == ["minimal_float32", "normals", "permutations", "streams", "update_float32"]
 
 
-def test_where_nothing_can_be_kept_a_library_is_compiled_aside(
-    small_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_threads_that_ask_at_the_same_time_compile_once(small_sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    build = building.build
+    monkeypatch.setattr(building, "build", lambda unit, *rest: (built.append(unit.name), build(unit, *rest))[1])
+    units = [native.packaged("streams"), native.packaged("permutations")]
+    native.begin([*units, *units])
+    assert None not in [native.load(unit) for unit in units]
+    assert sorted(built) == ["permutations", "streams"]
+
+
+TWO_LAUNCHES = """
+import sys, workers.numerics.native as native
+from pathlib import Path
+native.building.SOURCES = Path(sys.argv[1])
+build = native.building.build
+def counted(*arguments):
+    print("built", flush=True)
+    return build(*arguments)
+native.building.build = counted
+assert native.library("permutations")
+"""
+
+
+def test_processes_that_start_together_compile_once(small_sources: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TWO_LAUNCHES, str(small_sources)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert "".join(process.communicate()[0] for process in both) == "built\n"
+    assert [process.returncode for process in both] == [0, 0]
+    assert [path.suffix for path in (tmp_path / "graft").iterdir()] == [".so"]
+
+
+def test_a_text_that_is_no_file_is_a_library_too(small_sources: Path, tmp_path: Path) -> None:
+    text = '#include "splitmix.hpp"\nextern "C" int answer() { return %d; }\n'
+    for number in (42, 43):
+        made = native.load(Unit("answer", text % number))
+        assert made is not None
+        assert made.answer() == number
+    assert len(list((tmp_path / "graft").glob("answer-*.so"))) == 2
+
+
+def test_where_nothing_can_be_kept_a_library_is_compiled_aside_which_is_said(
+    small_sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "aside").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.chdir(small_sources)
-    found = native.library()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
+    found = native.library("streams")
     assert found is not None
-    assert Path(found._name).parent.parent == tmp_path
-    assert not list(small_sources.glob("*.so"))
+    assert Path(found._name).parent.parent == tmp_path / "aside"
+    assert not list((tmp_path / "aside").iterdir())
+    assert caplog.messages[1:] == [
+        f"{tmp_path / 'file' / 'graft'} cannot be written to, so that each process compiles anew; set XDG_CACHE_HOME"
+    ]
 
 
-@pytest.fixture
-def built_ahead(small_sources: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Libraries that a machine with a compiler left beside the sources; this machine has none."""
-    built = prebuilt.build()
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    return built
-
-
-@pytest.mark.skipif(not [*prebuilt.levels_here()], reason="this processor has none of the levels of instructions")
-def test_without_a_compiler_what_was_compiled_ahead_is_loaded(built_ahead: list[Path]) -> None:
-    found = native.library()
-    assert found is not None
-    assert Path(found._name) in built_ahead
-    level = Path(found._name).name.removeprefix("step-").rpartition("-")[0]
-    assert native.describe_compiler().startswith(f"prebuilt {level}, ")
-
-
-def test_with_a_compiler_what_was_compiled_ahead_is_not_used(small_sources: Path, tmp_path: Path) -> None:
-    prebuilt.build()
-    found = native.library()
-    assert found is not None
-    assert Path(found._name).parent == tmp_path / "graft"
-
-
-def test_what_was_compiled_ahead_of_other_sources_is_not_loaded(
-    built_ahead: list[Path], small_sources: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with (small_sources / "permutations.cpp").open("a") as source:
-        source.write("// changed\n")
-    assert native.library() is None
-    assert native.describe_compiler() == ""
-    [line] = caplog.messages
-    assert line.startswith("there is no C++ compiler, so steps on a CPU are traced")
-
-
-@pytest.mark.parametrize(
-    ("flags", "level"),
-    [
-        ("avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f avx512bw avx512cd avx512dq avx512vl", "x86-64-v4"),
-        ("avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f", "x86-64-v3"),
-        ("sse4_2", None),
-    ],
-)
-def test_a_processor_gets_the_best_level_that_it_can_run(
-    flags: str, level: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    monkeypatch.setattr(prebuilt, "processor_flags", lambda: frozenset(flags.split()))
-    assert next(prebuilt.levels_here(), None) == level
-
-
-def test_a_broken_library_is_one_line(built_ahead: list[Path], caplog: pytest.LogCaptureFixture) -> None:
-    for path in built_ahead:
-        path.write_bytes(b"no library")
-    if [*prebuilt.levels_here()]:
-        assert native.library() is None
-        [line] = caplog.messages
-        assert "cannot be loaded, training goes on without it" in line
+def test_a_broken_library_in_the_cache_is_compiled_anew(small_sources: Path, tmp_path: Path) -> None:
+    assert native.library("streams") is not None
+    (path,) = (tmp_path / "graft").iterdir()
+    path.unlink()  # a loaded library must not be written over
+    path.write_bytes(b"half a library")
+    native.forget()
+    assert native.library("streams") is not None
 
 
 def test_other_models_and_devices_have_no_native_step() -> None:

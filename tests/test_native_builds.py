@@ -31,7 +31,7 @@ from workers.training.recipe import Recipe, layout_of
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(native.library() is None, reason="no C++ compiler here"),
+    pytest.mark.skipif(not native.available(), reason="no C++ compiler here"),
 ]
 
 SOURCES = building.SOURCES
@@ -73,14 +73,17 @@ def test_another_build_computes_the_same(
     if "-mavx2" in flags and " avx2 " not in Path("/proc/cpuinfo").read_text():
         pytest.skip("this processor has no AVX2")
     built = tmp_path / "step.so"
-    sources = [str(SOURCES / name) for name in ("layered_float64.cpp", "minimal.cpp")]
+    sources = [
+        str(SOURCES / name)
+        for name in ("layered_float64.cpp", "pooling_float64.cpp", "linearised_float64.cpp", "minimal_float64.cpp")
+    ]
     compile_with(compiler, *flags, "-shared", *sources, "-o", str(built))
     recipes = [recipe_of(*MODELS[1]), *(recipe for _, recipe in PLANNED)]
     recipes.append(minimal_recipe(MINIMAL, "float64"))
     cases = [Case(recipe) for recipe in recipes]
     expected = [case.native() for case in cases]
     other = ctypes.CDLL(str(built))
-    monkeypatch.setattr(plans, "library", lambda: other)
+    monkeypatch.setattr(plans, "library", lambda _: other)
     for case, (gradient, loss) in zip(cases, expected, strict=True):
         found, found_loss = case.native()
         assert (found - gradient).norm() <= 1e-12 * gradient.norm()
@@ -90,7 +93,7 @@ def test_another_build_computes_the_same(
 def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of float32: float64 takes logarithms and their like from the C library, of which compilers choose their own."""
     built = tmp_path / "step.so"
-    sources = [str(SOURCES / name) for name in ("layered.cpp", "minimal.cpp")]
+    sources = [str(SOURCES / name) for name in ("layered_float32.cpp", "minimal_float32.cpp")]
     compile_with("clang++", "-march=native", "-shared", *sources, "-o", str(built))
     models = [*MODELS, *((COMPLEMENT, {"name": "transformer", "scorer": scorer}) for scorer in SCORERS)]
     models += [(COMPLEMENT, {"name": "transformer", "activation": activation}) for activation in ACTIVATIONS]
@@ -98,7 +101,7 @@ def test_another_compiler_gives_the_same_bits(tmp_path: Path, monkeypatch: pytes
     cases.append(Case(minimal_recipe(MINIMAL)))
     expected = [case.native() for case in cases]
     other = ctypes.CDLL(str(built))
-    monkeypatch.setattr(plans, "library", lambda: other)
+    monkeypatch.setattr(plans, "library", lambda _: other)
     for case, both in zip(cases, expected, strict=True):
         for found, ours in zip(case.native(), both, strict=True):
             assert torch.equal(found, ours), case.recipe.model
@@ -133,7 +136,7 @@ def test_data_has_the_same_bits_in_other_builds(
     expected = drawn()
     other = ctypes.CDLL(str(built))
     for module in (randomness, regression):
-        monkeypatch.setattr(module, "library", lambda: other)
+        monkeypatch.setattr(module, "library", lambda _: other)
     assert all(torch.equal(found, one) for found, one in zip(drawn(), expected, strict=True))
 
 
@@ -143,7 +146,7 @@ def test_updates_have_the_same_bits_in_other_builds(
 ) -> None:
     """All have instructions that multiply and add with one rounding, which Muon's products need."""
     built = tmp_path / "update.so"
-    compile_with(compiler, *flags, "-shared", str(SOURCES / "update.cpp"), "-o", str(built))
+    compile_with(compiler, *flags, "-shared", str(SOURCES / "update_float32.cpp"), "-o", str(built))
     recipes = [update_recipe(optimizer, averaging, "float32") for optimizer in OPTIMIZERS for averaging in AVERAGINGS]
 
     def updated(recipe: Recipe) -> list[Tensor]:
@@ -152,7 +155,7 @@ def test_updates_have_the_same_bits_in_other_builds(
 
     expected = [updated(recipe) for recipe in recipes]
     other = ctypes.CDLL(str(built))
-    monkeypatch.setattr(native_update, "library", lambda: other)
+    monkeypatch.setattr(native_update, "library", lambda _: other)
     for recipe, leaves in zip(recipes, expected, strict=True):
         for found, one in zip(updated(recipe), leaves, strict=True):
             assert torch.equal(found, one), recipe.optimizer
@@ -168,7 +171,7 @@ def minimal_recipe(model: dict[str, Any], dtype: str = "float32") -> Recipe:
 
 
 @pytest.mark.skipif(not ON_X86, reason="not for this processor")
-@pytest.mark.parametrize("source", ["layered.cpp", "minimal.cpp", "update.cpp"])
+@pytest.mark.parametrize("source", ["layered_float32.cpp", "minimal_float32.cpp", "update_float32.cpp"])
 def test_avx512_compiles(source: str, tmp_path: Path) -> None:
     compile_with("g++", "-march=skylake-avx512", "-c", str(SOURCES / source), "-o", str(tmp_path / "step.o"))
 
@@ -184,7 +187,13 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Plan], 
         pytest.skip("there is no qemu-aarch64")
     folder = tmp_path_factory.mktemp("neon")
     program, driver = folder / "driver", Path(__file__).with_name("native_driver.cpp")
-    sources = [str(driver), *(str(SOURCES / name) for name in ("layered_float64.cpp", "update.cpp"))]
+    sources = [
+        str(driver),
+        *(
+            str(SOURCES / name)
+            for name in ("layered_float64.cpp", "pooling_float64.cpp", "linearised_float64.cpp", "update_float32.cpp")
+        ),
+    ]
     compile_with("aarch64-linux-gnu-g++", "-static", *sources, "-o", str(program))
 
     def run(step: str, plan: Plan) -> dict[str, Tensor]:
@@ -256,7 +265,7 @@ def test_a_processor_with_neon_updates_to_the_bit(optimizer: int, emulated: Any)
     tensors |= {name: torch.zeros(lanes, dtype=torch.float64) for name in ("loss_sum", "loss_sum_after")}
     plan = plan_of(tensors, averages=averages, optimizer=optimizer)
     found = emulated("update_float32", (plan, {name: tensor.clone() for name, tensor in tensors.items()}))
-    compiled = native.library()
+    compiled = native.library("update_float32")
     assert compiled
     assert not compiled.update_float32(ctypes.byref(plan))
     assert tensors["after"].ne(tensors["before"]).sum() > count // 2

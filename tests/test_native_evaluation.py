@@ -24,7 +24,7 @@ from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams
 from workers.training.recipe import Recipe, evaluation_sets
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 RETRIEVAL = {"name": "max_retrieval", "smallest": 3, "items": 9, "largest": 40}
 REGRESSION = {"name": "linear_regression", "dimension": 3, "pairs": 8}

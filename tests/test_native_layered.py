@@ -23,7 +23,7 @@ from workers.numerics import native
 from workers.numerics.randomness import Purpose, Streams, keep_mask
 from workers.training.recipe import Recipe, layout_of
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 CPU = torch.device("cpu")
 ADDITION = {"name": "add_mod", "modulus": 7}

@@ -18,7 +18,7 @@ from workers.engine.pack import Pack
 from workers.engine.step import NativeStep
 from workers.numerics import native
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 STEPS, EVERY = 14, 5
 DROPOUTS = ("embedding_dropout", "attention_dropout", "mlp_dropout", "weight_dropout")

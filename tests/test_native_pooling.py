@@ -21,7 +21,7 @@ from workers.numerics import native
 from workers.numerics.randomness import Streams
 from workers.training.recipe import Recipe
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 RETRIEVAL = {"name": "max_retrieval", "smallest": 1, "items": 9, "largest": 16}
 REGRESSION = {"name": "linear_regression", "dimension": 3, "pairs": 8}

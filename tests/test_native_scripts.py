@@ -31,7 +31,7 @@ from workers.networks.models import Model
 from workers.numerics import native
 from workers.training.recipe import Recipe
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 TOKENS, VECTORS = [ADDITION, COMPLEMENT, COPYING], [AFFINE, SOME, REGRESSION]
 FAMILIES = ("task", "model", "scorer", "activation", "position", "optimizer", "schedule", "averaging", "learning")

@@ -23,7 +23,7 @@ from workers.training.native_update import NativeUpdate, UpdatePlan, update_of
 from workers.training.optimizers.adam import Adam
 from workers.training.recipe import Recipe, State, apply_gradient, initial_state, layout_of
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 
 CPU = torch.device("cpu")
 OPTIMIZERS: list[dict[str, Any]] = [
@@ -210,7 +210,7 @@ def plan_of(tensors: dict[str, Tensor], **choices: int) -> UpdatePlan:
 
 def alternate(tensors: dict[str, Tensor], pairs: dict[str, str], calls: int, **choices: int) -> None:
     """So many native updates, each from what the last one wrote; the last one writes where the first one read."""
-    compiled = native.library()
+    compiled = native.library("update_float32")
     assert compiled
     assert calls % 2 == 0
     counts, sums = ("step", "step_after", "diverged_at", "diverged_after"), ("loss_sum", "loss_sum_after")
@@ -226,7 +226,7 @@ def alternate(tensors: dict[str, Tensor], pairs: dict[str, str], calls: int, **c
 STARTS = torch.tensor([[0.5, 0.3, 0.02]])
 WEIGHTS = [1e-6, 1e-7, 3e-8]
 SGD, ADAM = 2, 1
-"""Optimizers, as update.cpp numbers them."""
+"""Optimizers, as update.hpp numbers them."""
 
 
 def test_averages_of_a_constant_move_as_they_should_for_200_000_updates() -> None:

@@ -50,7 +50,7 @@ def bits(squares: int) -> list[int]:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    native.library()  # compiled, if at all, before the folder is another
+    native.library("othello")  # compiled, if at all, before the folder is another
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pool.cache_clear()
     yield tmp_path / "graft"
@@ -103,7 +103,7 @@ def test_a_line_of_six_discs_is_turned_over_and_one_across_the_edge_is_not() -> 
     assert bits(int(discs)) == [*range(8), 23]
 
 
-@pytest.mark.skipif(native.library() is None, reason="no C++ compiler here")
+@pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
 @pytest.mark.parametrize(("games", "plies"), [(1, 60), (7, 60), (8, 12), (3001, 60)])
 def test_compiled_games_are_those_of_torch_to_the_bit(games: int, plies: int) -> None:
     compiled, by_torch = play(states(games), plies), play_by_torch(states(games), plies)

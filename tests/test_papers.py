@@ -13,10 +13,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from graft.report.papers import items
-from graft.report.papers.formulas import FORMULAS
+from graft.report.papers.formulas import FIGURES, FORMULAS, power_series_entropy, ssa
 from graft.report.papers.items import find_item, read_items
 from graft.report.papers.temperature import PAPER, fitted_temperature
 from graft.report.sections import Section
@@ -35,6 +35,7 @@ from workers.networks.scorers import LogitScorer
 from workers.networks.scorers.linear import Linear
 from workers.networks.scorers.linearised_softmax import LinearisedSoftmax
 from workers.networks.scorers.softmax import Softmax
+from workers.networks.scorers.ssa import SignedAveraging
 
 ITEMS = {item.name: item for item in read_items()}
 MADE = [item for item in read_items() if item.report]
@@ -80,14 +81,15 @@ def test_what_nothing_makes_is_refused_with_what_is_missing(monkeypatch: pytest.
         find_item("009/figure-1")
 
 
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_of_formulas_needs_no_study(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any], tmp_path: Path
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[Any], tmp_path: Path
 ) -> None:
-    page = tmp_path / "weights.html"
-    status, _, error = called(monkeypatch, capsys, "report", "paper", "004/figure-5", "-o", str(page))
+    page = tmp_path / "formulas.html"
+    status, _, error = called(monkeypatch, capsys, "report", "paper", name, "-o", str(page))
     assert (status, error.count("\n")) == (0, 1)
     assert page.read_text().count("<svg") == 1
-    status, out, error = called(monkeypatch, capsys, "report", "paper", "004/figure-5", "a-study", "-o", str(page))
+    status, out, error = called(monkeypatch, capsys, "report", "paper", name, "a-study", "-o", str(page))
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert "name no study" in error
 
@@ -100,6 +102,22 @@ def test_formulas_are_those_of_the_scorers(name: str, scorer: type[LogitScorer])
     for temperature in (0.3, 2.0):
         expected = scorer(temperature=temperature).weigh(torch.tensor(logits), torch.ones(5, 7, dtype=torch.bool), {})
         np.testing.assert_allclose(FORMULAS[name](logits, temperature), expected.numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_the_figures_of_formulas_are_all_that_the_list_has_and_draw_what_they_say() -> None:
+    assert FIGURES.keys() == {name for name, item in ITEMS.items() if item.report == "formulas"}
+    values = np.linspace(-4, 4, 9)
+    found = [(1 + 1.3 * abs(x)) ** (1.5 if x > 0 else -1.5 if x < 0 else 0) for x in values]
+    np.testing.assert_allclose(ssa(values, 1.3, 1.5), found)
+    weights = SignedAveraging(b=1.3, n=1.5).weigh(
+        torch.tensor(values)[None], torch.ones(1, 9, dtype=torch.bool), {"b": torch.tensor(1.3), "n": torch.tensor(1.5)}
+    )
+    np.testing.assert_allclose(np.array(found) / sum(found), weights[0].numpy(), rtol=1e-6)
+    ratios, temperatures = np.array([0.0, 0.5, 1.0, 1.7]), np.array([0.3, 4.0])
+    expected = [
+        [stats.entropy(special.softmax([r**i / t for i in range(1, 11)])) for r in ratios] for t in temperatures
+    ]
+    np.testing.assert_allclose(power_series_entropy(ratios, temperatures), expected, atol=1e-12)
 
 
 def test_a_fitted_temperature_is_the_inverse_of_its_polynomial() -> None:

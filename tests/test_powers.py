@@ -55,12 +55,17 @@ def test_each_pair_of_powers_is_compared_with_raw_on_the_last_validations(trials
     columns = values(trials)
     raw = columns["raw", ""]
     assert found.select("kappa", "eta").rows() == [(k, e) for k in KAPPAS for e in (*ETAS, None)]
-    for row in found.iter_rows(named=True):
+    for row in found.iter_rows(named=True):  # whose intervals hold together
         eta = "" if row["eta"] is None else f" eta={row['eta']:g}"
         column = columns["ema" if row["eta"] is None else "bema", f"kappa={row['kappa']:g}{eta}"]
         assert row["value"] == pytest.approx(column.mean())
         assert row["change"] == pytest.approx((column.mean() - raw.mean()) / raw.mean())
-        error = scipy.stats.t.ppf(0.975, trials - 1) * (column - raw).std(ddof=1) / trials**0.5 / raw.mean()
+        error = (
+            scipy.stats.t.ppf(1 - 0.025 / found.height, trials - 1)
+            * (column - raw).std(ddof=1)
+            / trials**0.5
+            / raw.mean()
+        )
         assert row["margin"] == (None if trials < 5 else pytest.approx(error))
 
 

@@ -52,7 +52,7 @@ STUDY = NewStudy(
 TERMS = Terms(owner="ann", priority=2, weight=0.5, max_lanes=7)
 
 
-NO_ACTION = QueueRequest(action="drop", study="one").to_json()  # pyright: ignore[reportArgumentType]
+NO_ACTION = QueueRequest(action="pause", study="one").to_json().replace("pause", "drop")
 Elsewhere = Callable[..., Any]
 
 
@@ -165,7 +165,8 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(url: str, act: Call
         ({"priority": 101}, "priority 101 must be a whole number from -100 to 100"),
         ({"weight": 0.0}, "weight 0.0 must be above 0 and at most 1000"),
         ({"weight": float("nan")}, "weight nan must be above 0 and at most 1000"),
-        ({"max_lanes": 0}, "max_lanes 0 must be at least 1"),
+        ({"max_lanes": 0}, "max_lanes 0 must be from 1 to 1,000,000"),
+        ({"max_lanes": 10**30}, "max_lanes 1e+30 must be from 1 to 1,000,000"),
         ({"owner": "a\nb"}, "owner 'a\\nb' must be a name of at most 100 characters"),
     ],
 )
@@ -308,7 +309,7 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
             QueueRequest(action="pause", study="none"),
             QueueRequest.of_study(STUDY, TERMS),
         ]
-        with _taking(store):
+        with taking(store):
             answers = [elsewhere(_request, url, one.to_json()) for one in asked]
     assert answers == [
         "waiting",
@@ -319,7 +320,7 @@ def test_a_request_reaches_the_process_that_writes(tmp_path: Path, elsewhere: El
 
 
 @contextmanager
-def _taking(store: Store) -> Generator[None]:
+def taking(store: Store) -> Generator[None]:
     """Inside, requests are taken in, as a service does."""
     ended = threading.Event()
 
@@ -350,7 +351,7 @@ def test_notes_tags_and_the_archive_are_written_by_the_service_of_a_file(tmp_pat
         store.create_study(STUDY)
         refused = elsewhere(_annotate, url)  # by a launch, say, which takes no requests
         store.lock_service()
-        with _taking(store):
+        with taking(store):
             assert elsewhere(_annotate, url) == ""
     assert re.search("graft.db is being written by process .*; stop it first", refused)
     with open_reader(url) as reader:

@@ -96,3 +96,12 @@ def test_shares_of_nothing_and_of_the_whole_run(shares: tuple[float, float], exp
 
 def test_a_cosine_with_warmup_as_long_as_the_run_only_rises() -> None:
     assert factors(built({"name": "cosine", "warmup": 9}), 4) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+
+
+@pytest.mark.parametrize("name", sorted(shipped(Schedule)))
+def test_whole_numbers_give_the_factor_in_float64(name: str) -> None:
+    """As from Python, where a quotient of two integers would be float32."""
+    schedule = plugins.build(Schedule, {"name": name})
+    found = schedule.factor(torch.tensor(7), torch.tensor(STEPS))
+    assert torch.equal(found.double(), schedule.factor(exact(7), exact(STEPS)).double())
+    assert found.dtype == torch.float64

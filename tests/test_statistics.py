@@ -51,7 +51,7 @@ def test_paired_t_is_scipys() -> None:
 
 def test_no_difference_is_no_evidence() -> None:
     found = summarize_differences(np.zeros(8))
-    assert (found.p, found.p_sign_flip, found.low, found.high) == (1, 1, 0, 0)
+    assert (found.decisive_p, found.p_sign_flip, found.low, found.high) == (1, 1, 0, 0)
 
 
 @pytest.mark.parametrize("count", [5, 8])

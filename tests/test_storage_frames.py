@@ -116,6 +116,29 @@ def test_orders(reader: Reader, sort: str | None, top: int | None, expected: lis
     assert numbers(reader.study("study").trials(sort=sort, top=top)) == expected
 
 
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_an_order_by_the_objective_has_the_best_first_whatever_the_direction(reader: Reader, url: str, direction: str):
+    raw(url, f"UPDATE studies SET direction = '{direction}', second_objective = '{direction} training.steps'")
+    raw(url, "UPDATE trials SET second_objective = 10 * objective")
+    best_first = [2, 0] if direction == "minimize" else [0, 2]
+    with open_reader(url) as again:
+        study = again.study("study")
+        for sort in ("objective", " Objective ", "second_objective"):
+            assert numbers(study.trials(sort=sort)) == [*best_first, 1, 3, 4]
+            assert numbers(study.trials(sort=sort, top=2)) == best_first
+            assert numbers(study.trial_page(None, sort, 0, 2, ("number",))) == best_first
+        assert numbers(study.trials(top=2)) == best_first
+        assert numbers(study.trials(sort="objective ASC", top=2)) == [2, 0]
+        assert numbers(study.trials(sort="objective DESC", top=2)) == [0, 2]
+
+
+def test_the_best_trials_break_no_constraint_but_an_order_of_all_has_them(reader: Reader, url: str):
+    raw(url, "UPDATE trials SET feasible = (number <> 2) WHERE objective IS NOT NULL")
+    with open_reader(url) as again:
+        assert numbers(again.study("study").trials(sort="objective", top=2)) == [0, 1]
+        assert numbers(again.study("study").trials(sort="objective")) == [2, 0, 1, 3, 4]
+
+
 def test_a_query_is_typed_by_its_values(reader: Reader):
     sql = (
         "SELECT number, objective, state, count(*) OVER () AS n, avg(steps) OVER () AS mean FROM trials ORDER BY number"

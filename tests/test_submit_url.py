@@ -29,7 +29,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def address(database: str) -> Iterator[str]:
-    with serving(Settings(database=database)) as found:
+    with serving(Settings(database=database, check_seconds=240)) as found:
         yield found
 
 
@@ -63,7 +63,7 @@ def test_a_token_comes_from_the_environment_or_by_an_option(
     database: str, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ):
     tokens = {role: make_token(database, role, role) for role in ("read", "submit")}
-    with serving(Settings(database=database, needs_token=True)) as address:
+    with serving(Settings(database=database, needs_token=True, check_seconds=240)) as address:
         code, line = submit("--url", address)
         assert (code, line.startswith("error: ")) == (2, True)
         assert "token" in line

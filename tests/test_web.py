@@ -29,7 +29,7 @@ from tests.studies import ENDED, RUNNING, running, write_study
 
 
 def client_of(url: str, **settings: Any) -> TestClient:
-    app = create_app(Settings(database=url, **settings))
+    app = create_app(Settings(database=url, **{"check_seconds": 240, **settings}))  # the machine may be busy
     return TestClient(app, base_url="http://127.0.0.1:8765", raise_server_exceptions=False)
 
 
@@ -241,15 +241,15 @@ def _ending(number: int) -> Any:
     return TrialResult(number=number, fence=1, state="finished", objective=0.5 + number)
 
 
-@pytest.mark.parametrize("text", ["", "-", "1", "1-", "-1-2", "x-1", "1-2-3", "1' OR 1=1", "9" * 18 + "-1", "²-1"])
-def test_a_cursor_is_two_numbers(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "-", "1-2", "-1", "x", "1.5", "1' OR 1=1", "9" * 18, "²"])
+def test_a_cursor_is_a_number(text: str) -> None:
     with pytest.raises(RefusalError, match="is no cursor"):
         Cursor.parse(text)
 
 
 def test_a_cursor_is_read_as_it_is_written() -> None:
-    assert str(Cursor.parse("1767323045000000-17")) == "1767323045000000-17"
-    assert "'2026-01-02 03:04:05.000000'" in Cursor.parse("1767323045000000-17").condition
+    assert str(Cursor.parse("17")) == "17"
+    assert Cursor.parse("17").condition == "ended > 17"
     assert ENDED.stop == RUNNING.start
 
 

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 import graft
 from graft.launching.process.run_log import RunLog
 from graft.web.charts.conditions import LONGEST, check_condition, check_order
-from graft.web.security.access import COOKIE, make_token, revoke_token
+from graft.web.security.access import COOKIE, make_token
 from graft.web.security.guard import Rates
 from graft.web.settings import Settings
 from spaces.errors import StudyError
+from storage import revoke_token
 from storage.schema import trials
 from tests.databases import raw
 from tests.servers import serving

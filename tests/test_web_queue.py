@@ -19,9 +19,12 @@ from fastapi.testclient import TestClient
 
 import graft
 from graft.launching.run import read_space
+from graft.plugins.families import FAMILIES, family_of
 from graft.web.security.access import make_token
 from graft.web.server import serving
 from graft.web.settings import Settings
+from spaces import plugins
+from spaces.plugins import resources
 from storage import QueueEntry, Terms, open_store
 from storage.frames import open_reader
 from tests.inside import called
@@ -109,7 +112,7 @@ def test_what_another_process_writes_is_taken_later(
     [
         ({}, 422, "body.space: Field required"),
         ({"space": TEXT, "priority": 101}, 422, "body.priority"),
-        ({"space": TEXT, "weight": "inf"}, 400, "weight inf"),
+        ({"space": TEXT, "weight": "inf"}, 422, "body.weight"),
         ({"space": TEXT, "steps": 1}, 422, "body.steps"),
         ({"space": TEXT, "study": "a b"}, 400, "must be a word"),
         ({"space": TEXT, "study": ""}, 400, "must be a word"),
@@ -129,19 +132,71 @@ def test_what_is_no_submission_is_one_line(
     assert queue(database) == {}
 
 
-@pytest.mark.parametrize(
-    "value", ["/etc/passwd", "~/.ssh/id_rsa", "../x", "./x.txt", "here.txt", "s3://b/k", "a/../../b", ""]
-)
-@pytest.mark.parametrize("place", ["task", "task.corpus", "model.scorer"])
-def test_a_submission_opens_no_file(client: TestClient, database: str, tmp_path: Path, value: str, place: str) -> None:
+RESOURCES = {
+    "task.corpus.path": ("task", {"language": {"corpus": {"file": {"path": "VALUE"}}}}),
+    "task.tokenizer.path": ("task", {"language": {"tokenizer": {"bpe_file": {"path": "VALUE"}}}}),
+    "task.corpus.dataset": (
+        "task",
+        {"language": {"corpus": {"choice": ["python", {"huggingface": {"dataset": "VALUE"}}]}}},
+    ),
+    "search.sampler.registry": ("search.sampler", {"optunahub": {"package": "VALUE", "registry": "VALUE"}}),
+}
+"""Path of a field that may name a resource -> where it stands in a space, and how."""
+
+
+@pytest.mark.parametrize("value", ["here.txt", ""])
+@pytest.mark.parametrize("field", RESOURCES)
+def test_a_submission_names_no_resource(
+    client: TestClient, database: str, tmp_path: Path, value: str, field: str
+) -> None:
     Path(tmp_path, "here.txt").write_text("secret\n" * 1000)
-    for inner in (value, {"file": {"path": value}}, {"choice": [{"file": {"path": value}}]}):
-        error = post(client, "", 403, space=changed(place, inner))["error"]
-        assert "would be a file of the server" in error
-        assert "secret" not in error
-    transfer = yaml.safe_dump({"study": "t", "transfer": {"tasks": {"x": value}}})
-    assert "would be a file" in post(client, "", 403, space=transfer)["error"]
+    place, written = RESOURCES[field]
+    space = changed(place, json.loads(json.dumps(written).replace("VALUE", value)))
+    error = post(client, "", 403, space=space)["error"]
+    assert "may lead to a file, a data set or code of the server" in error
+    assert "fields that may here: none; submit it on the server's machine" in error
+    assert "secret" not in error
     assert queue(database) == {}
+
+
+def test_a_transfer_names_no_file(client: TestClient, database: str, tmp_path: Path) -> None:
+    Path(tmp_path, "here.txt").write_text("secret\n" * 1000)
+    for value in ("here.txt", str(tmp_path), "x" * 300):
+        transfer = yaml.safe_dump({"study": "t", "transfer": {"tasks": {"x": value}}})
+        error = post(client, "", 400, space=transfer)["error"]
+        assert "no such file, and" in error
+        assert "secret" not in error
+        assert "others" in error  # not the whole catalogue
+
+
+def test_a_resource_may_be_named_where_the_owner_allows_it(database: str, tmp_path: Path) -> None:
+    """The field is read then, and what is wrong with it is told."""
+    space = changed("task", RESOURCES["task.corpus.path"][1])
+    with client_of(database, resources=frozenset({"task.corpus.path"})) as client:
+        assert "must be a file, or a folder" in post(client, "", 400, space=space)["error"]
+
+
+def test_every_text_field_is_refused_or_leads_nowhere() -> None:
+    """A text field that is not said to be plain is refused, in every plug-in; those that are plain are these."""
+    plain = set[str]()
+    with resources.only(()):
+        for family in map(family_of, FAMILIES):
+            for name in plugins.names(family):
+                for key, rule in plugins.rules(plugins.load(family, name)).items():
+                    if rule.kind == "text" and rule.plain:
+                        plain.add(f"{name}.{key}")
+                        assert rule.check("here", "/etc/passwd") == "/etc/passwd"
+                    elif rule.kind == "text":
+                        with pytest.raises(resources.ResourceError):
+                            rule.check("here", "x")
+    assert {one.partition(".")[2] for one in plain} == {
+        "shifts",
+        "probes",
+        "candidates",
+        "box",
+        "column",
+        "temperatures",
+    }
 
 
 def test_a_plug_in_runs_only_if_it_is_allowed(database: str, tmp_path: Path) -> None:
@@ -151,7 +206,7 @@ def test_a_plug_in_runs_only_if_it_is_allowed(database: str, tmp_path: Path) -> 
     space = yaml.safe_load(changed("model.scorer", "lukewarm"))
     file, module = (yaml.safe_dump(space | {"plugins": [entry]}) for entry in ("./lukewarm.py", "lukewarm"))
     with client_of(database) as client:
-        assert "would be a file of the server" in post(client, "", 403, space=file)["error"]
+        assert "'./lukewarm.py' is not allowed here (none)" in post(client, "", 403, space=file)["error"]
         assert "'lukewarm' is not allowed here (none)" in post(client, "", 403, space=module)["error"]
         assert "lukewarm" in post(client, "", 400, space=yaml.safe_dump(space))["error"]
     assert not Path(tmp_path, "ran").exists()

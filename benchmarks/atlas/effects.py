@@ -16,7 +16,8 @@ import polars as pl
 from scipy.special import nctdtr, stdtrit
 
 from search.analysis.statistics.corrections import adjust_p
-from search.analysis.statistics.intervals import Student, paired_p
+from search.analysis.statistics.intervals import Student
+from search.analysis.statistics.paired import decisive_p
 from search.analysis.statistics.verdicts import SURE, UNDECIDED, decide
 
 CELL = ("task", "endpoint", "arm")
@@ -30,8 +31,8 @@ class Atlas:
 
     cells: pl.DataFrame
     """One row per arm but the baseline, task and endpoint, in the order of the kept trials: pairs, diverged (trials of
-    the arm), mean, low, high (Student's paired 95 % interval), p (paired t), q (Benjamini and Hochberg over all rows),
-    wide_low, wide_high, verdict.
+    the arm), mean, low, high (Student's paired 95 % interval), p (`decisive_p`), q (Benjamini and Hochberg over all
+    rows), wide_low, wide_high, verdict.
 
     wide_*: intervals of a confidence of 1 - .05 r / m, r of m cells having q < .05, so that of those r at most 5 % miss
     in expectation; one excludes 0 just where q < .05 (Benjamini and Yekutieli 2005, "False Discovery Rate-Adjusted
@@ -117,7 +118,7 @@ def _pair(scored: pl.DataFrame, score: pl.Expr) -> pl.DataFrame:
 def _test(cells: pl.DataFrame) -> pl.DataFrame:
     """The cells with their intervals, tests and verdicts."""
     low, high = Student().bounds(cells)
-    p = paired_p(cells)
+    p = decisive_p(cells)
     q = adjust_p(p, "bh")
     selected = int(np.sum(q < SURE))
     wide_low, wide_high = Student(confidence=1 - SURE * max(selected, 1) / max(len(q), 1)).bounds(cells)

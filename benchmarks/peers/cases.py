@@ -29,13 +29,15 @@ class Case:
     batch: int
     lanes: int | None = None
     """Of the pack, where a paper's model takes much memory; None: as asked for."""
+    averaging: str = "none"
+    """Of the pack: what the plain loop has."""
 
     def config(self) -> dict[str, Any]:
         """A trial's configuration, in float32, that never ends and never validates."""
         task = dict(self.task)
         if task.get("corpus") == "letters":
             task["corpus"] = {"name": "file", "path": _letters()}
-        one = config(steps=_FOREVER, every=_FOREVER, dtype="float32", averaging={"name": "none"})
+        one = config(steps=_FOREVER, every=_FOREVER, dtype="float32", averaging={"name": self.averaging})
         one["training"]["batch"] = self.batch
         return {**one, "task": task, "model": dict(self.model)}
 
@@ -142,9 +144,12 @@ CASES: Mapping[str, Case] = {
     "mano, paper 002, no Canon, batch 64": Case(
         task={"name": "mano"}, model=_gpt(128, depth=4, heads=8, pre_norm=False, tied=True), batch=64, lanes=4
     ),
-    "set complement, no dropout": Case(task=_COMPLEMENT, model=_TABLE_1, batch=128),
+    "set complement, no dropout": Case(task=_COMPLEMENT, model=_TABLE_1, batch=128, averaging="bema"),
     "set complement, dropout of Table 1": Case(
-        task=_COMPLEMENT, model={**_TABLE_1, "embedding_dropout": 0.1, "residual_dropout": 0.1}, batch=128
+        task=_COMPLEMENT,
+        model={**_TABLE_1, "embedding_dropout": 0.1, "residual_dropout": 0.1},
+        batch=128,
+        averaging="bema",
     ),
     "clrs_text, its own size": Case(
         task={"name": "clrs_text", "algorithm": "insertion_sort", "largest": 8, "farthest": 16, "stride": 4},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -35,8 +36,12 @@ class Plan:
 
     @classmethod
     def from_arguments(cls) -> tuple[Plan, Path]:
-        """The plan and the folder that a peer's process was started with."""
-        return cls(**json.loads(sys.argv[1])), Path(sys.argv[2])
+        """Return the plan and the folder that a peer's process was started with."""
+        parser = argparse.ArgumentParser(description="A peer's process, which `python -m benchmarks.peers` starts.")
+        parser.add_argument("plan", help="as JSON")
+        parser.add_argument("folder", type=Path, help="where its results go")
+        options = parser.parse_args()
+        return cls(**json.loads(options.plan)), options.folder
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,9 @@ def search(plan: Plan, folder: Path) -> tune.Tuner:
 
 def main() -> None:
     """Run all trials of the plan on a Ray of their own."""
+    plan, folder = Plan.from_arguments()
     import ray
 
-    plan, folder = Plan.from_arguments()
     ray.init(address="local", num_cpus=plan.processes, include_dashboard=False, _temp_dir=str(folder / "ray"))
     try:
         errors = search(plan, folder).fit().errors

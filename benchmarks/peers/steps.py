@@ -2,7 +2,7 @@
 
 `python -m benchmarks.peers --all`. A pack of `--lanes` trials (whole steps: data, gradient, clipping, AdamW) and one
 plain nn.Module with torch's own attention kernel, fused AdamW and clipping on the same batch, which it is given and
-need not draw (set complement draws it, and has BEMA). All are timed in turns, five each, by the processor time of one
+need not draw (set complement draws it; both have BEMA). All are timed in turns, five each, by the processor time of one
 thread; medians. GFLOP/s count the matrix products of the plain model, attention as if nothing were masked, so positions
 that a native step leaves out count as done, so that a share may be over 1. There are two ceilings, both measured in
 the same turns: a large float32 product of torch's, which reaches little of some cores, and the most that the core
@@ -169,7 +169,7 @@ def _measure(name: str, case: Case, lanes: int, seconds: float, compile_limit: f
         "pack": lambda: pack.train(1),
         "ceiling": lambda: square @ square,
     }
-    native = library()
+    native = library("peak")
     operations = 0
     if native:
         operations = 2 * PEAK_ROUNDS * native.multiply_adds(ctypes.c_int64(1), ctypes.byref(ctypes.c_float()))

@@ -39,9 +39,8 @@ def dashboard(
     # Each of Polars' threads takes a core from training; it reads this when it is loaded, below.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     settings = http.settings(storage_url(storage), host)
-    from graft.web.server import LOWEST_PRIORITY, serve
+    from graft.web.server import serve
 
-    os.nice(LOWEST_PRIORITY)
     with suppress(KeyboardInterrupt):
         serve(settings, host, port, lambda address: typer.echo(f"{address} (Ctrl-C ends it)", err=True))
 
@@ -49,6 +48,7 @@ def dashboard(
 def make(
     name: Annotated[str, typer.Argument(help="For whom, or for what; the log names it.")],
     role: Annotated[str, typer.Option(metavar="read|submit|admin", help="What it may do.")] = "read",
+    days: Annotated[float | None, typer.Option(help="Days after which it expires. Default: never.")] = None,
     storage: Storage = None,
 ) -> None:
     """Make a token, and print it: the database keeps only a digest, so that it is never shown again.
@@ -57,7 +57,8 @@ def make(
     """
     from graft.web.security.access import make_token
 
-    show_text(make_token(storage_url(storage), name, role))
+    seconds = None if days is None else days * 86_400
+    show_text(make_token(storage_url(storage), name, role, seconds))
 
 
 def list_tokens(storage: Storage = None, form: Format = "table") -> None:
@@ -71,16 +72,18 @@ def list_tokens(storage: Storage = None, form: Format = "table") -> None:
     from storage.tokens import Token
 
     time = pl.Datetime("us")
-    schema = dict(zip(Token._fields, (pl.String(), pl.String(), time, time), strict=True))
+    schema = dict(zip(Token._fields, (pl.String(), pl.String(), time, time, time), strict=True))
     show(pl.DataFrame(read_tokens(storage_url(storage)), schema=schema, orient="row"), form)
 
 
 def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], storage: Storage = None) -> None:
-    """Have a token open nothing from now on.
+    """Have a token open nothing from now on, while a service or a launch runs, too; streams that are open end.
 
     Example: search token revoke lab-notebook
     """
-    from graft.web.security.access import revoke_token
+    from storage import bring_up, revoke_token
 
-    revoke_token(storage_url(storage), name)
+    url = storage_url(storage)
+    bring_up(url)
+    revoke_token(url, name)
     typer.echo(f"{name} opens nothing any more", err=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.options import Storage, database_name, storage_url
-from cli.tables import show_text
+from cli.options import NestedFormat, Storage, database_name, storage_url
+from cli.tables import show_json, show_text
 
 BROKEN = 1
 """Exit status of `check` where something is broken."""
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
 def upgrade(
     storage: Storage = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    form: NestedFormat = "table",
 ) -> None:
     """Bring a database of an older Graft to this one's schema, in one transaction; not while a study is being run.
 
@@ -34,28 +36,35 @@ def upgrade(
 
     url = storage_url(storage)
     found, steps = pending(url)
-    if not steps:
+    if steps:
+        typer.echo("\n".join([f"{database_name(url)}: schema {found}, to be brought up by", *steps]), err=True)
+    else:
         typer.echo(f"{database_name(url)}: schema {found}, nothing to do", err=True)
-        return
-    typer.echo("\n".join([f"{database_name(url)}: schema {found}, to be brought up by", *steps]), err=True)
-    if not dry_run:
+    if steps and not dry_run:
         bring_up(url)
         typer.echo(f"{database_name(url)}: done", err=True)
+    if form == "json":
+        done = bool(steps) and not dry_run
+        show_json({"format": 1, "database": database_name(url), "schema": found, "steps": steps, "done": done})
 
 
-def check(storage: Storage = None) -> None:
+def check(storage: Storage = None, form: NestedFormat = "table") -> None:
     """Say whether a database is whole: its file, and every rule that its rows keep. Exit status 1 if it is not.
 
     Example: search db check --storage graft.db
     """
-    from graft.files import one_line
+    from spaces.messages import one_line
     from storage.checking import check as check_database
 
     url = storage_url(storage)
     verdict = check_database(url)
-    lines = [*(f"broken: {fault}" for fault in verdict.faults), *(f"note: {note}" for note in verdict.notes)]
-    good = "broken" if verdict.faults else "good"
-    show_text("\n".join(map(one_line, [*lines, f"{database_name(url)}: {good}, {verdict.rules} rules looked at"])))
+    if form == "json":
+        good = not verdict.faults
+        show_json({"format": 1, "database": database_name(url), "good": good, **asdict(verdict)})
+    else:
+        lines = [*(f"broken: {fault}" for fault in verdict.faults), *(f"note: {note}" for note in verdict.notes)]
+        word = "broken" if verdict.faults else "good"
+        show_text("\n".join(map(one_line, [*lines, f"{database_name(url)}: {word}, {verdict.rules} rules looked at"])))
     if verdict.faults:
         raise typer.Exit(BROKEN)
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, OptionError, check_output, storage_url
-from cli.tables import show_text
+from cli.options import Force, NestedFormat, OptionError, check_output, storage_url
+from cli.tables import show_json, show_text
 
 PROBLEM = 1
 """Exit status where something asked for cannot be used."""
@@ -32,15 +32,16 @@ def doctor(
         Path | None, typer.Option("--output", "-o", help="FILE.json for what --bench finds.", show_default=False)
     ] = None,
     force: Force = False,
+    form: NestedFormat = "table",
 ) -> None:
     """Say what this machine has, what Graft does with it, and how fast it trains. Exit status 1 if a part is broken.
 
     Example: search doctor --bench -o machine.json
     """
     from cli.progress import waiting
-    from graft.files import one_line
     from graft.machine.devices import check_device
     from graft.machine.doctor import Finding, examine, measure, to_json
+    from spaces.messages import one_line
     from workers.engine.machine.devices import default_device
 
     if output is not None:
@@ -52,13 +53,18 @@ def doctor(
     findings: list[Finding] = []
     for finding in examine(storage_url(storage) if storage else None):
         findings.append(finding)
-        show_text(one_line(f"{finding.name:<11} {'problem: ' if finding.is_problem else ''}{finding.text}"))
+        if form == "table":
+            show_text(one_line(f"{finding.name:<11} {'problem: ' if finding.is_problem else ''}{finding.text}"))
     with waiting("timing steps") as say:
         rates = [*measure(where, bench=bench, show=say)]
-    for rate in rates:
-        lanes = f"{rate.lanes:,} lane{'s' if rate.lanes > 1 else ''}"
-        show_text(f"{'rate':<11} {rate.model_steps_per_second:>9,.0f} model-steps/s: {rate.case}, {rate.step}, {lanes}")
-    show_text(f"{'':<11} of one worker on {where}, steps with their data and without validation")
+    if form == "json":
+        show_json(to_json(findings, rates, where))
+    else:
+        for rate in rates:
+            lanes = f"{rate.lanes:,} lane{'s' if rate.lanes > 1 else ''}"
+            speed = f"{rate.model_steps_per_second:>9,.0f} model-steps/s"
+            show_text(f"{'rate':<11} {speed}: {rate.case}, {rate.step}, {lanes}")
+        show_text(f"{'':<11} of one worker on {where}, steps with their data and without validation")
     if output is not None:
         output.write_text(json.dumps(to_json(findings, rates, where), indent=1) + "\n")
         typer.echo(f"{output}: {len(rates)} rates", err=True)

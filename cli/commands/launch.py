@@ -8,14 +8,24 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.log_lines import line_of
 from cli.option_groups import OverrideOptions, RunOptions, with_groups
-from cli.options import Plugins, Storage, database_name, say_changes, say_notes, storage_url
+from cli.options import (
+    OptionError,
+    Plugins,
+    Storage,
+    check_format,
+    database_name,
+    say_changes,
+    say_notes,
+    storage_url,
+)
+from cli.tables import show_json
 from graft.launching.process.watcher import Watcher
 from spaces.errors import StudyError
 from spaces.messages import shorten
@@ -63,6 +73,12 @@ class StartOptions:
         bool, typer.Option("--replace", help="Begin again a study of this name that has no result yet.")
     ] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, how long and how large.")] = False
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="table|json", callback=check_format(("table", "json")), help="Of what --dry-run says."
+        ),
+    ] = "table"
 
 
 def launch(
@@ -81,16 +97,27 @@ def launch(
     from graft.launching.claiming import enrol
     from graft.launching.planning.estimate import estimate_study
     from graft.launching.planning.review import review
+    from graft.launching.run import begin_loading_steps
     from graft.machine.devices import ESTIMATED
+    from storage import check_name
 
+    if start.form != "table" and not start.dry_run:
+        raise OptionError(f"--format {start.form} goes with --dry-run; of a launch `search status` has the numbers")
     estimated = run.device if start.dry_run and run.device in ESTIMATED else None
     placement = (replace(run, device="cpu") if estimated else run).resolve_placement()
     with overrides.load(space, start.plugins or ()) as loaded:
+        if placement.executor != "ray" and not estimated:
+            begin_loading_steps(loaded, str(placement.device))
         name = loaded.name if study is None else study
+        check_name(name)
         notes = review(loaded, placement.device if placement.executor != "ray" else None, placement.width or 1)
         if start.dry_run:
             say_notes(notes)
-            show_estimate(name, estimate_study(loaded), placement, estimated)
+            estimate = estimate_study(loaded)
+            if start.form == "json":
+                print_estimate(name, estimate, placement, estimated, notes)
+            else:
+                show_estimate(name, estimate, placement, estimated)
             return
         url = storage_url(storage)
         if start.warm_start is not None:
@@ -236,7 +263,7 @@ def _leave(name: str) -> None:
 
 
 def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str | None = None) -> None:
-    """Print what a launch would be; the lines that need no training come first, since the others take a while.
+    """Print what a launch would be, for people; the lines that need no training come first, the others take a while.
 
     `gpu`: one that is not here, whose rate is estimated; nothing is trained then.
     """
@@ -258,10 +285,12 @@ def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str 
     for label, text in lines.items():
         typer.echo(f"{label:<11} {text}")
     if gpu:
-        from graft.launching.planning.gpu_estimate import describe_gpu_estimate
+        from graft.launching.planning.gpu_estimate import describe_gpu_estimate, estimate_gpu
 
-        for line in describe_gpu_estimate(estimate.sample[0][0], gpu):
-            typer.echo(f"{gpu:<11} {line}")
+        with waiting("counting kernels") as say:
+            found = estimate_gpu(space, gpu, say)
+        for label, text in describe_gpu_estimate(found):
+            typer.echo(f"{label:<11} {text}")
         return
     with waiting("timing packs") as say:
         plans = plan_packs(estimate, placement, say)
@@ -278,6 +307,52 @@ def show_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str 
     )
     steps = estimate.model_steps
     typer.echo(f"time        {duration(steps / fast)} to {duration(steps / slow)} on one device like this one")
+
+
+def print_estimate(name: str, estimate: Estimate, placement: Placement, gpu: str | None, notes: Sequence[str]) -> None:
+    """Print what a launch would be, for programs: one JSON object of the shape of docs/schemas/dry-run.json."""
+    from graft.launching.planning.estimate import plan_packs
+    from graft.launching.planning.gpu_estimate import estimate_gpu
+
+    plans = [] if gpu else plan_packs(estimate, placement)
+    found = estimate_gpu(estimate.space, gpu) if gpu else None
+    rates = [plan.rate for plan in plans]
+    short, long = found.seconds if found else (estimate.model_steps / max(rates), estimate.model_steps / min(rates))
+    search = estimate.space.search
+    show_json(
+        {
+            "format": 1,
+            "study": name,
+            "objective": search.objectives_text,
+            "direction": search.objective.direction,
+            "device": gpu or placement.device,
+            "trials": search.trials,
+            "structures_per_group": _limits(estimate.structures),
+            "steps_per_trial": _limits(estimate.steps),
+            "validate_every": estimate.validate_every,
+            "model_steps": estimate.model_steps,
+            "metric_rows_per_trial": estimate.rows,
+            "database_bytes": estimate.database_bytes,
+            "is_measured": not gpu,
+            "seconds": {"least": short, "most": long},
+            "packs": [
+                {
+                    "lanes": plan.width,
+                    "reason": plan.reason,
+                    "step": plan.step,
+                    "evaluation": plan.evaluation,
+                    "model_steps_per_second": plan.rate,
+                }
+                for plan in plans
+            ],
+            "structures": [{**asdict(one), "seconds": one.seconds} for one in found.counted] if found else [],
+            "notes": notes,
+        }
+    )
+
+
+def _limits(values: Sequence[int]) -> dict[str, int]:
+    return {"least": min(values), "most": max(values)}
 
 
 def _range(values: Sequence[int]) -> str:

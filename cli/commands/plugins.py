@@ -73,6 +73,7 @@ def _lines(fields: Iterable[FieldDescription]) -> Iterator[str]:
 def new(
     family: Annotated[str, typer.Argument(help="task, model, scorer, activation, position, optimizer, sampler, ...")],
     file: Annotated[Path, typer.Argument(help="Where to; the file's name is the plug-in's.")],
+    from_module: Annotated[bool, typer.Option("--from-module", help="A model that is a torch.nn.Module.")] = False,
     force: Force = False,
 ) -> None:
     """Write a short working plug-in of a family to a new file.
@@ -81,7 +82,7 @@ def new(
     """
     from graft.testing.writing import write_template
 
-    use = write_template(family, file, force=force)
+    use = write_template(family, file, force=force, from_module=from_module)
     typer.echo(f"{file}: a {family}; a space names it by `plugins: [./{file.name}]` and {use}", err=True)
 
 

@@ -1,20 +1,20 @@
-"""Commands that show what a database holds: studies, trials, show, query."""
+"""Commands that show what a database holds: studies, status, wait, trials, show, query."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.commands.export import export
-from cli.commands.status import status
+from cli.commands.status import status, wait
 from cli.option_groups import with_groups
 from cli.options import Format, NestedFormat, OptionError, Storage, Study, storage_url
 from cli.tables import align, show, show_json, show_text
-from spaces.settings import MOST_TRIALS
+from spaces.bounds import MOST_TRIALS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,7 +46,7 @@ _SECTIONS = ("task", "model", "optimizer", "averaging", "learning", "training")
 
 def register(app: typer.Typer) -> None:
     """Add the commands that read a database to the program, status and export included."""
-    for command in (studies, status, trials, show_trial, query):
+    for command in (studies, status, wait, trials, show_trial, query):
         app.command("show" if command is show_trial else None)(command)
     app.command()(with_groups(export))
 
@@ -77,11 +77,11 @@ def trials(
     ] = None,
     sort: Annotated[
         str | None,
-        typer.Option(metavar="SQL", help="An order: 'steps DESC', 'model.residual_dropout'. Default: number."),
+        typer.Option(metavar="SQL", help="An order: 'steps DESC', or objective, best first. Default: number."),
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_TRIALS, help="Only the first N: of --sort, else of the objective."),
+        typer.Option(min=1, max=MOST_TRIALS, help="Only the first N of --sort; without it the N best."),
     ] = None,
     front: Annotated[bool, typer.Option("--front", help="Only the Pareto front of two objectives.")] = False,
     storage: Storage = None,
@@ -89,16 +89,23 @@ def trials(
 ) -> None:
     """List the trials of a study with the params that differ; programs get every column.
 
-    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --top 10
+    `--sort objective` puts the best trial first, whether the study minimizes or maximizes; with --top it leaves out
+    trials that break a constraint.
+
+    Example: search trials set-complement --where "optimizer.learning_rate > 1e-3" --sort objective --top 10
     """
-    from graft.stored.trials import list_front, list_trials
+    from graft.stored.trials import find_varying_params, list_front, list_trials
     from storage.frames import open_reader
 
     if front and (where or sort or top):
         raise OptionError("--front is a choice and an order of its own; leave out --where, --sort and --top")
     with open_reader(storage_url(storage), SECONDS) as reader:
         frame = list_front(reader, study) if front else list_trials(reader, study, where, sort, top)
-    show(_select_for_people(frame) if form == "table" else frame, form)
+        stored = reader.study(study)
+        varying = find_varying_params(stored) if form == "table" else set[str]()
+    show(_select_for_people(frame, varying) if form == "table" else frame, form)
+    if (sort is None and top is not None) or (sort is not None and sort.strip().lower() == "objective"):
+        typer.echo(f"order: best first, {stored.row['direction']} {stored.row['objective']}", err=True)
 
 
 def show_trial(
@@ -153,10 +160,12 @@ def _drop_empty(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     return frame.drop([name for name in columns if not any(frame[name])])
 
 
-def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
-    """What a person compares: where each trial stands, then the params that differ, then errors if there are any.
+def _select_for_people(trials: pl.DataFrame, varying: Set[str]) -> pl.DataFrame:
+    """Choose what a person compares: where each trial stands, then the params that differ, then errors, if any.
 
-    The last part of a param's path is its name in the table, where no other column is called so.
+    `varying`: params that differ among other trials of the study. They stay where all rows have one value: that the
+    best trials have it in common is worth knowing. The last part of a param's path is its name in the table, where no
+    other column is called so.
     """
     import polars as pl
 
@@ -166,7 +175,8 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
         path = column.removeprefix(PARAMS_PREFIX)
         return next((rank for rank, prefix in enumerate(_PREFERRED) if path.startswith(prefix)), len(_PREFERRED))
 
-    columns = [name for name in trials.columns if name.startswith(PARAMS_PREFIX) and trials[name].n_unique() > 1]
+    params = [name for name in trials.columns if name.startswith(PARAMS_PREFIX)]
+    columns = [name for name in params if name in varying or trials[name].n_unique() > 1]
     columns.sort(key=preference)
     short = {column: column.rpartition(".")[2] for column in columns}
     uses = Counter([*_COLUMNS, *short.values()])
@@ -186,7 +196,7 @@ def _select_for_people(trials: pl.DataFrame) -> pl.DataFrame:
 
 
 def _heading(study: Mapping[str, Any], row: Mapping[str, Any], conditions: Sequence[StoredFingerprint]) -> str:
-    from graft.files import one_line
+    from spaces.messages import one_line
     from spaces.records import describe_constraints
 
     steps, group = f"{row['steps']:,} steps", f"group {row['group_number']}"

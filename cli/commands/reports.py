@@ -16,8 +16,8 @@ from cli.commands.nonlinearities import nonlinearities_report
 from cli.commands.norms import norms_report
 from cli.commands.temperature import temperature_report
 from cli.option_groups import with_groups
-from cli.options import Force, Format, OptionError, Plugins, Storage, Study, check_output, storage_url
-from cli.tables import show
+from cli.options import Force, Format, NestedFormat, OptionError, Plugins, Storage, Study, check_output, storage_url
+from cli.tables import show, show_json, show_text
 
 if TYPE_CHECKING:
     from graft.report.papers.items import Item
@@ -73,24 +73,39 @@ def study_report(
 
 def compare_report(
     studies: Annotated[list[str], typer.Argument(help="Experiments: studies of a space with arms or seeds.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="FILE.html, or FILE.md with its figures beside it. Default: the terminal."),
+    ] = None,
     baseline: Annotated[
         str | None, typer.Option(help="The arm to compare with; of several studies it is called 'STUDY: ARM'.")
     ] = None,
     force: Force = False,
     storage: Storage = None,
+    form: NestedFormat = "table",
 ) -> None:
     """Compare the arms of one or several experiments over the same seeds, with intervals and tests.
 
+    Without -o it prints what was found, and how each arm differs from the baseline under the objective's condition;
+    `--format json` prints every condition, with or without -o.
+
     Example: search report compare quick-every -o arms.html
     """
-    _check_page(output, force)
-    from graft.report.arms import compare
+    if output is not None:
+        _check_page(output, force)
+    from graft.report.arms import read_comparison
     from storage.frames import open_reader
 
     with open_reader(storage_url(storage)) as reader:
-        compare(reader, studies, baseline, output)
-    typer.echo(str(output), err=True)
+        comparison = read_comparison(reader, studies, baseline)
+        if output is not None:
+            comparison.write(output)
+            typer.echo(str(output), err=True)
+        if form == "json":
+            show_json(comparison.to_json())
+        elif output is None:
+            show_text("\n".join([*comparison.sentences(), ""]))
+            show(comparison.differences(), "table")
 
 
 def paper_report(
@@ -134,9 +149,9 @@ def _write_formulas(item: Item, study: str | None, output: Path | None, force: b
     if study is not None or output is None:
         raise OptionError(f"{item.name} is made of formulas: name no study, and -o FILE")
     _check_page(output, force)
-    from graft.report.papers.formulas import write_weights
+    from graft.report.papers.formulas import write_formulas
 
-    write_weights(f"{item.name}: {item.shows}", output)
+    write_formulas(item.name, f"{item.name}: {item.shows}", output)
     typer.echo(str(output), err=True)
 
 

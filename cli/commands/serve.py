@@ -216,7 +216,10 @@ def list_queue(
     with open_reader(storage_url(storage)) as reader:
         frame = read_queue(reader, ended=every)
         service = reader.service()
+        refused = reader.refused_requests()
     show(frame, form)
+    for one in refused:
+        _say(f"a request was moved aside, as it cannot be done: {one.reason}")
     if form == "table":
         _say(f"served by {service}" if service else "no service runs; start one with `search serve`")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import Format, Plugins, say_notes
+from cli.options import Format, NestedFormat, Plugins, say_notes
 from cli.tables import show, show_json, show_text
 from spaces.errors import GraftError
 
@@ -33,26 +33,35 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="space", help="Check, sample and describe space files; list the packaged ones.")
 
 
-def check(files: Files, plugins: Plugins = None) -> None:
+def check(files: Files, plugins: Plugins = None, form: NestedFormat = "table") -> None:
     """Check space files: the language, every plug-in's rules, and a few hundred draws of each.
 
     Example: search space check spaces/catalogue/*.yaml
     """
-    from graft.files import one_line
     from graft.launching.planning.review import review
+    from spaces.messages import one_line
 
-    faults = 0
+    checked: list[dict[str, object]] = []
     for file in files:
         try:
             with _load(file, plugins) as space:
                 space.check()
                 notes = review(space)
-                show_text(f"{file}: good; {summarise(space)}")
-                say_notes(notes)
+                study, trials, summary = space.name, space.search.trials, summarise(space)
         except GraftError as error:
-            faults += 1
-            typer.echo(f"error: {one_line(str(error))}", err=True)
-    if faults:
+            reason = one_line(str(error))
+            typer.echo(f"error: {reason}", err=True)
+            nothing = {"study": None, "trials": None, "summary": None, "notes": []}
+            checked.append({"file": file, "good": False, "error": reason, **nothing})
+            continue
+        if form == "table":
+            show_text(f"{file}: good; {summary}")
+        say_notes(notes)
+        found = {"study": study, "trials": trials, "summary": summary, "notes": notes}
+        checked.append({"file": file, "good": True, "error": None, **found})
+    if form == "json":
+        show_json({"format": 1, "spaces": checked})
+    if not all(one["good"] for one in checked):
         raise typer.Exit(2)
 
 

@@ -1,20 +1,21 @@
-"""The command status: where a study stands, once or again and again."""
+"""The commands status and wait: where a study stands, once, again and again, or when it has ended."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.options import FORMATS, OptionError, Storage, check_format, storage_url
-from cli.tables import show, show_text
+from cli.options import FORMATS, NestedFormat, OptionError, Storage, Study, check_format, storage_url
+from cli.tables import show, show_json, show_text
 
 if TYPE_CHECKING:
     from graft.stored.status import Status
+    from graft.stored.waiting import Outcome
     from storage.frames import Reader
 
 _LISTED_WORKERS = 16
@@ -22,6 +23,10 @@ REFRESH_SECONDS = 2.0
 LINE_SECONDS = 15.0
 _PROMETHEUS = "prometheus"
 _FORMATS = (*FORMATS, _PROMETHEUS)
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+_EXITS: Mapping[Outcome, int] = {"finished": 0, "failed": 1, "stopped": 3, "interrupted": 4, "timeout": 124}
+"""How waiting ended -> exit status of `search wait`; 2 is every command's for a mistake in its call."""
 
 
 def status(
@@ -59,6 +64,38 @@ def status(
             show_text(_describe(read_status(reader, study)))
         else:
             show(read_status(reader, study).to_frame(), form)
+
+
+def wait(
+    study: Study,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Wait no longer. Default: as long as it takes.")
+    ] = None,
+    storage: Storage = None,
+    form: NestedFormat = "table",
+) -> None:
+    """Wait until a study is finished, failed or stopped, in whatever process or service it runs, and print which.
+
+    Exit status 0: finished, 1: failed, 3: stopped or cancelled, 4: interrupted, its process is gone, 124: not ended
+    within --timeout. A study in the queue is waited for, also while it is paused. One that is not being run returns at
+    once.
+
+    Example: search wait set-complement --timeout 3600
+    """
+    from graft.stored.waiting import wait_for_study
+    from storage.frames import open_reader
+
+    with open_reader(storage_url(storage)) as reader:
+        try:
+            outcome = wait_for_study(reader, study, timeout)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+    if form == "json":
+        show_json({"format": 1, "study": study, "outcome": outcome})
+    else:
+        show_text(outcome)
+    if _EXITS[outcome]:
+        raise typer.Exit(_EXITS[outcome])
 
 
 def _watch(reader: Reader, study: str) -> None:

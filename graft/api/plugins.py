@@ -92,7 +92,7 @@ def _rename_source(path: str, folder: Path) -> str:
 
 
 def _read_cell(member: type) -> str:
-    """What a class needs of the source that defines it, at the lines where it stands there."""
+    """Return the lines of a notebook's cell that a class needs, at the line numbers that they have there."""
     text = _read_source(member)
     try:
         tree = ast.parse(text)

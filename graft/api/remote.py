@@ -178,7 +178,7 @@ class RemoteStudy:
         return Status(**values)
 
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
-        """One row per trial, as of a local study; `where` and `sort` compare columns and paths, without functions."""
+        """Return one row per trial, as of a local study; `where` and `sort` take columns and paths, no functions."""
         return self._frame("trials", where=where, sort=sort, top=top)
 
     def metrics(self, names: Sequence[str] | None = None) -> pl.DataFrame:

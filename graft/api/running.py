@@ -62,7 +62,7 @@ class Run:
             raise StudyError(f"checkpoint_every: {self.checkpoint_every!r} must be at least 1 second")
 
     def placement(self) -> Placement:
-        """Where the study runs, decided and checked; raises StudyError as `Placement.resolve` does."""
+        """Decide and check where the study runs; raises StudyError as `Placement.resolve` does."""
         return Placement(
             executor=self.executor,
             workers=self.workers,
@@ -196,7 +196,7 @@ class _Shown:
 
 
 def _make_handle() -> Any:
-    """Where a notebook shows what changes; None outside of one, where IPython may not even be installed."""
+    """Return a handle to an output of the notebook that can be updated; None outside of a notebook."""
     shell = sys.modules.get("IPython")
     if shell is None or shell.get_ipython() is None or not hasattr(shell.get_ipython(), "kernel"):
         return None

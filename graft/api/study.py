@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graft.report.compatibility.content import Transfer
     from graft.report.compatibility.reading import MatrixRequest
     from graft.retraining.comparison import Comparison
+    from graft.stored.waiting import Outcome
     from workers.engine.trained_model import TrainedModel
 
 
@@ -48,8 +49,9 @@ class Study:
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:
         """One row per trial, with a column `params.PATH` for each value that was drawn.
 
-        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value; `top`: the first rows,
-        without `sort` those of the best objective.
+        `where`, `sort`: SQL over the columns, in which the path of a knob stands for its value. `sort="objective"` puts
+        the best trial first, whether the study minimizes or maximizes. `top`: only the first rows, those of the best
+        objective unless `sort` says otherwise; by the objective, trials that break a constraint are left out.
         """
         with open_reader(self.database) as reader:
             return list_trials(reader, self.name, where, sort, top)
@@ -243,6 +245,16 @@ class Study:
         from graft.launching.editing.enqueueing import enqueue
 
         return enqueue(self.database, self.name, settings)
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """Wait until it is finished, failed or stopped, in whatever process it runs, and return which.
+
+        At most `timeout` seconds, after which it returns "timeout"; "interrupted" if the process that ran it is gone.
+        """
+        from graft.stored.waiting import wait_for_study
+
+        with open_reader(self.database) as reader:
+            return wait_for_study(reader, self.name, timeout)
 
     def stop(self) -> None:
         """Ask the study to stop, in whatever process it runs; everything is kept."""

@@ -45,7 +45,7 @@ class TrialRecord:
 
     @classmethod
     def read(cls, reader: Reader, study: str, number: int) -> Self:
-        """Raises StudyError if there is no such study, or no such trial in it."""
+        """Read a stored trial; raises StudyError if there is no such study, or no such trial in it."""
         row = read_trial(reader, study, number)
         texts = {name: json.loads(row[name] or "null") for name in ("params", "draws", "config", "constraints")}
         known = {name: row[name] for name in _COLUMNS}

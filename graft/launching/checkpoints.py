@@ -33,7 +33,8 @@ class Checkpoints:
         return str(Path(url.removeprefix("file://")).absolute())
 
     def saving(self, database: str, study: Mapping[str, Any]) -> Saving | None:
-        """What the workers of a study are told; None: they write none, so a crash restarts a trial from step 0.
+        """Return where and how often the workers of a study save checkpoints; None if they save none, so that a crash
+        restarts a trial from step 0.
 
         `study` is its row, which says where its checkpoints went before. Its folder has a name of its own, also where
         studies of other databases are called the same.

@@ -160,6 +160,7 @@ def begin_controller(
     from search.steering.controller import Controller
     from workers.engine.checkpoints import Archive
 
+    check_seconds()
     space = parse(row["space"], f"the space of study {row['name']}", families())
     archive = Archive(saving.url, saving.study) if saving else None
     search = space.search
@@ -178,6 +179,16 @@ def begin_controller(
     except BaseException:
         study.close()
         raise
+
+
+def check_seconds() -> None:
+    """Check that a worker has several tries to renew its lease, and stops before its trials are given to others."""
+    from search.steering import leases
+    from workers.pool import heartbeat
+
+    assert 3 * heartbeat.BEAT_SECONDS <= heartbeat.SELF_STOP_SECONDS
+    assert heartbeat.SELF_STOP_SECONDS + heartbeat.BEAT_SECONDS <= leases.LEASE_SECONDS
+    assert 3 * leases.SWEEP_SECONDS <= leases.LEASE_SECONDS
 
 
 def _describe_end(crash: str | None) -> str:

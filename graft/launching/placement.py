@@ -71,7 +71,7 @@ class Placement:
         return replace(self, executor=executor, device=device)
 
     def describe(self) -> str:
-        """Where trials train: `cpu: AMD EPYC 9B14, 2 cores; 2 workers`, or which cluster."""
+        """Describe where trials train: `cpu: AMD EPYC 9B14, 2 cores; 2 workers`, or which cluster."""
         from workers.engine.machine import devices
         from workers.engine.machine.locations import describe
 
@@ -83,13 +83,13 @@ class Placement:
         return f"{self.device}: {devices.device_name(self.device)}; {count} worker{'s' if count > 1 else ''}"
 
     def locations(self) -> list[Location]:
-        """Where on this machine the workers' processes compute."""
+        """List the devices of this machine on which the workers' processes compute."""
         from workers.engine.machine.locations import locations_of
 
         return [one for device in self.devices or (str(self.device),) for one in locations_of(device)]
 
     def process_count(self) -> int:
-        """Of workers, a process each: one for each GPU, or one per core where there is none."""
+        """Return the number of workers, a process each: one per GPU, or one per core if there is no GPU."""
         from workers.engine.machine.devices import default_workers
 
         if self.devices:
@@ -97,7 +97,9 @@ class Placement:
         return self.workers or len(self.locations()) * default_workers(str(self.device))
 
     def environment(self) -> Mapping[str, Any]:
-        """What the nodes of a cluster are to have, by Ray's names; raises StudyError as `read_environment`."""
+        """Return what the nodes of a cluster are to have, by Ray's names; raises StudyError as `read_environment`
+        does.
+        """
         return read_environment(self.ray_env) if self.ray_env else {}
 
     def cluster(self) -> Cluster:
@@ -120,7 +122,7 @@ class Placement:
 
 
 def read_environment(file: str) -> Mapping[str, Any]:
-    """What a YAML or JSON file asks Ray to prepare on each node, by its names in Ray's `runtime_env`.
+    """Read from a YAML or JSON file what Ray prepares on each node, by the names of Ray's `runtime_env`.
 
     Raises StudyError for a file that cannot be read, and for what only Graft or a node's own settings may say.
     """

@@ -76,7 +76,7 @@ def _best(study: Progress, best: str | None) -> str | None:
 
 
 def closing_line(name: str, study: Progress, seconds: float) -> str:
-    """What a run ends with: counts by state, the best trial, the time and the lane utilisation."""
+    """Return the last line of a run: counts by state, the best trial, the time and the lane utilisation."""
     counts = ", ".join(f"{study.counts[state]} {state}" for state in sorted(TERMINAL) if study.counts.get(state))
     parts = [f"{name}: {counts or 'no trial ended'} of {study.planned}"]
     if study.best is not None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from graft.launching.changes import settle_changes
@@ -34,6 +35,10 @@ CHECKED_DRAWS = 4000
 """Trials drawn before a launch, so that a rule that only few draws break is reported then; a fifth of a second."""
 
 
+LOOKED_AT = 8
+"""Trials whose native steps are loaded ahead."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
     """A study of a database, and how it is to be run."""
@@ -52,6 +57,16 @@ def read_space(origin: str, overrides: Mapping[str, str]) -> Space:
     space = load(origin, families(), overrides)
     space.check(CHECKED_DRAWS)
     return space
+
+
+def begin_loading_steps(space: Space, device: str) -> None:
+    """Load or compile in the background what trials of a space train by, while the space is looked at."""
+    from workers.engine.step import begin_loading
+
+    uniform = Random(0).random
+    trials = [space.sample(number, lambda _: uniform()) for number in range(LOOKED_AT)]
+    for trial in {trial.structure: trial for trial in trials}.values():
+        begin_loading(trial.config, device)
 
 
 def run_study(
@@ -94,7 +109,7 @@ def _run_here(
     watch: Callable[[Progress], bool],
     record: CrashRecord,
 ) -> Progress:
-    """By workers of this machine: threads of this process, or processes of their own."""
+    """Train with workers of this machine: threads of this process, or processes of their own."""
     controller = open_study()
     try:
         with record:

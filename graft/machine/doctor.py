@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from graft.plugins.families import families, version
 from spaces import load
 from spaces.errors import GraftError
+from spaces.messages import shorten
 
 if TYPE_CHECKING:
     from spaces.records import Trial
@@ -39,6 +40,9 @@ class Rate:
     """`native`, `fused` or `traced`."""
     lanes: int
     model_steps_per_second: float
+    """0 where the case failed."""
+    failure: str | None = None
+    """Why the case failed, in one line."""
 
 
 CASES: Mapping[str, tuple[str, float]] = {
@@ -108,13 +112,14 @@ def _look_at_database(url: str) -> Finding:
 
 
 def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _: None) -> Iterator[Rate]:
-    """How fast one worker trains on a device: one lane and many, by its fastest step and by the traced one.
+    """Time how fast one worker trains on a device: one lane and many, by its fastest step and by the traced one.
 
-    Without `bench` one case and few widths, within half a minute.
+    Each rate is yielded as soon as it is measured. Without `bench` there are one case and few widths, within half a
+    minute.
     """
     from workers.engine.machine.process import prepare
     from workers.engine.speed.timing import step_rate
-    from workers.engine.step import method_of
+    from workers.engine.step import TracedStep, method_of, step_of
 
     prepare()
     kind = device.partition(":")[0]
@@ -124,12 +129,18 @@ def measure(device: str, *, bench: bool, show: Callable[[str], None] = lambda _:
         for step in dict.fromkeys((fastest, "traced")):
             for lanes in (BENCH_LANES if bench else LANES)[kind]:
                 show(f"{case}, {step}, {lanes} lanes")
-                rate = step_rate(trial, width=lanes, device=device, traced=step == "traced")
-                yield Rate(case=case, step=step, lanes=lanes, model_steps_per_second=rate)
+                rate, failure = 0.0, None
+                try:
+                    rate = step_rate(
+                        trial, width=lanes, device=device, make=TracedStep if step == "traced" else step_of
+                    )
+                except (RuntimeError, MemoryError) as error:  # one case that a device refuses does not hide the others
+                    failure = shorten(" ".join(str(error).split()) or type(error).__name__, 200)
+                yield Rate(case=case, step=step, lanes=lanes, model_steps_per_second=rate, failure=failure)
 
 
 def to_json(findings: list[Finding], rates: list[Rate], device: str) -> dict[str, Any]:
-    """What a file of `search doctor --bench` holds."""
+    """Return what `search doctor --format json` prints, and what a file of `--bench` holds."""
     return {
         "format": 1,
         "device": device,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +14,91 @@ import polars as pl
 from graft.files import OutputError, writing
 from graft.report.data import StudyData
 from graft.report.rendering.document import Block, Document, Paragraph
+from graft.report.sections import Section
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
 from search.analysis.arms.experiment import read_arms
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
 from spaces.experiment import ARM
 from spaces.messages import no_such
-from spaces.settings import MOST_TRIALS
 from storage.frames import Reader
 
+_SHOWN = ("arm", "finished", "mean", "difference", "difference_low", "difference_high", "pairs", "q", "verdict")
+"""Columns of the table of arms that a terminal gets."""
 
-def compare(reader: Reader, studies: Sequence[str], baseline: str | None, path: Path) -> None:
-    """Write the comparison of the studies' arms to `path`, .html or .md; the baseline is the first arm unless named.
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """The arms of one or several studies against a baseline, as a page, as a frame, and as JSON values."""
+
+    studies: Sequence[str]
+    data: StudyData
+
+    def write(self, path: Path) -> None:
+        """Write the report to `path`, .html or .md; raises OutputError for another ending."""
+        if path.suffix not in WRITERS:
+            raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
+        page = self.document()
+        with writing(path):
+            WRITERS[path.suffix](page, path)
+
+    def document(self) -> Document:
+        """Return the report in no format yet."""
+        blocks: list[Block] = [Paragraph(text=text) for text in self.sentences()]
+        blocks += lay_out(self._sections, number_figures(self._sections))
+        return Document(title=f"Arms of {self.data.study['name']}", blocks=blocks)
+
+    def sentences(self) -> list[str]:
+        """Return what is compared, and what was found, a sentence or two each."""
+        study, experiment = self.data.study, self.data.require_experiment()
+        opening = (
+            f"The arms of {study['name']}, by {study['objective']} ({study['direction']}), against "
+            f"{experiment.baseline}, over {experiment.seeds} seeds."
+        )
+        return [opening, *self._findings()]
+
+    def differences(self) -> pl.DataFrame:
+        """Return one row per arm under the objective's condition: its mean, and how it differs from the baseline."""
+        experiment = self.data.require_experiment()
+        return experiment.comparison.table.filter(pl.col("condition") == experiment.condition).select(_SHOWN)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values, of the shape of docs/schemas/report-compare.json."""
+        study, experiment = self.data.study, self.data.require_experiment()
+        return {
+            "format": 1,
+            "studies": [*self.studies],
+            "objective": study["objective"],
+            "direction": study["direction"],
+            "baseline": experiment.comparison.baseline,
+            "confidence": experiment.comparison.confidence,
+            "correction": experiment.comparison.correction,
+            "seeds": experiment.seeds,
+            "findings": [*self._findings()],
+            "arms": experiment.comparison.table.to_dicts(),
+        }
+
+    @cached_property
+    def _sections(self) -> Sequence[Section]:
+        return [one for one in collect_sections(self.data) if one.subject == "arms" and one.applies]
+
+    def _findings(self) -> Iterator[str]:
+        for section in self._sections:
+            yield from section.findings()
+
+
+def read_comparison(reader: Reader, studies: Sequence[str], baseline: str | None) -> Comparison:
+    """Compare the arms of studies; the baseline is the first arm unless named.
 
     The arms of several studies are called `study: arm`. Raises StudyError for a study that is no experiment, studies
-    that cannot be compared, or an unknown baseline; OutputError for another ending.
+    that cannot be compared, or an unknown baseline.
     """
-    if path.suffix not in WRITERS:
-        raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
-    separate = [read(reader, study) for study in dict.fromkeys(studies)]
+    names = [*dict.fromkeys(studies)]
+    separate = [read(reader, study) for study in names]
     whole = _join(separate) if len(separate) > 1 else separate[0]
     data = replace(whole, baseline=baseline)
     _check(data)
-    page = document(data)
-    with writing(path):
-        WRITERS[path.suffix](page, path)
-
-
-def document(data: StudyData) -> Document:
-    """The report in no format yet."""
-    sections = [section for section in collect_sections(data) if section.subject == "arms" and section.applies]
-    numbers = number_figures(sections)
-    findings = [sentence for section in sections for sentence in section.findings()]
-    experiment = data.require_experiment()
-    opening = (
-        f"The arms of {data.study['name']}, by {data.study['objective']} ({data.study['direction']}), against "
-        f"{experiment.baseline}, over {experiment.seeds} seeds."
-    )
-    blocks: list[Block] = [Paragraph(text=text) for text in (opening, *findings)]
-    return Document(title=f"Arms of {data.study['name']}", blocks=[*blocks, *lay_out(sections, numbers)])
+    return Comparison(studies=names, data=data)
 
 
 def _join(data: Sequence[StudyData]) -> StudyData:

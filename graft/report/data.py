@@ -64,7 +64,7 @@ class StudyData:
 
     @cached_property
     def summaries(self) -> Summaries:
-        """What is kept of the metrics (search.analysis.study.scores.summarise)."""
+        """The metrics as `search.analysis.study.scores.summarise` reduces them."""
         return summarise(self.load_metrics(), self.ended, self.metric, self.study["direction"])
 
     @cached_property
@@ -125,13 +125,13 @@ class StudyData:
         return experiment if experiment.has_baseline else None
 
     def require_experiment(self) -> Experiment:
-        """For sections that apply to experiments alone."""
+        """Return the experiment, for sections that apply to experiments alone."""
         assert self.experiment, "the section applies to an experiment"
         return self.experiment
 
     @cached_property
     def scores(self) -> Scores:
-        """What sections show of the metrics."""
+        """The metrics as sections show them."""
         return Scores(summaries=self.summaries, objective=(self.metric, self.condition), claims=self.claims)
 
     @cached_property

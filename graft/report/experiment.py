@@ -51,7 +51,7 @@ class Experiment:
     def comparison(self) -> ArmComparison:
         """The arms against the baseline, under every condition of the objective's metric."""
         scores = score_arms(self.compared, self.load_metrics(), self.metric, self.variant, self.condition)
-        return compare_arms(scores, self.baseline, self.direction)
+        return compare_arms(scores, self.baseline, self.direction, metric=self.metric)
 
     @cached_property
     def curves(self) -> pl.DataFrame:

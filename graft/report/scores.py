@@ -34,7 +34,7 @@ class Scores:
         return order_metrics(measured, *self.objective)
 
     def all(self) -> pl.DataFrame:
-        """Of all metrics that no section claims."""
+        """Return the scores of all metrics that no section claims."""
         return self._score(self.unclaimed)
 
     def one_by_one(self) -> Iterator[pl.DataFrame]:
@@ -43,7 +43,9 @@ class Scores:
             yield self._score(metrics, pl.Categorical())
 
     def of(self, name: str, conditions: str = "") -> pl.DataFrame:
-        """Of a metric that no section claims, under the conditions that match a regular expression."""
+        """Return the scores of a metric that no section claims, under the conditions that match a regular
+        expression.
+        """
         return self._score(
             metric for metric in self.unclaimed if metric[0] == name and re.search(conditions, metric[1])
         )
@@ -55,11 +57,11 @@ class Scores:
         )
 
     def of_objective(self) -> pl.DataFrame:
-        """Of the objective's metric and condition, all variants, with categories for texts."""
+        """Return the scores of the objective's metric and condition, all variants, with categories for texts."""
         return self._score((one for one in self.unclaimed if one[:2] == self.objective), pl.Categorical())
 
     def of_claim(self, claim: Claim) -> pl.DataFrame:
-        """Of the metrics that this claim holds, and no other one does."""
+        """Return the scores of the metrics that this claim holds, and no other claim does."""
         others = [other for other in self.claims if other is not claim]
         return self._score(
             metric

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ from graft.report.data import StudyData
 from graft.report.rendering import html, markdown
 from graft.report.rendering.document import Block, Document, Heading, Paragraph, Table
 from graft.report.rendering.formatting import number
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Omission, Part, Section
 from graft.stored.fingerprints import read_fingerprints
 from graft.stored.params import Renewal
 from graft.stored.studies import read_transfer_tasks
@@ -175,14 +176,18 @@ def lay_out(sections: Sequence[Section], numbers: Mapping[str, int]) -> Iterable
     """The sections under their headings, and how their numbers are made."""
     names = [plugins.name_of(section) for section in sections]
     known = {name: numbers[name] for name in names}
-    part = None
-    for name, section in zip(names, sections, strict=True):
-        if section.part != part and section.part in _HEADINGS:
-            yield Heading(text=_HEADINGS[section.part])
-        part = section.part
-        if section.title:
-            yield Heading(text=section.title)
-        yield from section.blocks(FigureNumbers(own=known[name], sections=known))
+    by_name = dict(zip(names, sections, strict=True))
+    for part, members in groupby(names, key=lambda name: by_name[name].part):
+        if part in _HEADINGS:
+            yield Heading(text=_HEADINGS[part])
+        omissions: list[Block] = []
+        for name in members:
+            if title := by_name[name].title:
+                yield Heading(text=title)
+            blocks = list(by_name[name].blocks(FigureNumbers(own=known[name], sections=known)))
+            yield from (block for block in blocks if not isinstance(block, Omission))
+            omissions += (block for block in blocks if isinstance(block, Omission))
+        yield from omissions
     notes = [note for section in sections for note in section.notes]
     if notes:
         yield Heading(text="How these numbers are made")

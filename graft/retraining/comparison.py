@@ -130,7 +130,7 @@ class Comparison:
                 break
 
     def _describe_changes(self) -> str:
-        """What may be the reason that numbers differ."""
+        """Describe what may be the reason that numbers differ."""
         words = list(dict.fromkeys(words for one in self._changes for words in one.all))
         if len(self.conditions) > 1 and words:
             return f"it was trained under {len(self.conditions)} fingerprints; changed since: {'; '.join(words)}"

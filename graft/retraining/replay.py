@@ -32,7 +32,7 @@ class Replay:
 
     @property
     def number(self) -> int:
-        """Of the trial."""
+        """The trial's number."""
         return self.restored.trial.number
 
     def run(self, device: str | None, watch: Callable[[int], None]) -> Comparison:
@@ -72,7 +72,7 @@ class Replay:
 def read_replays(
     reader: Reader, study: str, numbers: Sequence[int], until: int | None = None, *, accept_changes: bool = False
 ) -> list[Replay]:
-    """What is needed to replay these trials, no further than step `until`.
+    """Read what is needed to replay these trials, no further than step `until`.
 
     Raises StudyError for a trial that cannot be replayed, or that was trained on other data, unless that is accepted.
     """

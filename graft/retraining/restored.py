@@ -47,11 +47,11 @@ class RestoredTrial:
 
     @property
     def trained_by(self) -> str | None:
-        """What computed its steps, the kind of device where no more is known; None where nothing is."""
+        """The kind of step that computed the trial, or the kind of device if no more is known; None if nothing is."""
         return self.row["step_kind"] or self.trained_on
 
     def device(self, requested: str | None) -> str:
-        """Where to train it again: on the device requested, else on the one of this machine most like its own."""
+        """Return the device to train the trial on again: the requested one, else the one here most like its own."""
         return requested or similar_device(self.trained_on)
 
 

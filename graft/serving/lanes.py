@@ -43,7 +43,7 @@ class _Member:
         return sum(self.held.values())
 
     def demand(self, lanes: int) -> Demand:
-        """What it asks for, of so many lanes."""
+        """Return the study's demand when so many lanes are shared out."""
         entry, left = self.entry, min(self.left, lanes)
         return Demand(
             study=entry.study_id,
@@ -92,7 +92,7 @@ class LaneShares:
 
     @property
     def lanes(self) -> int:
-        """That are shared out."""
+        """How many lanes are shared out."""
         return len(self._slots) * self._width
 
     def use_slots(self, slots: Iterable[int]) -> None:
@@ -125,7 +125,7 @@ class LaneShares:
             self._share_out()
 
     def allow(self, study: int, offer: Offer) -> int:
-        """How many of the offered lanes the study may fill.
+        """Return how many of the offered lanes the study may fill.
 
         One that is alone and has no limit fills them all, also where its packs get wider than was counted on.
         """
@@ -144,7 +144,7 @@ class LaneShares:
             return allowed
 
     def note(self, study: int, offer: Offer, directives: Directives, progress: Progress) -> None:
-        """What became of an offer, as it was allowed: the lanes that the study has now, and what it asks for."""
+        """Note the outcome of an offer that was allowed: the lanes that the study has now, and how many it wants."""
         with self._turn:
             self._count_time()
             member, slot = self._members[study], slot_of(offer.worker)
@@ -186,7 +186,7 @@ class LaneShares:
             return member.entry.priority if member else 0
 
     def standing(self, study: int) -> Standing | None:
-        """Where a study stands; None if it is not run."""
+        """Return a study's lanes, share and limit; None if it is not running."""
         with self._turn:
             share = self._shares.get(study)
             if share is None:
@@ -206,7 +206,7 @@ class LaneShares:
                 member.credit += missing * (self._counted - before)
 
     def _place(self, member: _Member, lanes: int, slot: int) -> int:
-        """How many of so many lanes are this slot's, if each goes where the fewest are, and the study can fill it.
+        """Return how many of a study's new lanes go to this slot, if each goes to the slot with the fewest.
 
         Where all are in one pack each is slow, and the other devices idle.
         """

@@ -105,7 +105,7 @@ class Service:
 
     @property
     def lanes(self) -> int:
-        """That are shared out now."""
+        """How many lanes are shared out now."""
         return self._shares.lanes
 
     @property
@@ -145,7 +145,7 @@ class Service:
         return entries
 
     def _wait(self) -> None:
-        """Until it is time to look at the queue again, or the database tells that it has changed."""
+        """Wait until it is time to look at the queue again, or the database reports a change."""
         if self._bell is None:
             time.sleep(LOOK_SECONDS)
             return
@@ -247,7 +247,7 @@ class Service:
             self._say(f"{entry.study}: runs, {entry.trials:,} trials")
 
     def _find_obstacle(self, entry: QueueEntry) -> str | None:
-        """Why a study cannot be run now; None: it can."""
+        """Return why a study cannot run now; None if it can."""
         above = sum(run.entry.priority >= entry.priority for run in self._runs.values())
         if above >= self._limits.studies:
             return f"waits: {above} studies of its class or above run, the most at a time"

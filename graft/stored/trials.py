@@ -20,6 +20,9 @@ PARAMS_PREFIX = "params."
 LISTED = tuple(name for name in TRIALS if name not in ("id", "study_id", "fence", "draws", "config"))
 """Columns of a list of trials; `params` becomes one column per path."""
 
+_LOOKED_AT = 100
+"""Trials by which a param is known to differ: those shown, a selection, may all have one value."""
+
 
 def read_trial(reader: Reader, study: str, number: int) -> dict[str, Any]:
     """A whole row of `trials`; raises StudyError if the study has no such trial."""
@@ -66,6 +69,12 @@ def list_trials(reader: Reader, study: str, where: str | None, sort: str | None,
     stored = reader.study(study)
     trials = map(Renewal(stored), stored.trial_batches(where, sort, top, LISTED))
     return align_batches(map(unpack_params, trials))
+
+
+def find_varying_params(stored: StudyReader) -> set[str]:
+    """Return the columns of `list_trials` that hold `params` and differ among the study's first _LOOKED_AT trials."""
+    first = unpack_params(stored.trial_page(None, None, -1, _LOOKED_AT, ("params",)))
+    return {name for name in first.columns if first[name].n_unique() > 1}
 
 
 def list_front(reader: Reader, study: str) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from graft.plugins.families import family_of
 from graft.testing import Configuration, DoesNotApply, check
 from graft.testing.contracts.task import share_seen
-from graft.testing.training import time_beside
+from graft.testing.training import step_with, time_beside
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Member, Outside
@@ -42,9 +42,10 @@ def _check_member(member: Member) -> Iterator[Line]:
         configuration = {"name": member.name, **fields}
         if fields:
             yield Line(f"  with {fields}:")
-        kept = True
+        kept, before = True, ""
         for finding in check(member.family, configuration):
             reason = f" ({finding.reason})" if finding.reason else ""
+            reason, before = " (for the same reason)" if reason and reason == before else reason, reason
             broken = finding.verdict == "broken"
             kept = kept and not broken
             yield Line(f"  {_WORDS[finding.verdict]}: {finding.check.promise}{reason}", is_broken=broken)
@@ -55,6 +56,7 @@ def _check_member(member: Member) -> Iterator[Line]:
 def _measure(family: str, configuration: Configuration) -> Iterator[str]:
     """What is worth knowing and neither right nor wrong."""
     try:
+        yield f"  step: {step_with(family, configuration)}"
         speed = time_beside(family, configuration)
         yield (
             f"  speed: {speed.rate / speed.rate_beside:.2f} of {speed.beside}'s "

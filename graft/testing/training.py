@@ -13,7 +13,9 @@ from spaces.program import complete_config
 from spaces.records import Report, Trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
 from workers.engine.pack import Pack
-from workers.engine.speed.timing import best_rate
+from workers.engine.speed.timing import rates_beside
+from workers.engine.step import describe_step
+from workers.networks.modules import ModuleError
 
 TOKENS = {"name": "add_mod", "modulus": 13}
 MODELS: Mapping[type[Task], Mapping[str, Any]] = {
@@ -96,15 +98,18 @@ def _model_for(task: Task) -> dict[str, Any]:
 def _task_for(model: Configuration) -> dict[str, Any]:
     """A packaged task that a model reads, the smallest of its examples."""
     built: Any = plugins.build(family_of("model"), model)
-    refused = ""
+    refusals: list[str] = []
     for task in [TOKENS, *(one for one in plugins.examples(Task) if one["name"] in packaged_names("task"))]:
         try:
             built.check(plugins.build(Task, task))
+        except ModuleError:
+            raise
         except PluginError as error:
-            refused = str(error)
+            refusals.append(str(error))
         else:
             return dict(task)
-    raise DoesNotApply(f"no packaged task goes with it: {refused}")
+    reason = next((one for one in refusals if " reads " not in one), refusals[-1])
+    raise DoesNotApply(f"no packaged task goes with it: {reason}")
 
 
 def _reports(pack: Pack, waiting: list[Trial]) -> dict[tuple[int, int], Report]:
@@ -150,12 +155,26 @@ def check_nothing_diverges(family: str, configuration: Configuration) -> None:
 
 
 def time_beside(family: str, configuration: Configuration, width: int = 8) -> Speed:
-    """How fast a small trial with the plug-in trains, and one with a packaged plug-in in its place.
+    """How fast a small trial with the plug-in trains, and one with a packaged plug-in in its place, taking turns.
 
     Raises DoesNotApply for families whose plug-ins are not in an optimizer step.
     """
+    reference = _reference(family)
+    rate, beside = rates_beside([trial_with(family, one) for one in (configuration, reference)], width, "cpu")
+    return Speed(rate, str(reference["name"]), beside)
+
+
+def step_with(family: str, configuration: Configuration) -> str:
+    """How a small trial with the plug-in trains on a CPU: `native`, or `traced` and why.
+
+    Raises DoesNotApply for families whose plug-ins are not in an optimizer step.
+    """
+    _reference(family)
+    return describe_step(trial_with(family, configuration).config, "cpu")
+
+
+def _reference(family: str) -> Mapping[str, Any]:
     reference = REFERENCES.get(family)
     if reference is None or family not in FAMILIES:
         raise DoesNotApply(f"a {family} is in no optimizer step")
-    rates = [best_rate(trial_with(family, one), width, "cpu", 0.3) for one in (configuration, reference)]
-    return Speed(rates[0], str(reference["name"]), rates[1])
+    return reference

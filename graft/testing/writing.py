@@ -33,14 +33,17 @@ _IN_A_SPACE = {
 }
 
 
-def write_template(family: str, path: Path, *, force: bool = False) -> str:
+def write_template(family: str, path: Path, *, force: bool = False, from_module: bool = False) -> str:
     """Write a working plug-in of a family to a new file; how a space names it.
 
-    Raises PluginError or OutputError, one line, before anything is written: for an unknown family, a name that is
-    taken or no name, a file that exists (unless `force`), a folder that does not.
+    `from_module`: a model that is a torch.nn.Module. Raises PluginError or OutputError, one line, before anything is
+    written: for an unknown family, a name that is taken or no name, a file that exists (unless `force`), a folder that
+    does not.
     """
     if family not in FAMILIES:
         raise PluginError(no_such("family", family, FAMILIES))
+    if from_module and family != "model":
+        raise PluginError(f"--from-module: a {family} is no torch.nn.Module; it goes with `search plugin new model`")
     name = path.stem
     if path.suffix != ".py" or not _NAME.fullmatch(name):
         raise PluginError(f"{shorten(str(path))}: the file's name is the plug-in's: letters, digits and _, then .py")
@@ -52,7 +55,8 @@ def write_template(family: str, path: Path, *, force: bool = False) -> str:
         raise OutputError(f"{path} exists; name another file or add --force")
     if not path.absolute().parent.is_dir():
         raise OutputError(f"{path}: there is no folder {path.parent}")
-    text = resources.files("graft.testing").joinpath("templates", f"{family}.py").read_text(encoding="utf-8")
+    template = f"{family}_from_module.py" if from_module else f"{family}.py"
+    text = resources.files("graft.testing").joinpath("templates", template).read_text(encoding="utf-8")
     title = "".join(word.capitalize() for word in name.split("_"))
     with writing(path):
         path.write_text(re.sub(r"\bExample\b", title, text), encoding="utf-8")

@@ -12,11 +12,12 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from graft.plugins.families import version
+from graft.web.checking import Checker
 from graft.web.models import Problem
 from graft.web.reading import STRANGE, refuse_error, refuse_strange
 from graft.web.routes import events, exports, figures, frames, numbers, pages, queue, studies, study_pages, trials
 from graft.web.security.access import Holder, find_holder
-from graft.web.security.guard import Guard
+from graft.web.security.guard import Counts, Guard
 from graft.web.security.refusals import RefusalError, answer
 from graft.web.settings import Settings
 from graft.web.sparing import spare
@@ -44,7 +45,8 @@ def create_app(settings: Settings, trains: Callable[[], bool] = lambda: True) ->
         redoc_url=None,
     )
     app.state.settings = settings
-    app.state.streams = 0
+    app.state.streams = Counts(settings.streams, settings.streams_each)
+    app.state.checker = Checker(settings.check_seconds)
     for module in _ROUTERS:
         app.include_router(module.router, prefix=API, responses=_PROBLEMS)
     for module in (pages, study_pages):

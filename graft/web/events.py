@@ -1,8 +1,8 @@
 """What changes in a study, read from a cursor on.
 
-The cursor is the last trial that ended, by the database's clock and number: the one controller of a study writes these
-one transaction after another, so that nothing comes to lie before a cursor that was given out. A client that lost its
-connection names the cursor and misses nothing.
+The cursor is the place of the last trial that ended in the order of ends (`trials.ended`), which the one controller of
+a study counts up, one transaction after another: nothing comes to lie before a cursor that was given out, whatever
+clocks say. A client that lost its connection names the cursor and misses nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Self, final
 
 from graft.stored.studies import read_best, read_state
@@ -25,44 +24,35 @@ MOST_ENDED = 200
 """Trials that one event tells."""
 _SECONDS = 5.0
 """After so long counts are read again though no trial has ended: trials may have been started."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, order=True)
 class Cursor:
     """The last trial that ended."""
 
-    microseconds: int
-    """Since 1970, in UTC."""
-    number: int
+    ended: int
+    """Its place in the order of ends, from 1 on; 0: none has ended."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`1767323045000000-17`; refused with 400 for what is none."""
-        time_, dash, number = text.partition("-")
-        if not (dash and all(part.isascii() and part.isdecimal() and len(part) < 18 for part in (time_, number))):
+        """`17`; refused with 400 for what is none."""
+        if not (text.isascii() and text.isdecimal() and len(text) < 18):
             raise RefusalError(400, f"{text[:40]!r} is no cursor; use the id of an event")
-        return cls(int(time_), int(number))
+        return cls(int(text))
 
     @classmethod
     def latest(cls, study: StudyReader) -> Self:
         """The one after which nothing has happened yet."""
-        found = study.trials("finished_at IS NOT NULL", "finished_at DESC, number DESC", 1, ("number", "finished_at"))
-        return cls.of(*found.row(0)) if found.height else cls(0, 0)
-
-    @classmethod
-    def of(cls, number: int, finished_at: datetime) -> Self:
-        """That of a trial."""
-        return cls((finished_at - _EPOCH) // timedelta(microseconds=1), number)
+        found = study.trials("ended IS NOT NULL", "ended DESC", 1, ("ended",))
+        return cls(found.item() if found.height else 0)
 
     def __str__(self) -> str:
-        return f"{self.microseconds}-{self.number}"
+        return str(self.ended)
 
     @property
     def condition(self) -> str:
         """SQL for the trials that ended after it."""
-        at = f"'{_EPOCH + timedelta(microseconds=self.microseconds):%Y-%m-%d %H:%M:%S.%f}'"
-        return f"finished_at >= {at} AND (finished_at > {at} OR number > {self.number})"
+        return f"ended > {self.ended}"
 
 
 def describe_standing(state: str, planned: int, counts: Mapping[State, int]) -> str:
@@ -98,10 +88,10 @@ class Follower:
         return change
 
     def _read(self, study: StudyReader) -> Change:
-        columns = ("number", "state", "steps", "objective", "finished_at")
-        rows = study.trials(self.cursor.condition, "finished_at, number", MOST_ENDED, columns)
+        columns = ("number", "state", "steps", "objective", "ended")
+        rows = study.trials(self.cursor.condition, "ended", MOST_ENDED, columns)
         if rows.height:
-            self.cursor = Cursor.of(rows["number"][-1], rows["finished_at"][-1])
+            self.cursor = Cursor(rows["ended"][-1])
         best, number = read_best(self._reader, study.row)
         return Change(
             state=read_state(self._reader, study.row),
@@ -109,6 +99,6 @@ class Follower:
             planned=study.row["trials"],
             best=best,
             best_number=number,
-            ended=[EndedTrial(**row) for row in rows.drop("finished_at").iter_rows(named=True)],
+            ended=[EndedTrial(**row) for row in rows.drop("ended").iter_rows(named=True)],
             more=rows.height == MOST_ENDED,
         )

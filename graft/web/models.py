@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from graft.stored.status import Status
+from spaces.bounds import LARGEST_WEIGHT, LONGEST_OWNER, MOST_LANES, PRIORITIES
 from storage import QueueEntry
-from storage.queue import PRIORITIES
 
 
 class Problem(BaseModel):
@@ -69,6 +69,8 @@ class TrialRow(BaseModel):
     second_objective: float | None
     constraints: dict[str, float | None] | None
     feasible: bool | None
+    ended: int | None
+    """Its place in the order in which the study's trials ended; null: it has not."""
 
 
 class TrialPage(BaseModel):
@@ -176,9 +178,9 @@ class Submission(BaseModel, extra="forbid"):
     study: str | None = Field(None, max_length=100)
     """The study's name; null: the space's."""
     priority: int = Field(0, ge=PRIORITIES[0], le=PRIORITIES[-1])
-    weight: float = Field(1.0, gt=0)
-    max_lanes: int | None = Field(None, ge=1)
-    owner: str = Field("", max_length=100)
+    weight: float = Field(1.0, gt=0, le=LARGEST_WEIGHT)
+    max_lanes: int | None = Field(None, ge=1, le=MOST_LANES)
+    owner: str = Field("", max_length=LONGEST_OWNER)
     """Whose study it is, where no token says so."""
 
 

@@ -12,15 +12,16 @@ from jinja2 import TemplateError
 from polars.exceptions import PolarsError
 
 from graft.web.security.refusals import RefusalError
-from graft.web.settings import Settings
-from spaces.errors import GraftError, RowError, StudyError
+from graft.web.settings import QuotaError, Settings
+from spaces.bounds import MOST_TRIALS
+from spaces.errors import AccessError, GraftError, RowError, StudyError
 from storage.checking import describe_damage
 from storage.databases.database import AwayError
 from storage.frames import Reader, open_reader
 from storage.frames.study import StudyReader
 
 StudyName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Name of a study.")]
-Number = Annotated[int, Path(ge=0, description="Number of a trial.")]
+Number = Annotated[int, Path(ge=0, lt=MOST_TRIALS, description="Number of a trial.")]
 
 
 def settings_of(request: Request) -> Settings:
@@ -51,7 +52,7 @@ OpenStudy = Annotated[StudyReader, Depends(find_study)]
 
 def refuse_error(error: GraftError, database: str) -> RefusalError:
     """What a client is told of one of our errors: its line, without where the database lies."""
-    status = 503 if isinstance(error, AwayError) else 400
+    status = 403 if isinstance(error, AccessError | QuotaError) else 503 if isinstance(error, AwayError) else 400
     return RefusalError(status, re.sub(r"^\s*:\s*", "", str(error).replace(database, "")))
 
 

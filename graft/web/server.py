@@ -17,8 +17,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from graft.web.app import create_app
+from graft.web.checking import warm_up
 from graft.web.security.access import read_tokens
-from graft.web.settings import LOOPBACK_NAMES, AddressError, Settings, is_loopback
+from graft.web.security.guard import Counts
+from graft.web.settings import LOOPBACK_NAMES, AddressError, Quotas, Settings, is_loopback
 from storage import bring_up, open_reader
 
 LOWEST_PRIORITY = 19
@@ -45,9 +47,13 @@ def plan_settings(
     *,
     needs_token: bool = False,
     rate: float = Settings.rate,
+    resources: Sequence[str] = (),
+    quotas: Sequence[str] = (),
+    proxies: Sequence[str] = (),
     processor: float | None = None,
 ) -> Settings:
-    """The settings of a server that listens on `host`, under these names beside its own; `plugins`: as of Settings.
+    """The settings of a server that listens on `host`, under these names beside its own; `plugins` and the like: as of
+    Settings.
 
     Any address but loopback needs tokens. Raises AddressError if there are none, or for what is no address;
     StorageError if there is no database.
@@ -66,6 +72,9 @@ def plan_settings(
         needs_token=beyond or needs_token,
         plugins=frozenset(plugins),
         rate=rate,
+        resources=frozenset(resources),
+        quotas=Quotas.parse(quotas),
+        proxies=tuple(proxies),
         processor=processor,
     )
 
@@ -75,6 +84,8 @@ def serve(settings: Settings, host: str, port: int, announce: Callable[[str], No
 
     Raises AddressError if the address cannot be taken.
     """
+    warm_up()
+    os.nice(LOWEST_PRIORITY)
     with _listen(host, port) as listener:
         announce(_address(listener))
         _answer(settings, listener)
@@ -122,6 +133,7 @@ def serving(
 
 
 def _answer_beside(settings: Settings, listener: socket.socket, is_training: Shared) -> None:
+    warm_up()
     os.nice(LOWEST_PRIORITY)
     # Ctrl-C stops training first, and this process when nothing trains any more. Not by a session of its own: Linux
     # shares the processor out among sessions first (autogroup), and this one would have as much as all that trains.
@@ -158,10 +170,12 @@ def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> 
     """How uvicorn answers for an application with these settings; `trains` as of `create_app`."""
     return uvicorn.Config(
         create_app(settings, trains),
-        http=_give_up_after(settings.body_seconds),
+        http=_limit_connections(settings),
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # who asks would otherwise be who the request says
+        # Who asks is who the request says only where a proxy that is named says it.
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=[*settings.proxies],
         server_header=False,
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=_LEAVE_SECONDS,
@@ -169,16 +183,28 @@ def configure(settings: Settings, trains: Callable[[], bool] = lambda: True) -> 
     )
 
 
-def _give_up_after(seconds: float) -> type[H11Protocol]:
-    """HTTP in which a client has so long to send the head of a request; the guard sees a request only after it.
+def _limit_connections(settings: Settings) -> type[H11Protocol]:
+    """HTTP in which a client has so long to send the head of a request, and an address so many connections.
 
-    uvicorn waits for a head without end: clients that send a byte now and then would keep all connections.
+    The guard sees a request only after its head. uvicorn waits for a head without end: clients that send a byte now
+    and then would keep all connections, as would one client that opens as many as there are.
     """
+    seconds = settings.body_seconds
+    counts = Counts(1 << 30, settings.connections_each)
 
     class Impatient(H11Protocol):
         _giving_up: asyncio.TimerHandle | None = None
+        _address: str | None = None
+        """Of a connection that is counted."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            peer = transport.get_extra_info("peername")
+            address = peer[0] if peer else ""
+            is_counted = address not in settings.proxies
+            if is_counted and not counts.take(address):
+                transport.abort()
+                return
+            self._address = address if is_counted else None
             super().connection_made(transport)
             self._watch_head()
 
@@ -187,6 +213,10 @@ def _give_up_after(seconds: float) -> type[H11Protocol]:
             self._watch_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            if self._address is None and not hasattr(self, "transport"):
+                return  # it was refused
+            if self._address is not None:
+                counts.give_back(self._address)
             super().connection_lost(exc)
             if self._giving_up:
                 self._giving_up.cancel()

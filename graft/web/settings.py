@@ -3,15 +3,69 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 
+from spaces.bounds import LARGEST_INTEGER
 from spaces.errors import GraftError
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
+class QuotaError(GraftError):
+    """A person asks for more than they may have."""
+
+
 class AddressError(GraftError):
     """A server cannot listen where it is asked to, or must not without tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quotas:
+    """What a person whose token has the role submit may ask for; the role admin may ask for all."""
+
+    trials: float = 10_000
+    """Of a study."""
+    steps: float = 1_000_000
+    """Of a trial."""
+    parameters: float = 20_000_000
+    """Of a trial."""
+    lanes: float = 1_000
+    """Of a study, at once."""
+    studies: float = 20
+    """In the queue at once."""
+    priority: float = 0
+    """The highest class."""
+    weight: float = 1
+    """Among the studies of a class."""
+    disk: float = 20e9
+    """Bytes that a study may leave, as estimated: rows of the database, and checkpoints."""
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> Quotas:
+        """From `trials=500` and the like; raises AddressError for what is none."""
+        known = {one.name for one in fields(cls)}
+        values: dict[str, float] = {}
+        for setting in settings:
+            name, _, number = setting.partition("=")
+            try:
+                values[name] = float(number)
+            except ValueError:
+                name = ""
+            if name not in known or not abs(values[name]) <= LARGEST_INTEGER:
+                raise AddressError(f"--quota {setting}: write NAME=NUMBER, NAME one of {', '.join(sorted(known))}")
+        return cls(**values)
+
+    def check(self, name: str, value: float) -> None:
+        """Raise QuotaError if more is asked for than a person may have."""
+        most = getattr(self, name)
+        if value > most:
+            what = "bytes of disk" if name == "disk" else name
+            raise QuotaError(f"{what}: {value:,.15g} are asked for, and a person may have {most:,.15g} here")
+
+    def describe(self) -> str:
+        """All of them in a line."""
+        return ", ".join(f"{one.name} {getattr(self, one.name):,.15g}" for one in fields(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +81,13 @@ class Settings:
     """Whether a request without a token is refused."""
     plugins: frozenset[str] = frozenset()
     """Entries that the section `plugins` of a submitted space may have."""
+    resources: frozenset[str] = frozenset()
+    """Paths of the fields of a submitted space that may name a file, a data set or code: `task.corpus.dataset`."""
+    quotas: Quotas = field(default_factory=Quotas)
+    check_seconds: float = 6.5
+    """How long the check of a submission may take, and half as long it may wait for its turn."""
+    proxies: tuple[str, ...] = ()
+    """Addresses of proxies, which say for whom they ask and whether over TLS."""
     rate: float = 50.0
     """Requests per second that a client may make in the long run; it may make `burst` at once."""
     burst: int = 200
@@ -36,8 +97,16 @@ class Settings:
     """How long a client may take to send them, and before that the head of the request."""
     answer_seconds: float = 20.0
     """How long the database may work on one answer."""
-    streams: int = 64
+    streams: int = 256
     """Event streams that are open at one time."""
+    streams_each: int = 32
+    """Those of one person, and those of one address."""
+    connections_each: int = 100
+    """Connections of one address that are open at one time."""
+    answers_each: int = 4
+    """Answers that are made at one time for one person, or for one address without tokens; the others wait."""
+    waiting_each: int = 200
+    """Requests that wait so; more are refused."""
     processor: float | None = None
     """Cores that answers may take in the long run while studies train (`sparing`); None: any number."""
     processor_burst: float = 2.0

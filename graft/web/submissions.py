@@ -1,69 +1,123 @@
-"""A space that comes over HTTP, read without running anything of it, or opening a file that it names.
+"""A space that comes over HTTP, read in a process of its own (`checking`), which it may not leave.
 
-On the machine itself a space may name files: plug-ins, texts, spaces of a transfer's tasks. Over the network that would
-read, or run, files of the server, so that a space there names none; plug-ins alone can be allowed, one by one, by who
-starts the server.
+On the machine itself a space may name files, data sets and code. Over HTTP it may name those alone that the owner of
+the server allows: plug-ins entry by entry, resources field by field. It may ask for as much as a person may have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 from graft.launching.claiming import new_study
+from graft.launching.planning.review import list_parts, review
 from graft.launching.run import CHECKED_DRAWS
 from graft.plugins.collecting import plugins_of_text
 from graft.plugins.families import families
 from graft.web.security.refusals import RefusalError
+from graft.web.settings import QuotaError, Quotas
 from spaces import parse
-from spaces.grammar.nodes import Node, compose, read
+from spaces.errors import GraftError, SpaceError
 from spaces.messages import shorten
+from spaces.plugins import resources
 from spaces.plugins.active import using
 from spaces.reading.plugins_section import read_entries_of
+from spaces.space import LAST, Space
 from storage import NewStudy
 
 _ORIGIN = "the space"
 _HERE = "submit it on the server's machine, with `search submit`"
+_KEPT = {"full": 1_000_000, "thin": 64, "last": 2}
+"""Validations of a trial that are kept, at most."""
+_METRIC_BYTES, _TRIAL_BYTES = 32 * 80, 8_000
+"""Of a validation of about 32 numbers in the database, and of a trial's own row."""
 
 
-def read_submission(text: str, name: str | None, plugins: Collection[str]) -> NewStudy:
-    """The study of a space's text, its draws checked; `name`: of the study, None: the space's.
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """A space as it was sent, and what it may name and ask for."""
 
-    `plugins`: the entries that its section `plugins` may have. Refused with 403 for another one, or for a value that
-    names a file; raises SpaceError or PluginError for what is no space.
+    text: str
+    name: str | None
+    """Of the study; None: the space's."""
+    plugins: Collection[str] = ()
+    """Entries that its section `plugins` may have."""
+    resources: Collection[str] = ()
+    """Paths of fields that may name a file, a data set or code."""
+    quotas: Quotas | None = None
+    """What it may ask for; None: all."""
+
+
+def read_submission(submitted: Submitted) -> NewStudy:
+    """The study of a space's text, its draws checked and looked at as before a launch.
+
+    Refused with 403 for a plug-in or a resource that is not allowed, or for more than the quotas; raises SpaceError or
+    PluginError for what is no space.
     """
-    for node in _list_values(read(compose(text, _ORIGIN))):
-        is_text = node.word or node.content == ""  # an empty one is the folder of the server
-        if is_text and node.word not in plugins and _names_file(node.word):
-            raise RefusalError(403, f"{node.location}: {shorten(node.word)!r} would be a file of the server; {_HERE}")
-    for entry in read_entries_of(text, _ORIGIN):
-        if entry.text not in plugins:
-            allowed = ", ".join(sorted(plugins)) or "none"
+    try:
+        with resources.only(submitted.resources):
+            return _read(submitted)
+    except GraftError as error:
+        if isinstance(error.__cause__, resources.ResourceError):
+            raise RefusalError(403, f"{error}; {_HERE}, or have the server started with --allow-resource") from None
+        raise
+
+
+def _read(submitted: Submitted) -> NewStudy:
+    for entry in read_entries_of(submitted.text, _ORIGIN):
+        if entry.text not in submitted.plugins:
+            allowed = ", ".join(sorted(submitted.plugins)) or "none"
             reason = f"{entry.location}: {shorten(entry.text)!r} is not allowed here ({allowed}); {_HERE}"
             raise RefusalError(403, f"{reason}, or have the server started with --allow-plugins")
-    with using(plugins_of_text(text, _ORIGIN)):
-        space = parse(text, _ORIGIN, families())
+    with using(plugins_of_text(submitted.text, _ORIGIN)):
+        space = parse(submitted.text, _ORIGIN, families())
+        if submitted.quotas:  # before anything is computed: a width of a billion would not fit
+            _check_quotas(space, submitted.quotas)
         space.check(CHECKED_DRAWS)
-        return new_study(space.name if name is None else name, space)
+        review(space)
+        return new_study(space.name if submitted.name is None else submitted.name, space)
 
 
-def _list_values(node: Node) -> Iterator[Node]:
-    """All plain values of a space."""
-    if isinstance(node.content, Mapping):
-        for inner in node.content.values():
-            yield from _list_values(inner)
-    elif isinstance(node.content, tuple):
-        for inner in node.content:
-            yield from _list_values(inner)
-    else:
-        yield node
+def _check_quotas(space: Space, quotas: Quotas) -> None:
+    """Refuse with 403 a space that asks for more than a person may have, by some of its draws."""
+    from workers.engine.machine.memory import count_parameters
+
+    quotas.check("trials", space.search.trials)
+    steps, validations, parameters = 0, 0, 0
+    for config in _draw_configs(space):
+        training = config["training"]
+        steps = max(steps, training["steps"])
+        validations = max(validations, -(-training["steps"] // training["validate_every"]))
+        quotas.check("steps", steps)
+        parameters = max(parameters, count_parameters(config))
+        quotas.check("parameters", parameters)
+    kept = min(validations, _KEPT[space.search.history])
+    rows = space.search.trials * (_TRIAL_BYTES + kept * _METRIC_BYTES)
+    # The two newest checkpoints of each lane: parameters, the optimizer's two numbers of each and an average.
+    checkpoints = 2 * min(space.search.trials, quotas.lanes) * 4 * 4 * parameters
+    quotas.check("disk", rows + checkpoints)
 
 
-def _names_file(word: str) -> bool:
-    """Whether a value leads out of the folder of the server, or is a file in it."""
-    if word.startswith(("/", "~", "./", "../", "\\")) or "/../" in word or "://" in word:
-        return True
-    try:
-        return Path(word).exists()
-    except (OSError, ValueError):  # too long for a name, or with a NUL in it
-        return False
+def _draw_configs(space: Space) -> Iterator[Mapping[str, Any]]:
+    """The configurations of the lowest and the highest draws of each part of a space, and of some in between."""
+    structures = set[object]()
+    for part in list_parts(space):
+        ends = [part.space.sample(0, lambda _, end=end: end) for end in (0.0, LAST)]
+        for trial in (*ends, *part.trials):
+            if trial.structure not in structures:
+                structures.add(trial.structure)
+                yield trial.config
+
+
+def describe(error: BaseException) -> tuple[int, str]:
+    """The status and the line that a client is told of what went wrong with a submission."""
+    from graft.launching.process.memory_limits import describe_shortage
+    from spaces.plugins.importing import explain
+
+    if isinstance(error, RefusalError):
+        return error.status, error.reason
+    if isinstance(error, GraftError):
+        return 403 if isinstance(error, QuotaError) else 400, str(error)
+    told = describe_shortage(error) or explain(error)
+    return 400, str(told or SpaceError(f"{_ORIGIN} cannot be read: {type(error).__name__}: {error}"))

@@ -67,7 +67,7 @@ class _Source:
 
 
 def winners_of(finished: int) -> int:
-    """How many of a study's finished trials count as winners: a tenth, but at least 5 and at most 50."""
+    """Return how many of a study's finished trials count as winners: a tenth, but at least 5 and at most 50."""
     return min(max(math.ceil(finished / 10), FEWEST_WINNERS), MOST_WINNERS)
 
 
@@ -151,7 +151,9 @@ def _box(target: Space, points: Sequence[Point]) -> Mapping[str, tuple[float, fl
 
 
 def _range(draw: Draw, values: Sequence[float]) -> tuple[float, float]:
-    """From the 10 % to the 90 % quantile: of a choice with whole options, else wider the fewer values there are."""
+    """Return the range from the 10 % to the 90 % quantile of the values; a choice keeps whole options, any other
+    range is wider the fewer values there are.
+    """
     low, high = map(float, np.quantile(values, [0.1, 0.9]))
     if draw.choices:
         return int(low * draw.choices) / draw.choices, (int(high * draw.choices) + 1) / draw.choices

@@ -16,8 +16,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.optuna_view.ranges import Ranges
 from search.optuna_view.trials import show_trial
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import StorageError
-from spaces.settings import MOST_TRIALS
 from spaces.space import Space
 
 Version = tuple[Any, ...]

@@ -26,7 +26,7 @@ class Strategy(ABC):
     """Number of trials there are; None: as many as are asked for."""
 
     def ready(self, numbers: range) -> range:
-        """Those of the numbers, from the first on, that may be asked now; others wait for outcomes."""
+        """Return the numbers, from the first on, that may be asked for now; the others wait for outcomes."""
         return numbers
 
     @abstractmethod

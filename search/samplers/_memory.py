@@ -75,7 +75,7 @@ def _higher(one: float | None, other: float | None) -> float | None:
 
 
 def count_dominators(trials: Sequence[Observation]) -> NDArray[np.int64]:
-    """How many of the others are better than each of the trials, which have all costs."""
+    """Count for each trial how many others dominate it; all trials have all costs."""
     costs = np.array([trial.costs for trial in trials], dtype=np.float64)  # [trials, costs]
     excess = np.array([_excess(trial) for trial in trials])
     ours, others = costs[:, None], costs[None]
@@ -85,5 +85,5 @@ def count_dominators(trials: Sequence[Observation]) -> NDArray[np.int64]:
 
 
 def _excess(trial: Observation) -> float:
-    """How far a trial is beyond its bounds, all together; 0 where it is feasible."""
+    """Return how far a trial exceeds its bounds, summed over them; 0 if it is feasible."""
     return sum(inf if excess is None else max(excess, 0.0) for excess in trial.constraints.values())

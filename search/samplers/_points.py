@@ -90,4 +90,4 @@ class PointStrategy(Strategy):
         return self._space.sample(number, lambda draw: point[columns[draw.name]])
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing is learnt."""
+        """Ignore the outcomes: the points do not depend on them."""

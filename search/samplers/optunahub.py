@@ -61,7 +61,7 @@ class OptunaHub(Sampler):
         self.read_arguments()
 
     def read_arguments(self) -> Mapping[str, Any]:
-        """What the class takes, by name."""
+        """Return the keyword arguments of the sampler's class."""
         try:
             given: Any = json.loads(self.arguments)
         except (ValueError, RecursionError) as error:

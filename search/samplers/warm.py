@@ -51,9 +51,9 @@ class Warm(Sampler):
     )
 
     sampler: Sampler = part(Sampler, "random")
-    candidates: str = text("{}")
+    candidates: str = text("{}", plain=True)
     """JSON, one column per draw: `{"optimizer.learning_rate": [0.52, 0.61], "model.scorer": [0.25, null]}`."""
-    box: str = text("{}")
+    box: str = text("{}", plain=True)
     """JSON, the range of each narrowed draw: `{"optimizer.learning_rate": [0.4, 0.7]}`."""
     floor: float = knob(0.25, low=0, high=1)
     """Share of the trials that the box does not touch."""
@@ -69,7 +69,7 @@ class Warm(Sampler):
 
     @property
     def takes_two_objectives(self) -> bool:
-        """As the sampler that it starts."""
+        """Whether the sampler that it starts takes two objectives."""
         return self.sampler.takes_two_objectives
 
     def points(self) -> tuple[Draws, ...]:

@@ -158,7 +158,9 @@ class Controller:
         return self._leases.renew(worker)
 
     def sweep(self) -> None:
-        """To be called every second or so: every ten, workers whose leases have expired lose their trials."""
+        """Requeue, every ten seconds, the trials of workers whose leases have expired; it is called about every
+        second.
+        """
         for worker in self._leases.sweep():
             self.handle_departure(worker)
 
@@ -187,7 +189,7 @@ class Controller:
         self._study.close()
 
     def progress(self) -> Progress:
-        """Where the study stands; costs nothing that grows with it."""
+        """Return where the study stands; the cost does not grow with the study."""
         ledger = self._ledger
         best, number = ledger.best if ledger.best and self._space.has_one_objective else (None, None)
         return Progress(
@@ -244,7 +246,7 @@ class Controller:
         return started
 
     def _dismiss(self, offer: Offer) -> Directives:
-        """Have a worker save what it trains, once; at its next exchange release its trials and dismiss it."""
+        """Ask a worker once to save what it trains; at its next exchange release its trials and dismiss it."""
         if offer.holds and offer.worker not in self._saving:
             self._saving.add(offer.worker)
             return Directives(save=True)

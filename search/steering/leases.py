@@ -63,7 +63,7 @@ class Leases:
 
     @property
     def room(self) -> int:
-        """What they would have been with no lane free."""
+        """How many model-steps the workers would have made if no lane had been free."""
         return sum(one.room for one in [*self._workers.values()])
 
     @property

@@ -103,7 +103,7 @@ class Requeueing:
             self._queue.requeue([trial])
 
     def note_start(self, trials: Sequence[Trial]) -> None:
-        """These trials run now: what is known of their crashes goes with them."""
+        """Note that these trials run now: their counted crashes go with them."""
         for trial in trials:
             self._ledger.running[trial.number].crashes = self._crashes.pop(trial.number, 0)
 

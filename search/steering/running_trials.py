@@ -55,7 +55,7 @@ class RunningTrials:
         return running is not None and running.worker == worker and running.trial.fence == one.fence
 
     def starts(self, numbers: Collection[int]) -> list[TrialStart]:
-        """These trials with their fences, in order of number."""
+        """Return these trials with their fences, in order of number."""
         return [self._running[number].trial.start for number in sorted(numbers)]
 
     def put(self, running: RunningTrial) -> None:

@@ -90,8 +90,8 @@ def _cap(demand: Demand) -> Fraction:
 
 
 def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]) -> None:
-    """Let the lanes of a class rise until nothing can; each round at least one study stops."""
-    while True:
+    """Raise the lanes of a class until no study can have more; each round at least one study reaches its limit."""
+    for _ in range(len(members) + 1):
         for one in members:
             one.limit = one.limit or _find_limit(one, members, lanes, owners)
         rising = [one for one in members if one.limit is None]
@@ -105,12 +105,13 @@ def _fill(members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fracti
         rise = min(room)
         for one in rising:
             one.lanes += rise * one.weight
+    raise AssertionError("a round in which no study stopped")  # rather than to share out lanes for ever
 
 
 def _find_limit(
     one: _Filling, members: Sequence[_Filling], lanes: Fraction, owners: dict[str, Fraction]
 ) -> Limit | None:
-    """What holds a study where it is; None: nothing yet."""
+    """Return what limits a study's lanes now; None while nothing does."""
     if one.lanes >= one.cap:
         return "asks" if one.cap == max(0, one.demand.asks) else "max_lanes"
     if _sum(other.lanes for other in members) >= lanes:

@@ -56,7 +56,7 @@ class StudyQueries(Protocol):
         ...
 
     def counts(self) -> Mapping[State, int]:
-        """How many trials are in each state that occurs."""
+        """Count the trials in each state that occurs."""
         ...
 
     def best(self, direction: Direction, /) -> tuple[float, int] | None:
@@ -77,7 +77,7 @@ class StudyStore(Protocol):
 
     @property
     def queries(self) -> StudyQueries:
-        """Its answers are of the moment when they are asked."""
+        """Questions about the stored study; each is answered as of the moment when it is asked."""
         ...
 
     def start(self, started: Sequence[Trial], worker: str, results: Sequence[TrialResult] = (), /) -> Mapping[int, int]:
@@ -111,11 +111,11 @@ class StudyStore(Protocol):
         ...
 
     def rescue(self, starts: Sequence[TrialStart], /) -> Sequence[QueuedTrial]:
-        """As `release`, for trials whose worker crashed: each counts one crash more."""
+        """Release trials whose worker crashed, as `release` does, and count one more crash for each."""
         ...
 
     def renew_leases(self, seen: Sequence[WorkerStatus], seconds: float, /) -> Collection[str]:
-        """Let workers keep their trials for so many seconds from when they were last seen, by the database's clock.
+        """Renew each worker's lease for so many seconds from when it was last seen, by the database's clock.
 
         Returns the workers whose leases have expired, now or earlier under this claim; an expired lease stays so.
         """

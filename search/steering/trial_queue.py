@@ -33,7 +33,7 @@ class ByStructure:
         return self._trials.keys()
 
     def count(self, structure: str) -> int:
-        """How many trials of the structure there are."""
+        """Return how many trials of the structure are queued."""
         return len(self._trials.get(structure, ()))
 
     def put(self, trials: Iterable[Trial]) -> None:

@@ -44,20 +44,26 @@ class Monitor(ABC):
 
     @abstractmethod
     def state(self, number: int) -> Any:
-        """What is kept about a running trial alone, as JSON values for its checkpoint; None if nothing is."""
+        """Return what the policy knows of one running trial, as JSON values for its checkpoint; None if it knows
+        nothing.
+        """
 
     @abstractmethod
     def restore(self, number: int, group: int, state: Any) -> None:
         """A trial resumes from the checkpoint that `state` was written with."""
 
     def recall_reports(self, reports: Sequence[Report], groups: dict[int, int]) -> None:
-        """After a restart, where `compares`: learn again from the stored reports of trials that ended."""
+        """Learn again, after a restart, from the stored reports of trials that ended; called if the policy
+        `compares`.
+        """
         self.observe(reports, groups)
         for number in groups:
             self.forget(number)
 
     def recall_copied(self, copied: Mapping[int, int]) -> None:  # noqa: B027 - most policies make none
-        """After a restart, where `makes_copies`: the trials that were copied -> the last step at which they were."""
+        """Take over, after a restart, which trials were copied, with the last step at which each was; called if the
+        policy `makes_copies`.
+        """
 
     def copies(
         self, space: Space, pack: Mapping[int, tuple[Trial, int]], reported: Collection[int], first: int

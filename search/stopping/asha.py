@@ -59,7 +59,7 @@ class HalvingMonitor(Monitor):
         self._curves: dict[int, _Curve] = {}
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Those of the reported trials that fall behind at a rung."""
+        """Return the reported trials that fall behind at a rung."""
         return {report.number for report in reports if not self._survives(report)}
 
     def _survives(self, report: Report) -> bool:
@@ -91,6 +91,6 @@ class HalvingMonitor(Monitor):
         return [kept.best if isfinite(kept.best) else None, kept.rung] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """Its best so far and its next rung."""
+        """Restore a trial's best cost so far and its next rung."""
         best, rung = state
         self._curves[number] = _Curve(inf if best is None else best, rung)

@@ -61,7 +61,7 @@ class MedianMonitor(Monitor):
         """Step -> trial -> its average there, the newest last; a trial that started again counts once."""
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """Those of the reported trials that are worse than the median; reports of one call are compared together."""
+        """Return the reported trials that are worse than the median; reports of one call are compared together."""
         learned = [(report.number, report.step, self._learn(report)) for report in reports]
         medians = {step: self._median(step) for _, step, _ in learned}
         return {number for number, step, best in learned if best is not None and best > medians[step]}
@@ -99,6 +99,6 @@ class MedianMonitor(Monitor):
         return [kept.best, kept.total, kept.count] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """Its costs so far."""
+        """Restore the summary of a trial's costs so far."""
         best, total, count = state
         self._curves[number] = _Curve(best, total, count)

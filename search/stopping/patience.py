@@ -91,7 +91,7 @@ class PatienceMonitor(Monitor):
         return [kept.best, kept.improved, kept.waited] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """Its best so far, and how long it has waited."""
+        """Restore a trial's best cost so far, and for how many steps it has not improved."""
         best, improved, waited = state
         self._members[number] = _Member(group, dict(best), improved, waited)
         self._groups[group].add(number)

@@ -105,11 +105,11 @@ class PopulationMonitor(Monitor):
         copies need the states up to there."""
 
     def recall_copied(self, copied: Mapping[int, int]) -> None:
-        """After a restart: which trials were copied, and when."""
+        """Take over, after a restart, which trials were copied and when."""
         self._copied = {**copied}
 
     def observe(self, reports: Sequence[Report], groups: dict[int, int]) -> set[int]:
-        """No trial is stopped here: one ends only when a copy takes its lane."""
+        """Note the newest cost of each trial; none is stopped here, as one ends only when a copy takes its lane."""
         for report in reports:
             cost = self._measure.cost(report)
             if cost is not None:
@@ -160,5 +160,5 @@ class PopulationMonitor(Monitor):
         return [kept.cost, kept.round, kept.compared] if kept else None
 
     def restore(self, number: int, group: int, state: Any) -> None:
-        """Its newest cost, and when it was compared."""
+        """Restore a trial's newest cost, and when it was last compared."""
         self._members[number] = _Member(*state)

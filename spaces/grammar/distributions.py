@@ -53,7 +53,7 @@ class Range:
     positive: bool = False
 
     def check(self, kind: DrawKind, low: float, high: float) -> None:
-        """Raises LanguageError unless low <= high and both fit the distribution."""
+        """Check that low <= high and that both fit the distribution; raises LanguageError if not."""
         shown = f"{kind}({number(low)}, {number(high)})"
         if not low <= high:
             raise LanguageError(f"{shown}: the lower bound comes first, write {kind}({number(high)}, {number(low)})")

@@ -70,7 +70,7 @@ def compile_expression(text: str, context: Context) -> Formula:
 
 
 def reason(error: Exception) -> str:
-    """Why a computation has no finite result, in words."""
+    """Explain in words why a computation has no finite result."""
     if isinstance(error, LanguageError):
         return str(error)
     if isinstance(error, ZeroDivisionError):

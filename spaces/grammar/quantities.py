@@ -32,7 +32,7 @@ def compile_quantity(text: str) -> Quantity:
 
 
 def compile_constraint(text: str) -> Quantity:
-    """How far a trial is beyond a bound, `model.width <= 32`: feasible where it is not above 0.
+    """Compile a bound such as `model.width <= 32` to how far a trial exceeds it; at most 0 is feasible.
 
     Raises LanguageError for what is no comparison by <= or >=.
     """

@@ -70,9 +70,12 @@ def flag(default: Any) -> Any:
     return _field(Rule(kind="flag"), default)
 
 
-def text(default: Any = REQUIRED, *, start: bool = False) -> Any:
-    """Any string, for example a path; structural, but for one that says no more than how parameters `start`."""
-    return _field(Rule(kind="text", start=start), default)
+def text(default: Any = REQUIRED, *, start: bool = False, plain: bool = False) -> Any:
+    """Any string, for example a path; structural, but for one that says no more than how parameters `start`.
+
+    `plain`: whatever it says, nothing is opened, fetched or run by that name, so that spaces over HTTP may have it.
+    """
+    return _field(Rule(kind="text", start=start, plain=plain), default)
 
 
 def file(*ends: str, optional: bool = False) -> Any:

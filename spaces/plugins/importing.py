@@ -38,7 +38,7 @@ def register(bundle: Bundle) -> None:
 
 
 def explain(error: BaseException) -> PluginError | None:
-    """What went wrong inside a plug-in from outside, in one line with file and line; None: it was not inside one.
+    """Explain an error inside a plug-in from outside in one line with file and line; None if it was raised elsewhere.
 
     An error of ours says what it has to say, wherever it was raised.
     """
@@ -134,7 +134,7 @@ class _LocalImport:
 
 
 def _file_name(source: Source) -> str:
-    """What tracebacks call the file: its path, where it is still what was read."""
+    """Return the name that tracebacks show for a source: its path, marked as stored if the file has changed since."""
     try:
         same = Path(source.path).read_bytes() == source.text.encode()
     except OSError:

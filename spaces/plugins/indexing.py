@@ -144,7 +144,10 @@ def _find(root: Path, module: str) -> Path | None:
 def _foreign_folders() -> tuple[Path, ...]:
     """Where Python and installed packages lie."""
     paths = sysconfig.get_paths()
-    return tuple({Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+    own = [Path(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    # A virtual environment may see the packages of the Python that it was made of, or of the user's home, too.
+    others = [Path(one) for one in sys.path if Path(one).name in ("site-packages", "dist-packages")]
+    return tuple({path.resolve() for path in (*own, *others)})
 
 
 def _read(path: Path) -> tuple[str, ast.Module]:

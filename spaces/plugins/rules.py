@@ -7,16 +7,15 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from spaces.bounds import LARGEST_COUNT, LARGEST_SIZE
 from spaces.errors import PluginError
 from spaces.messages import shorten
+from spaces.plugins import resources
 from spaces.plugins.digests import ALL_FILES, Selection
 from spaces.plugins.files import FilePath, find_file
 
 Kind = Literal["size", "knob", "option", "flag", "text", "file", "part"]
 REQUIRED = dataclasses.MISSING
-LARGEST_SIZE = 2**31 - 1
-LARGEST_COUNT = 2**53
-"""Beyond it not every integer is a float of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +30,8 @@ class Rule:
     integer: bool = False
     switch: bool = False
     start: bool = False
+    plain: bool = False
+    """Whether a text leads to no file, data set or code, whatever it says."""
     padded: int = 0
     steps: bool = False
     """Whether it counts optimizer steps, so that it is shortened where training is."""
@@ -84,6 +85,8 @@ class Rule:
             raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
         if self.integer and abs(value) > self._largest():
             raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}, at most {self._largest():,}")
+        if self.kind == "text" and not self.plain:
+            resources.check(path, value)
         if self.kind in ("flag", "option", "text"):
             return value
         return int(value) if self.integer else float(value)
@@ -94,6 +97,7 @@ class Rule:
             raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
         if not value:
             return FilePath("")
+        resources.check(path, value)
         try:
             return find_file(value, self.selection)
         except PluginError as error:

@@ -67,7 +67,7 @@ def parse(text: str, origin: str, families: Families, overrides: Mapping[str, st
 
 
 def content_of(text: str, origin: str) -> Any:
-    """What a space's text says, as plain values: what its hash is made of. Raises SpaceError for what is no YAML."""
+    """Return a space's text as plain values, from which its hash is made; raises SpaceError if it is no YAML."""
     root = read(compose(text, origin))
     return _to_plain(inline_spaces(root) if is_transfer(root) else root)
 

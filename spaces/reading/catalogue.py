@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from spaces.errors import SpaceError
-from spaces.messages import no_such
+from spaces.messages import no_such, shorten
+from spaces.plugins.resources import are_limited
 
 _CATALOGUE = resources.files("spaces") / "catalogue"
 _SUFFIX = ".yaml"
@@ -25,15 +27,16 @@ def read_text(origin: str) -> str:
     `spaces/set_complement.yaml` is the packaged space `set_complement` too: papers and notes name spaces in this way.
     Raises SpaceError for a name that is neither, a directory, a file that cannot be read or that is not UTF-8.
     """
-    path = Path(origin)
-    if path.is_dir():
+    # Not by Path, whose questions raise OSError for a name that no file can have, as one of 300 characters.
+    may_be_file = not are_limited()
+    if may_be_file and os.path.isdir(origin):
         raise SpaceError(f"{origin}: this is a directory; name the space file in it")
-    if path.exists():
-        return _decode(_read_bytes(path), origin)
+    if may_be_file and os.path.exists(origin):
+        return _decode(_read_bytes(Path(origin)), origin)
     name = origin.removeprefix("spaces/").removesuffix(_SUFFIX) if origin.startswith("spaces/") else origin
     if name in packaged_spaces():
         return _decode((_CATALOGUE / (name + _SUFFIX)).read_bytes(), origin)
-    raise SpaceError(f"{origin}: no such file, and {no_such('packaged space', origin, packaged_spaces())}")
+    raise SpaceError(f"{shorten(origin)}: no such file, and {no_such('packaged space', origin, packaged_spaces())}")
 
 
 def _list_names(folder: Traversable, prefix: str) -> Iterator[str]:

@@ -106,7 +106,7 @@ def _read_settings(arm: Node, path: str) -> Mapping[str, Node]:
 
 
 def _read_confirm(node: Node | None) -> tuple[int, int]:
-    """How many configurations of each arm are confirmed, and from how many seeds."""
+    """Return how many configurations of each arm are confirmed, and from how many seeds."""
     if node is None:
         return 0, 0
     if not isinstance(node.content, Mapping) or set(node.content) != {"top", "seeds"}:

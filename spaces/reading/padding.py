@@ -21,7 +21,8 @@ FEW_TRIALS = 8
 
 
 def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping[str, Any]], bool]:
-    """Decides from the sections of a trial whether its sizes are padded; `levels`: of the drawn sizes.
+    """Return the function that decides from a trial's sections whether its sizes are padded; `levels` are those of
+    the drawn sizes.
 
     Padded are trials whose model allows it and whose shape has few trials (FEW_TRIALS) or few model-steps (FEW_STEPS).
     Those counted are sure to have the same sizes: a group where all sizes are drawn for the group, the trial alone
@@ -46,7 +47,7 @@ def padding_rule(levels: Collection[Level], search: Search) -> Callable[[Mapping
 
 
 def follow_space(sections: Mapping[str, Any]) -> bool:
-    """Decides as the space says itself."""
+    """Decide as the space itself says."""
     return sections["training"].pad_shapes
 
 

@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 
 def read_entries(origin: str, overrides: Mapping[str, str] | None = None) -> list[Entry]:
-    """What a space file asks for, and where it is a transfer, what its tasks' spaces ask for; nothing is imported.
+    """Return the plug-in entries of a space file and, for a transfer, of its tasks' spaces; nothing is imported.
 
     Raises SpaceError as `load` does, if it does not come as far as this section.
     """

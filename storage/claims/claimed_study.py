@@ -223,7 +223,9 @@ class ClaimedStudy:
         checkpointing.write(connection, self._database.insert(checkpoints), self.id, further, pasts)
 
     def _plan(self, reports: Sequence[Report]) -> _Plan:
-        """What the study's history makes of new reports. One that was recorded before is not written again."""
+        """Decide which new reports are written and which stored ones they supersede; a report that was recorded
+        before is not written again.
+        """
         if self._policy == "full":
             return _Plan(reports, [], {})
         pasts: dict[int, Past] = {}

@@ -100,7 +100,7 @@ class FingerprintTable:
         self._numbers.update(numbers)
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """These trials run no more."""
+        """Forget the fingerprints of trials that no longer run."""
         for number in numbers:
             self._numbers.pop(number, None)
 

@@ -42,13 +42,13 @@ class Past:
     best_score: float = math.inf
 
     def to_json(self) -> list[Any]:
-        """As JSON values."""
+        """Return the values as JSON values."""
         *rest, score = astuple(self)
         return [*rest, score if math.isfinite(score) else None]
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> Past:
-        """From what `to_json` gave."""
+        """Rebuild the values that `to_json` returned."""
         count, last, last_is_landmark, best, best_is_landmark, score = values
         return cls(count, last, last_is_landmark, best, best_is_landmark, math.inf if score is None else score)
 
@@ -88,7 +88,7 @@ def predict_rows(policy: History, validations: int, metrics_per_validation: int)
 
 
 def _landmarks(validations: int) -> int:
-    """How many of the indices 1 .. validations are landmarks of `thin`."""
+    """Count the landmarks of the policy `thin` among the indices 1 .. validations."""
     if validations <= _ALL:
         return validations
     octave = 1 << (validations.bit_length() - 1)

@@ -29,7 +29,7 @@ _UPDATED = ("host", "device", "log", "state", "steps", "room", "heartbeat_at", "
 def renew(
     connection: Connection, insert: Insert, study_id: int, claim: int, seen: Sequence[WorkerStatus], seconds: float
 ) -> None:
-    """Let each worker keep its trials for so many seconds from when it was last seen; an expired lease stays so.
+    """Renew each worker's lease for so many seconds from when it was last seen; an expired lease stays expired.
 
     Were a lost worker's lease renewed, it would go on with trials that others were given meanwhile.
     """

@@ -76,10 +76,14 @@ _RATING: dict[str, Any] = {
     "feasible": bindparam("keeps"),
 }
 RATING = update(trials).where(trials.c.id == bindparam("trial")).values(_RATING)
+_ends = trials.alias("ends")
+_NEXT_END = (
+    select(func.coalesce(func.max(_ends.c.ended), 0) + 1).where(_ends.c.study_id == trials.c.study_id).scalar_subquery()
+)
 _END = (
     update(trials)
     .where(trials.c.id == bindparam("trial"), trials.c.state == "running", trials.c.fence == bindparam("start"))
-    .values(state=bindparam("verdict"), error=bindparam("reason"), finished_at=Now(), **_RATING)
+    .values(state=bindparam("verdict"), error=bindparam("reason"), finished_at=Now(), ended=_NEXT_END, **_RATING)
 )
 _REQUEUE = (
     update(trials)
@@ -324,6 +328,7 @@ NEVER_RUN = {
     "fingerprint": None,
     "started_at": None,
     "finished_at": None,
+    "ended": None,
     "steps": 0,
     "deaths": 0,
 }

@@ -52,7 +52,7 @@ class Session:
             self.database.close()
 
     def lock(self, study_id: int, act: Callable[[Connection], int]) -> int:
-        """Become the study's only controller; `act` counts its fence up, which is returned.
+        """Make this process the study's only controller; `act` raises the fence and returns it.
 
         Raises StudyError if another process is.
         """
@@ -72,12 +72,12 @@ class Session:
         del self._locked[study_id]
 
     def lock_service(self) -> None:
-        """Become the only service of the database; raises StudyError if another process is."""
+        """Make this process the only service of the database; raises StudyError if another process is."""
         self.transact(self.database.locks.lock_service)
         self._is_service = True
 
     def transact(self, act: Callable[[Connection], Answer]) -> Answer:
-        """What `act` gives, committed, or nothing of it: what was committed before stays.
+        """Run `act` in a transaction and return its result once it is committed; an error undoes all of it.
 
         While nothing is locked, a server that goes away is an error at once.
         """
@@ -100,7 +100,8 @@ class Session:
                 return answer
 
     def write(self, study_id: int, act: Callable[[Connection], Answer]) -> Answer:
-        """As `transact`, for a locked study: only if it is still this process's, which the same transaction checks.
+        """Run `act` in a transaction, as `transact` does, if this process still has the study's claim, which the
+        transaction checks.
 
         Raises StudyError if another process has claimed it since.
         """

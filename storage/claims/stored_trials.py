@@ -22,7 +22,7 @@ def split_ids(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def read_queued(connection: Connection, study_id: int, numbers: Iterable[int]) -> list[QueuedTrial]:
-    """Those of these trials that are queued, in order of number."""
+    """Return the trials among these that are queued, in order of number."""
     c, found = trials.c, list[QueuedTrial]()
     for part in split_ids(sorted(trial_id(study_id, number) for number in numbers)):
         kept = checkpointing.read(connection, part)
@@ -89,7 +89,7 @@ def find_best(connection: Connection, study_id: int, direction: Direction) -> tu
 
 
 def count_trials(connection: Connection, study_id: int) -> dict[State, int]:
-    """How many trials are in each state that occurs."""
+    """Count the trials in each state that occurs."""
     rows = connection.execute(
         select(trials.c.state, func.count()).where(trials.c.study_id == study_id).group_by(trials.c.state)
     )

@@ -29,7 +29,7 @@ QUEUE_TOPIC = "graft_queue"
 
 
 def study_topic(study_id: int) -> str:
-    """Of `ring` and `listen`: the trials of a study."""
+    """Return the topic of `ring` and `listen` for the trials of a study."""
     return f"graft_study_{study_id}"
 
 
@@ -61,7 +61,7 @@ class ReadingConnection(ABC):
 
     @abstractmethod
     def moment(self) -> AbstractContextManager[None]:
-        """Have all that a transaction reads inside be as of one moment."""
+        """Read everything inside the block as of one moment."""
 
     @abstractmethod
     def parameter(self, study_id: int, path: str) -> str:
@@ -96,7 +96,7 @@ class StudyLocks(ABC):
 
     @abstractmethod
     def unlock(self, connection: Connection, study_id: int, study: str) -> None:
-        """Let other processes run the study; this one runs others still."""
+        """Let other processes run the study; this process keeps its other studies."""
 
     @abstractmethod
     def lock_service(self, connection: Connection) -> None:
@@ -168,7 +168,7 @@ class Database(ABC):
 
     @abstractmethod
     def damage(self) -> list[str]:
-        """What is wrong with the database as such, each in a line; raises StorageError if there is none."""
+        """Return a line for each fault of the database itself; raises StorageError if the database does not exist."""
 
     @abstractmethod
     def insert(self, table: Table) -> Insert:
@@ -180,7 +180,7 @@ class Database(ABC):
 
     @abstractmethod
     def ring(self, connection: Connection, topic: str) -> None:
-        """Have those who listen to the topic look once the transaction is committed, if the database can tell them."""
+        """Wake those who listen to the topic once the transaction is committed, if the database can do that."""
 
     @abstractmethod
     def explain(self, error: BaseException) -> str | None:

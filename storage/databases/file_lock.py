@@ -30,7 +30,7 @@ class Identity(NamedTuple):
 
     @classmethod
     def at(cls, path: Path) -> Identity | None:
-        """Of the file at the path; None if there is none."""
+        """Return the identity of the file at the path; None if there is no file."""
         try:
             found = os.stat(path)
         except OSError:
@@ -101,7 +101,9 @@ class FileLock:
         os.pwrite(self._note, f"{who_am_i()} ({text})\n".encode(), 0)
 
     def holder(self) -> str | None:
-        """What the process that has the lock wrote; None if it is free, which takes it, shared, for an instant."""
+        """Return the note of the process that has the lock; None if it is free, which takes a shared lock for an
+        instant.
+        """
         with _descriptors.turn:
             file, identity = _descriptors.of(self._database, os.O_RDONLY)
             if (os.getpid(), identity) not in _descriptors.held:

@@ -2,20 +2,37 @@
 
 A request is durable when `post` returns, and is taken in once: by the next process that may write the file, at once if
 a service has it. Each is a file of its own, complete when it has its name, so that no two processes write one file.
+A request that cannot be done by any process is moved aside, with the reason, so that no later process meets it.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
-_REQUEST, _REFUSED = ".json", ".refused"
+from spaces.errors import MessageError
+
+_REQUEST, _REFUSED, _REASON = ".json", ".refused", ".reason"
+"""Ends of names: of a request, of one that was moved aside, and of the reason why a request was not done."""
 _KEPT_SECONDS = 3600.0
-"""How long a refusal is kept for the process that asked, which may be gone."""
+"""How long a reason is kept for the process that asked, which may be gone."""
+_MOST_REFUSED = 100
+"""Requests that were moved aside and are kept, the newest."""
+LARGEST_REQUEST = 1 << 24
+"""Bytes; a submission has a space and the sources of its plug-ins."""
+_LONGEST_NAME = 100
+
+
+class Refused(NamedTuple):
+    """A request that was moved aside."""
+
+    name: str
+    reason: str
 
 
 @final
@@ -25,45 +42,91 @@ class Mailbox:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def post(self, text: str) -> str:
-        """Leave a request; its name. Raises OSError if the disk does not take it."""
+    def post(self, text: str, mark: str = "") -> str:
+        """Leave a request; its name, which ends in `mark`. Raises OSError if the disk does not take it."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        name = f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}"
+        name = f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}{mark}"
         self._write(name + _REQUEST, text)
         return name
 
-    def names(self) -> list[str]:
-        """The requests that nobody took in yet, the oldest first."""
+    def names(self, mark: str = "") -> list[str]:
+        """The requests that were not taken in yet and whose names end in `mark`, the oldest first."""
         with suppress(OSError):
-            return sorted(path.stem for path in self._folder.iterdir() if path.suffix == _REQUEST)
+            paths = (path for path in self._folder.iterdir() if path.suffix == _REQUEST)
+            return sorted(path.stem for path in paths if path.stem.endswith(mark))
         return []
 
     def read(self, name: str) -> str:
-        """The text of a request."""
-        return (self._folder / (name + _REQUEST)).read_text(encoding="utf-8")
+        """Return the text of a request.
+
+        Raises FileNotFoundError if it was withdrawn, MessageError if it is no file of `post`: a link or a folder could
+        lead anywhere, and a pipe would wait for ever.
+        """
+        path = self._folder / (name + _REQUEST)
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode) or len(name) > _LONGEST_NAME:
+            raise MessageError("a request to the queue cannot be read: it is no file that Graft left")
+        if found.st_size > LARGEST_REQUEST:
+            raise MessageError(f"a request to the queue cannot be read: it has more than {LARGEST_REQUEST:,} bytes")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise MessageError(f"a request to the queue cannot be read: {error}") from None
 
     def is_pending(self, name: str) -> bool:
-        """Whether nobody took the request in yet."""
+        """Whether the request was not taken in yet."""
         return (self._folder / (name + _REQUEST)).exists()
 
     def settle(self, name: str, refusal: str = "") -> None:
-        """The request was taken in, and is committed; or it was refused, for a reason in one line."""
+        """Remove a request that was taken in and is committed, or was refused for a reason in one line."""
         if refusal:
-            self._write(name + _REFUSED, refusal)
+            self._write(name + _REASON, refusal)
         (self._folder / (name + _REQUEST)).unlink(missing_ok=True)
-        for path in self._folder.glob(f"*{_REFUSED}"):
+        for path in self._folder.glob(f"*{_REASON}"):
             with suppress(OSError):
-                if path.stat().st_mtime < time.time() - _KEPT_SECONDS:
+                is_old = path.stat().st_mtime < time.time() - _KEPT_SECONDS
+                if is_old and not os.path.lexists(path.with_suffix(_REFUSED)):
                     path.unlink()
 
+    def put_aside(self, name: str, reason: str) -> None:
+        """Move a request that cannot be done out of the way of the others, and keep it with the reason.
+
+        It is moved first: it must not end the next process, too, where the disk has no room for the reason.
+        """
+        (self._folder / (name + _REQUEST)).rename(self._folder / (name + _REFUSED))
+        with suppress(OSError):
+            self._write(name + _REASON, reason)
+        for old in sorted(self._folder.glob(f"*{_REFUSED}"))[:-_MOST_REFUSED]:
+            with suppress(OSError):
+                old.with_suffix(_REASON).unlink(missing_ok=True)
+                old.unlink()
+
+    def refused(self) -> list[Refused]:
+        """The requests that were moved aside, the oldest first."""
+        with suppress(OSError):
+            names = sorted(path.stem for path in self._folder.iterdir() if path.suffix == _REFUSED)
+            return [Refused(name, self._read_reason(name)) for name in names]
+        return []
+
     def refusal(self, name: str) -> str:
-        """Why a request that is no longer pending was refused, which is then forgotten; empty: it was not."""
-        path = self._folder / (name + _REFUSED)
+        """Return why a request that is no longer pending was refused; empty if it was done.
+
+        The reason is then forgotten, unless the request was moved aside.
+        """
+        if os.path.lexists(self._folder / (name + _REFUSED)):
+            return self._read_reason(name)
+        path = self._folder / (name + _REASON)
         if not path.exists():
             return ""
         text = path.read_text(encoding="utf-8")
         path.unlink(missing_ok=True)
         return text
+
+    def _read_reason(self, name: str) -> str:
+        try:
+            return (self._folder / (name + _REASON)).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return "the reason was not kept"
 
     def _write(self, name: str, text: str) -> None:
         """Write a file that appears whole under its name, and is on the disk when this returns."""

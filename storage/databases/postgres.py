@@ -68,7 +68,7 @@ class Postgres(Database):
         return connection
 
     def check_place(self, connection: Connection) -> None:
-        """Nothing to do: a server knows its files."""
+        """Do nothing: a server knows its own files."""
 
     def reader(self, seconds: float | None = None) -> PostgresReading:
         from psycopg import IsolationLevel
@@ -91,7 +91,7 @@ class Postgres(Database):
         return connection
 
     def damage(self) -> list[str]:
-        """Nothing: the server checks references and pages by itself."""
+        """Return no faults: the server checks references and pages by itself."""
         return []
 
     def insert(self, table: Table) -> Insert:
@@ -121,7 +121,7 @@ class Postgres(Database):
         return lost and (error.sqlstate is None or bool(_AWAY.fullmatch(error.sqlstate)))
 
     def close(self) -> None:
-        """Nothing to do: the advisory lock goes with the connection."""
+        """Do nothing: the advisory lock ends with the connection."""
 
     def _connect(self, *, read_only: bool) -> Connection:
         if not find_spec("psycopg"):

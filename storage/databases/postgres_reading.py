@@ -73,7 +73,7 @@ class PostgresReading(ReadingConnection):
         return Rows([c.name for c in columns], [_TYPES.get(c.type_code, pl.String()) for c in columns], cursor)
 
     def moment(self) -> AbstractContextManager[None]:
-        """Nothing to do: each transaction is."""
+        """Do nothing: each transaction reads as of one moment."""
         return nullcontext()
 
     def listen(self, topic: str) -> int:

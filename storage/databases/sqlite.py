@@ -79,7 +79,7 @@ class FileLocks(StudyLocks):
         self._lock.note(", ".join(noted) or "no study")
 
     def _find(self, wanted: str) -> str | None:
-        """What the process that has the lock wrote, if that is `wanted`, or cannot be read."""
+        """Return the note of the process that has the lock if it names `wanted` or cannot be read, else None."""
         text = self._lock.holder()
         if text is None or text == UNKNOWN:
             return text
@@ -87,7 +87,7 @@ class FileLocks(StudyLocks):
         return text if wanted in noted else None
 
     def check_idle(self, connection: Connection) -> None:
-        """Nothing to do: no other process has the lock that `writer` took."""
+        """Do nothing: no other process has the lock that `writer` took."""
 
 
 @final
@@ -154,9 +154,10 @@ class Sqlite(Database):
         except (OSError, sqlite3.Error) as error:
             raise StorageError(f"{loss} under this run, and what it held is lost: {self.explain(error)}") from error
         self._file.remove_log()
+        is_there = self._file.path.parent.is_dir()
+        hint = f"`mv {rescue} {self.name}` puts it back" if is_there else "move it to where the database is to be"
         raise StorageError(
-            f"{loss} under this run, which stops; all that it held is in {rescue}: "
-            f"`mv {rescue} {self.name}` puts it back, and the study can be resumed"
+            f"{loss} under this run, which stops; all that it held is in {rescue}: {hint}, and the study can be resumed"
         )
 
     def reader(self, seconds: float | None = None) -> SqliteReading:
@@ -209,7 +210,7 @@ class Sqlite(Database):
         connection.exec_driver_sql(_INSERT_METRICS, list(rows))
 
     def ring(self, connection: Connection, topic: str) -> None:
-        """Nothing to do: who waits looks again by itself."""
+        """Do nothing: waiting processes look again by themselves."""
 
     def explain(self, error: BaseException) -> str | None:
         if isinstance(error, OSError):

@@ -83,7 +83,7 @@ class SqliteFile:
         return self._opened.get(self.path) == identity
 
     def loss(self) -> str | None:
-        """What became of the files under the writing connection, in words; None while they lie where they were.
+        """Return what happened to the files under the writing connection, in words; None while they are in place.
 
         The log counts as the file does: until its pages are moved to the file, commits are in it alone. SQLite itself
         notices neither in this mode, and goes on writing to files that have no name any more.
@@ -97,10 +97,10 @@ class SqliteFile:
     def rescue(self, connection: sqlite3.Connection) -> Path:
         """Write all that the connection sees, committed, to a new file beside this one, which is a database like it.
 
-        Where the folder is gone, too, it goes to that for temporary files. Raises OSError or sqlite3.Error if it cannot
-        be written.
+        Where the folder is gone, too, it goes into a new one among temporary files, which nobody else may read. Raises
+        OSError or sqlite3.Error if it cannot be written.
         """
-        folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.gettempdir())
+        folder = self.path.parent if self.path.parent.is_dir() else Path(tempfile.mkdtemp(prefix="graft-rescue-"))
         names = (folder / f"{self.path.name}.rescue{number or ''}" for number in count())
         target = next(path for path in names if not path.exists())
         part = Path(f"{target}.part")
@@ -139,7 +139,7 @@ class SqliteFile:
 
 
 def mount_points(mounts: Path = Path("/proc/self/mountinfo")) -> set[Path]:
-    """Where file systems, folders and files are mounted; empty where the system has no mount table."""
+    """Return where file systems, folders and files are mounted; empty if the system has no mount table."""
     if not mounts.exists():
         return set()
     escaped = (line.split()[4] for line in mounts.read_text().splitlines())

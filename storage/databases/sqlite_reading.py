@@ -53,10 +53,10 @@ class SqliteReading(ReadingConnection):
             _execute_unguarded(self._driver, "ROLLBACK")
 
     def listen(self, topic: str) -> None:
-        """Nothing: a file tells nobody that it has changed."""
+        """Do nothing: a file cannot announce that it has changed."""
 
     def hush(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there is nothing to stop listening to."""
 
     def parameter(self, study_id: int, path: str) -> str:
         return f"""json_extract(params, '$."{path}"')"""
@@ -90,7 +90,7 @@ def _guard(driver: sqlite3.Connection) -> None:
 
 
 def _execute_unguarded(driver: sqlite3.Connection, statement: str) -> None:
-    """What the guard, which lets SELECTs pass alone, would refuse."""
+    """Run a statement that the guard would refuse, since it allows SELECT alone."""
     driver.set_authorizer(None)
     driver.execute(statement)
     _guard(driver)

@@ -10,7 +10,7 @@ columns.py    the columns of the frames, and frames made from rows
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Self, final
 
@@ -20,9 +20,11 @@ from spaces.errors import StudyError
 from storage import migrations, tokens
 from storage.databases import find_database
 from storage.databases.database import Database, ReadingConnection
+from storage.databases.mailbox import Refused
 from storage.frames.answers import Answers, quote
 from storage.frames.columns import STUDIES
 from storage.frames.study import StudyReader
+from storage.queue import REVOCATION, QueueRequest
 from storage.queue_entries import QueueEntry, read_entries
 from storage.tokens import Token
 
@@ -94,10 +96,28 @@ class Reader:
         with self._answers.transaction() as connection:
             return tokens.read(connection)
 
+    def refused_requests(self) -> list[Refused]:
+        """The requests that were moved aside, as no process could do them, the oldest first."""
+        mailbox = self.database.mailbox
+        return mailbox.refused() if mailbox else []
+
+    def _revoked(self) -> set[str]:
+        """The names of tokens whose revocation was asked and is not in the database yet."""
+        mailbox, names = self.database.mailbox, set[str]()
+        for name in mailbox.names(REVOCATION) if mailbox else ():
+            assert mailbox
+            with suppress(OSError, StudyError):
+                names.add(QueueRequest.from_json(mailbox.read(name)).study)
+        return names
+
     def find_token(self, digest: str) -> Token | None:
-        """The token of a digest, if it was not revoked."""
+        """The token of a digest, if it was not revoked and has not expired.
+
+        A revocation counts from its request on: the process that may write the database may be a launch, which takes
+        in no requests.
+        """
         with self._answers.transaction() as connection:
-            return tokens.find(connection, digest)
+            return tokens.find(connection, digest, self._revoked())
 
     def query(self, sql: str) -> pl.DataFrame:
         """The answer to one SELECT of the user's; StorageError with the database's words if it is refused.

@@ -41,7 +41,9 @@ class Answers:
 
     @contextmanager
     def moment(self) -> Generator[None]:
-        """What is read inside is as of one moment, however long it takes and whatever is written meanwhile."""
+        """Read everything inside the block as of one moment, however long it takes and whatever is written
+        meanwhile.
+        """
         with self.database.readable_errors(), self.reading.connection.begin(), self.reading.moment():
             yield
 

@@ -8,7 +8,8 @@ from typing import final
 
 import polars as pl
 
-from spaces.settings import MOST_TRIALS, Direction
+from spaces.bounds import MOST_TRIALS
+from spaces.settings import Direction
 from storage.frames.answers import Answers, quote
 from storage.frames.columns import ARCHITECTURES
 from storage.schema import trial_id

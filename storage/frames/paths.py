@@ -43,7 +43,9 @@ def spell_paths(answers: Answers, study_id: int, sql: str) -> str:
 
 
 def _known_paths(answers: Answers, study_id: int) -> list[str]:
-    """What was drawn for the study's first trial, and what follows from that."""
+    """Return the paths of the values that were drawn for the study's first trial, and of the facts that follow from
+    them.
+    """
     found = answers.read(
         f"SELECT params FROM trials WHERE study_id = {study_id} ORDER BY number LIMIT 1", {"params": pl.String()}
     )

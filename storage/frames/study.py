@@ -8,11 +8,11 @@ from typing import Any, final
 
 import polars as pl
 
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import RowError, StudyError
 from spaces.plugins.bundles import Bundle
 from spaces.plugins.digests import Data
 from spaces.records import State
-from spaces.settings import MOST_TRIALS
 from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
 from storage.frames.answers import BATCH, Answers, quote
@@ -68,8 +68,11 @@ class StudyReader:
 
         `where` is an SQL condition and `sort` an SQL ORDER BY over the columns of trials, where `params.<dotted path>`
         stands for a sampled value, and the path alone for what a trial has there, drawn or not:
-        `objective < 0.1 AND optimizer.learning_rate > 1e-3`, `steps DESC`. NULL sorts last. `top` keeps the first rows:
-        without `sort`, those of the best objective among the feasible.
+        `objective < 0.1 AND optimizer.learning_rate > 1e-3`, `steps DESC`. NULL sorts last. `top` keeps the first rows.
+
+        `sort="objective"` puts the best trial first whatever the study's direction, and so does `second_objective`;
+        `objective ASC` and `objective DESC` are plain SQL. `top` with `sort="objective"`, or without `sort`, leaves out
+        trials that break a constraint.
         """
         return pl.concat(list(self.trial_batches(where, sort, top, columns)))
 
@@ -82,9 +85,9 @@ class StudyReader:
     ) -> Iterator[pl.DataFrame]:
         """What `trials` gives, BATCH_OF_TRIALS rows at a time; at least one frame."""
         condition = _spell_condition(self._answers, self._id, where)
-        is_ranking = sort is None and top is not None
+        is_ranking = top is not None and (sort is None or _bare(sort) == "objective")
         if is_ranking:
-            sort = "objective" if self.row["direction"] == "minimize" else "objective DESC"
+            sort = "objective"
             condition += " AND feasible IS NOT FALSE"
         limit = f" LIMIT {int(top)}" if top is not None else ""
         # Told to order by number, SQLite reads a whole study in that order however few trials the condition leaves; but
@@ -92,8 +95,7 @@ class StudyReader:
         # objectives has equal ones by number.
         last = "id" if where and not is_ranking else "number"
         schema = {name: TRIALS[name] for name in columns}
-        order = _spell_order(self._answers, self._id, sort)
-        sql = f"{self._choose(columns)}{condition} ORDER BY {order}{last}{limit}"
+        sql = f"{self._choose(columns)}{condition} ORDER BY {self._spell_order(sort)}{last}{limit}"
         return self._answers.batches(sql, schema, BATCH_OF_TRIALS)
 
     def trial_page(
@@ -106,8 +108,7 @@ class StudyReader:
         """
         condition = _spell_condition(self._answers, self._id, where)
         if sort:
-            order = _spell_order(self._answers, self._id, sort)
-            position = f" ORDER BY {order}id LIMIT {int(rows)} OFFSET {int(after)}"
+            position = f" ORDER BY {self._spell_order(sort)}id LIMIT {int(rows)} OFFSET {int(after)}"
         else:
             position = f" AND number > {int(after)} ORDER BY number LIMIT {int(rows)}"
         schema = {name: TRIALS[name] for name in columns}
@@ -224,14 +225,24 @@ class StudyReader:
         mine = f"study_id = {self._id}"
         return self._answers.read(f"SELECT {', '.join(schema)} FROM {table} WHERE {mine} ORDER BY {order}", schema)
 
+    def _spell_order(self, sort: str | None) -> str:
+        """Return what stands before the last column of an ORDER BY; NULL sorts last, and the best objective first."""
+        if not sort:
+            return ""
+        directions = {
+            "objective": str(self.row["direction"]),
+            "second_objective": str(self.row["second_objective"]).partition(" ")[0],
+        }
+        if directions.get(_bare(sort)) == "maximize":
+            sort = f"{_bare(sort)} DESC"
+        nulls = "" if "nulls" in sort.lower() else "NULLS LAST"
+        return f"{spell_paths(self._answers, self._id, sort)}\n{nulls}, "
+
 
 def _spell_condition(answers: Answers, study_id: int, where: str | None) -> str:
     return f" AND ({spell_paths(answers, study_id, where)}\n)" if where else ""
 
 
-def _spell_order(answers: Answers, study_id: int, sort: str | None) -> str:
-    """What stands before the last column of an ORDER BY; NULL sorts last."""
-    if not sort:
-        return ""
-    nulls = "" if "nulls" in sort.lower() else "NULLS LAST"
-    return f"{spell_paths(answers, study_id, sort)}\n{nulls}, "
+def _bare(sort: str) -> str:
+    """Return an ORDER BY without space around it, in lower case: a column's name where it names one alone."""
+    return sort.strip().lower()

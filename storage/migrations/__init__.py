@@ -52,7 +52,7 @@ def version_of(connection: Connection) -> str | None:
 
 
 def steps_from(version: str) -> list[str]:
-    """What leads from a version to this code's, a line each: `0003: trials that go on from another's state`."""
+    """List the steps from a version to this code's, a line each: `0003: trials that go on from another's state`."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory(str(Path(__file__).parent)).walk_revisions(version, "head")

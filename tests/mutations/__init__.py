@@ -21,6 +21,7 @@ _FILES = (
     "service.toml",
     "interchange.toml",
     "web.toml",
+    "edge.toml",
     "fusion.toml",
 )
 

@@ -70,7 +70,7 @@ class Snapshot(NamedTuple):
         return False
 
     def state(self, checkpoint: Checkpoint) -> SavedState | None:
-        """What a checkpoint says to be here; None if that row is another trial's, start's or step's."""
+        """Return the state that a checkpoint names; None if that row is another trial's, start's or step's."""
         if not 0 <= checkpoint.row < len(self.trials):
             return None
         trial = self.trials[checkpoint.row]
@@ -113,7 +113,7 @@ class Archive:
         )
 
     def read(self, path: str, sha256: str) -> Snapshot | None:
-        """What was written to this file; None if it is not here, not whole, or not to be understood."""
+        """Read a file of states; None if it is missing, incomplete or cannot be understood."""
         name = path.rpartition("/")[2]  # in our own folder, which may have been moved since
         if not _is_final(name):
             return None
@@ -196,7 +196,7 @@ class _Files(ABC):
 
     @abstractmethod
     def path(self, name: str) -> str:
-        """By which others know the file."""
+        """Return the path or URL by which other processes know the file."""
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
@@ -208,7 +208,7 @@ class _Files(ABC):
 
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """Of all that is here."""
+        """List the names of all files in the folder."""
 
     @abstractmethod
     def remove(self, name: str) -> None:

@@ -108,7 +108,7 @@ def largest_difference(trained: TrainedModel, network: Any) -> float:
 
 
 def _serialiser() -> Any:
-    """To bytes: what safetensors raises where it cannot write a file itself is no OSError."""
+    """Return safetensors' function that serialises to bytes: its errors while it writes a file are no OSErrors."""
     try:
         from safetensors.numpy import save
     except ImportError as error:
@@ -200,7 +200,7 @@ def _activation(activation: Activation) -> str:
 
 
 def _obstacles(recipe: Recipe) -> Iterator[str]:
-    """In what the trial's architecture is not GPT-2's, each with what it would have to be."""
+    """Yield each way in which the trial's architecture is not GPT-2's, with what it would have to be."""
     model = recipe.model
     if not isinstance(model, Transformer):
         yield f"model.name is {name_of(model)}, must be transformer"

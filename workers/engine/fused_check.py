@@ -1,11 +1,13 @@
-"""The fused step against the traced one, on a GPU: `python -m workers.engine.fused_check cuda:0 minimal`.
+"""The fused step against the traced one on a GPU, in a process of its own.
 
-In a process of its own: what a faulty kernel does to memory, or to the GPU's context, ends with it. It prints one line
-of JSON: null, or what differs.
+`python -m workers.engine.fused_check check cuda:0 minimal` prints one line of JSON: null, or what differs.
+`python -m workers.engine.fused_check rates cuda:0 CONFIGURATION` prints how fast both train a configuration (JSON).
+What a faulty kernel does to memory, or to the GPU's context, ends with the process.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import sys
@@ -16,9 +18,15 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from spaces import plugins
+from spaces.records import Trial
 from workers.engine.fused.device import make_step
 from workers.engine.fused.step import FusedStep, Knobs
+from workers.engine.fused.trust import LANES
+from workers.engine.machine.memory import Shortage, attempt
 from workers.engine.machine.process import flush_subnormals, prepare, use_device
+from workers.engine.pack.lanes import NARROWEST
+from workers.engine.speed.timing import MakeStep, step_rate
 from workers.engine.step import TracedStep
 from workers.numerics.randomness import Purpose, Streams
 from workers.numerics.tracing import tree_map
@@ -140,5 +148,31 @@ def main(
     return None
 
 
+def compare_rates(
+    device: str, configuration: str, make: Callable[[Recipe, torch.device], FusedStep] = make_step
+) -> dict[str, float]:
+    """Return model-steps per second of both steps, at the most lanes up to LANES that the device has memory for."""
+    config = json.loads(configuration)
+    trial = Trial(
+        number=0, group=0, seed=1, draws={}, params={}, config=config, structure=plugins.canonical_json(config)
+    )
+    steps: dict[str, MakeStep] = {"fused": lambda recipe, _, where: make(recipe, where), "traced": TracedStep}
+    prepare()
+    lanes = LANES
+    while True:
+        found: dict[str, float] = {"lanes": lanes}
+        for name, step in (*steps.items(), *steps.items()):  # twice each, in turns: a GPU's clock rises as it warms up
+            rate = attempt(functools.partial(step_rate, trial, width=lanes, device=device, make=step), device)
+            if isinstance(rate, Shortage):
+                break
+            found[name] = max(rate, found.get(name, 0.0))
+        else:
+            return found
+        if lanes == NARROWEST:
+            raise RuntimeError(f"no memory for {NARROWEST} lanes")
+        lanes //= 2
+
+
 if __name__ == "__main__":
-    print(json.dumps(main(torch.device(sys.argv[1]), sys.argv[2])))
+    question, at, of = sys.argv[1:]
+    print(json.dumps(main(torch.device(at), of) if question == "check" else compare_rates(at, of)))

@@ -9,6 +9,7 @@ model's native one, where it has that for this task and device, and traces the r
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, overload
 
@@ -20,12 +21,13 @@ from workers.data.tasks import Batch
 from workers.engine import fused
 from workers.engine.fused.step import FusedStep
 from workers.networks.models import NativeGradient, Site
+from workers.numerics import native
 from workers.numerics.fusion import fuses_on
 from workers.numerics.processors import instruction_set
 from workers.numerics.randomness import Purpose, Streams, keep_mask, padded_keep_mask
 from workers.numerics.tracing import Traced, load_gradients
 from workers.training.fused_update import fused_update_of
-from workers.training.native_update import update_of
+from workers.training.native_update import libraries_of, update_of
 from workers.training.recipe import Recipe, State, advance, apply_gradient, gradient_of, layout_of, update_key
 
 Knobs = dict[str, Tensor]
@@ -55,8 +57,16 @@ def step_of(recipe: Recipe, structure: str, device: torch.device) -> Step | Fuse
     if device.type == "cuda" and fused.obstacle(recipe, device) is None:
         return fused.make_step(recipe, device)
     may_be_native = recipe.learning.is_plain and recipe.training.autocast == "none"
-    native = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if may_be_native else None
-    return NativeStep(recipe, device, native) if native else TracedStep(recipe, structure, device)
+    gradient = recipe.model.native_gradient(recipe.task, recipe.dtype, device) if may_be_native else None
+    return NativeStep(recipe, device, gradient) if gradient else TracedStep(recipe, structure, device)
+
+
+def begin_loading(config: Mapping[str, Any], device: str) -> None:
+    """Load or compile in the background what trials of this configuration use on a CPU, which `step_of` waits for."""
+    where, recipe = torch.device(device), Recipe.of(config).pad()
+    if where.type == "cpu":
+        threading.Thread(target=obstacle, args=(recipe, where), name="load the gradient").start()
+        native.begin(map(native.packaged, libraries_of(recipe)))
 
 
 def obstacle(recipe: Recipe, device: torch.device) -> str | None:
@@ -73,8 +83,11 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
 def describe_step(config: Mapping[str, Any], device: str) -> str:
     """How trials of this configuration train on this device: `native`, `fused`, or `traced` and why."""
     where = torch.device(device)
-    reason = obstacle(Recipe.of(config).pad(), where)
-    return f"traced: {reason}" if reason else _fastest(where)
+    recipe = Recipe.of(config).pad()
+    if reason := obstacle(recipe, where):
+        return f"traced: {reason}"
+    rates = fused.rates_of(recipe, where) if where.type == "cuda" else None
+    return f"fused, {rates.describe()}" if rates else _fastest(where)
 
 
 def method_of(config: Mapping[str, Any], device: str) -> str:
@@ -159,7 +172,7 @@ class NativeStep:
         self._gradient = gradient
         self._sites = len(recipe.model.dropout_sites(recipe.task, 1, recipe.task.context))
         self._layout = layout_of(recipe, device)
-        self.kind = f"native {instruction_set(device)}"
+        self.kind = f"native {native.instruction_set()}"
         self._update = update_of(recipe, self._layout, device) or Traced(
             ("update", update_key(recipe), str(device)), vmap(self._one)
         )

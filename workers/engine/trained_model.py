@@ -55,7 +55,7 @@ class TrainedModel(nn.Module):
             module.register_parameter(last, nn.Parameter(tensor.detach().clone().to(self.recipe.dtype)))
 
     def forward(self, batch: Tensor | Batch) -> Tensor:
-        """What the model says of a batch, without its lane axis: logits or numbers, as `Model.outputs` has it.
+        """Return the model's outputs for a batch without lane axis: logits or numbers, as `Model.outputs` has them.
 
         A tensor [N, s, ...] stands for `{"inputs": tensor}`; sets need `lengths` and `query`, too.
         """
@@ -120,5 +120,5 @@ class TrainedModel(nn.Module):
 
 
 def trained_model(trial: Trial, weights: Mapping[str, Any]) -> TrainedModel:
-    """From weights as arrays, as `workers.engine.replay.weights` gives them."""
+    """Build the model from weights as arrays, as `workers.engine.replay.weights` returns them."""
     return TrainedModel(trial, {name: torch.as_tensor(array) for name, array in weights.items()}).eval()

@@ -55,7 +55,7 @@ class _Gradient(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept: there is no second derivative."""
+        """Keep nothing: there is no second derivative."""
 
     @staticmethod
     def vmap(info: Any, in_dims: _Dims, *tensors: Tensor) -> Any:

@@ -60,7 +60,9 @@ def _freeze(spline: Mapping[str, Any], learned: LearnedSpline, form: str) -> dic
 
 
 def active_range(knots: Sequence[float], low: float, high: float) -> tuple[float, float]:
-    """Where the spline with these values from `low` to `high` is not constant; its whole range if it is nowhere."""
+    """Return the range in which the spline with these values from `low` to `high` is not constant; all of it if it is
+    nowhere.
+    """
     least = _LEAST_CHANGE * (max(knots) - min(knots))
     left = [index for index, value in enumerate(knots) if abs(value - knots[0]) > least]
     right = [index for index, value in enumerate(knots) if abs(value - knots[-1]) > least]

@@ -162,7 +162,7 @@ def _attention(scorer: LogitScorer) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _learned(scorer: LogitScorer, heads: int) -> nn.ParameterDict:
-    """What it learns in one layer, as it starts; in float32 whatever the model is in."""
+    """Return what the scorer learns in one layer, as it starts; in float32 whatever the model is in."""
     middle = torch.full((1,), 0.5, dtype=torch.float64)  # starts that are drawn begin in the middle of what they draw
     return nn.ParameterDict(
         {

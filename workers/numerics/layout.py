@@ -30,7 +30,7 @@ class Layout:
     def of(
         cls, parameters: Mapping[str, Parameter], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> Layout:
-        """Of these parameters, in this order."""
+        """Lay out these parameters in this order."""
         sizes = [math.prod(parameter.shape) for parameter in parameters.values()]
 
         def of_each(flags: Iterable[bool]) -> Tensor:
@@ -71,7 +71,7 @@ class Layout:
         return self.join(named)
 
     def crop(self, own: Layout, flat: Tensor) -> dict[str, Tensor]:
-        """By name the part of [P] that `own`, whose tensors are nowhere larger, has."""
+        """Return by name the part of [P] that `own`, whose tensors are nowhere larger, has."""
         named = self.split(flat)
         return {name: named[name][_corner(parameter.shape)] for name, parameter in own.parameters.items()}
 

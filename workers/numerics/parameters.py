@@ -28,12 +28,13 @@ class Start(ABC):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Normal(Start):
-    """Normal with this standard deviation, truncated at two deviations."""
+    """Normal with this standard deviation, truncated at `bound` deviations; infinity does not truncate."""
 
     deviation: float = 0.02
+    bound: float = 2.0
 
     def values(self, uniform: Tensor) -> Tensor:
-        return truncated_normal(uniform, self.deviation)
+        return truncated_normal(uniform, self.deviation, self.bound)
 
 
 def lecun_normal(inputs: int) -> Normal:

@@ -70,7 +70,7 @@ class Streams:
     def of(cls, seeds: Tensor, purpose: Purpose, steps: Tensor | int, site: int = 0) -> Streams:
         """The streams of lanes with `seeds` [L] at their own `steps` [L] (or one step for all)."""
         tag = _wrap((int(purpose) + 256 * site) * GOLDEN)
-        native = library() if seeds.device.type == "cpu" else None
+        native = library("streams") if seeds.device.type == "cpu" else None
         if native and isinstance(steps, Tensor) and steps.shape == seeds.shape:
             state, given = torch.empty_like(seeds), (seeds.contiguous(), steps.contiguous())
             native.stream_states(len(seeds), ctypes.c_int64(tag), *map(address, (*given, state)))
@@ -106,7 +106,7 @@ class Streams:
 
     def normal(self, *shape: int) -> Tensor:
         """[L, *shape] float64, standard normal, by inversion."""
-        native = library() if self.state.device.type == "cpu" else None
+        native = library("normals") if self.state.device.type == "cpu" else None
         if native:
             drawn = self.state.new_empty(self.lanes, *shape, dtype=torch.float64)
             count = ctypes.c_int64(math.prod(shape))
@@ -119,7 +119,7 @@ class Streams:
 
         The order of `size` signed 64-bit words; two of a row are equal once in 2^65 / size^2 rows.
         """
-        native = library() if self.state.device.type == "cpu" else None
+        native = library("permutations") if self.state.device.type == "cpu" else None
         if native:
             sizes, lengths = self.state.new_full((self.lanes,), size), self.state.new_full((self.lanes,), length)
             return self._native_permutations(native, rows, sizes, lengths, length)
@@ -134,7 +134,7 @@ class Streams:
 
         `sizes` and `lengths` [L] are at most `size` and `length`.
         """
-        native = library() if self.state.device.type == "cpu" else None
+        native = library("permutations") if self.state.device.type == "cpu" else None
         if native:
             return self._native_permutations(native, rows, sizes.long(), lengths.long(), length)
         if stream_kernels.draws_on(self.state.device) and size <= stream_kernels.LARGEST:
@@ -190,7 +190,7 @@ def drop_bytes(streams: Streams, rates: Tensor) -> tuple[Tensor, Tensor]:
     One byte decides one element: it is dropped if below floor(256 p + u), where u is one uniform number per lane
     and call, so that E[floor(256 p + u)] = 256 p and no rate is rounded to a multiple of 1/256.
     """
-    native = library() if streams.state.device.type == "cpu" else None
+    native = library("streams") if streams.state.device.type == "cpu" else None
     if native:
         state, threshold = torch.empty_like(streams.state), torch.empty_like(streams.state, dtype=torch.uint8)
         given = streams.state.contiguous(), rates.double().contiguous(), state, threshold

@@ -24,7 +24,7 @@ def draw_prompts(
     None where there are no native steps, or on another device. The numbers are those of `Streams.normal`, d for the
     weights and then s rows; a label is summed from its first input to its last, and then the noise.
     """
-    native = library() if streams.state.device.type == "cpu" else None
+    native = library("normals") if streams.state.device.type == "cpu" else None
     if not native:
         return None
     moments, lanes = moments_of(), streams.lanes

@@ -87,7 +87,7 @@ def _launch(name: str, threads: int, arguments: list[int | Tensor]) -> None:
 
 @functools.cache
 def _kernels_of(device: torch.device) -> dict[str, Kernel]:
-    """By name; raises RuntimeError where they cannot be compiled or loaded."""
+    """Compile the kernels by name; raises RuntimeError if they cannot be compiled or loaded."""
     cubin = load_cubin(SOURCE, architecture_of(device))
     names = ("stream_states", "stream_words", "stream_mask", "stream_permutations")
     return {name: Kernel(cubin, name, device) for name in names}
@@ -111,7 +111,7 @@ def _can_draw(device: torch.device) -> bool:
 
 
 def find_fault(device: torch.device) -> str:
-    """Which kernel gives other numbers on this device than integers of Python do; empty if none does."""
+    """Return which kernel gives other numbers on this device than integers of Python do; empty if none does."""
     seeds, steps, tag, count = [3, -1], [0, 12345678901], 4 + 256 * 3, 21
     states = [_mix(_mix(seed + tag * _GOLDEN) + step * _GOLDEN) for seed, step in zip(seeds, steps, strict=True)]
     words = [[_word(state, index) for index in range(count)] for state in states]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -11,6 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from spaces.plugins.bundles import PREFIX
 from workers.numerics.fusion import fuse, fuses_on
 from workers.numerics.fusion.values import Kind
 from workers.numerics.simplifying import Operation, Slot, replace, simplify, slots_in
@@ -22,6 +26,10 @@ _FILLED: dict[Any, float] = {
     torch.ops.aten.new_zeros.default: 0,
 }
 """What takes nothing but shape and kind from a tensor -> the number that it fills another with."""
+
+
+class CannotRecord(Exception):  # noqa: N818 - the function may be right, and be run without a recording
+    """An operation that a list of operations cannot have; the text names it."""
 
 
 class Tape(TorchDispatchMode):
@@ -38,6 +46,10 @@ class Tape(TorchDispatchMode):
         self._slots = WeakTensorKeyDictionary(dict(zip(leaves, self._leaves, strict=True)))
         self._next = len(leaves)
         self._kinds = {slot: Kind.of(leaf) for slot, leaf in zip(self._leaves, leaves, strict=True)}
+        self._fixed: set[Slot] = set()
+        """Tensors made of constants alone: their numbers are the same at each replay."""
+        self.places: dict[str, str] = {}
+        """Name of an operation -> file and line of the outside plug-in that first called it."""
         self._fuses = bool(leaves) and leaves[0].dim() > 0 and fuses_on(leaves[0].device)
         self._operations: list[Operation] = []
 
@@ -49,25 +61,55 @@ class Tape(TorchDispatchMode):
         if func is torch.ops.aten.lift_fresh.default:
             # A number written into the function becomes a tensor, which may be written into: a copy now, and later.
             func = torch.ops.aten.lift_fresh_copy.default
+        self._note_place(func)
         arguments = self.slots((args, kwargs or {}))
         returned = func(*args, **(kwargs or {}))
         results = pytree.tree_leaves(returned)
         if not any(isinstance(leaf, Tensor) for leaf in (*pytree.tree_leaves((args, kwargs)), *results)):
             return returned  # of dtypes, say: it is the same at each replay
+        is_fixed = slots_in(arguments) <= self._fixed and torch.Tag.nondeterministic_seeded not in func.tags
+        if is_fixed and results and not any(isinstance(result, Tensor) for result in results):
+            return returned  # a number of a constant
         for result in results:
             # What a number decides in Python would be decided for all later replays.
             if result is not None and not isinstance(result, Tensor):
-                raise TypeError(f"{func} takes a number out of a tensor, which a recording cannot")
+                raise CannotRecord(f"{self._title(func)} takes a number out of a tensor, which a recording cannot")
             if result is not None and result not in self._slots:  # an operation in place returns what it was given
                 self._slots[result] = Slot(self._next)
                 self._kinds[self._slots[result]] = Kind.of(result)
                 self._next += 1
+                if is_fixed:
+                    self._fixed.add(self._slots[result])
+            elif result is not None and not is_fixed:  # written into what was fixed before
+                self._fixed.clear()
         if func in _FILLED or func is torch.ops.aten.new_full.default:
             number = _FILLED[func] if func in _FILLED else args[2]
             kind = {"dtype": returned.dtype, "device": returned.device}
             func, arguments = torch.ops.aten.full.default, [[[*returned.shape], number], kind]
         self._operations.append(Operation(func, arguments, self.slots(results)))
         return returned
+
+    def _note_place(self, func: Any) -> None:
+        """Remember the line of an outside plug-in that calls an operation of this name for the first time."""
+        name = func.overloadpacket.__name__
+        if name in self.places:
+            return
+        frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+        while frame and not str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
+            frame = frame.f_back
+        if frame:
+            self.places[name] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+    def describe_last(self) -> str:
+        """Name the last line of an outside plug-in that called an operation, and the operation."""
+        name, place = [*self.places.items()][-1]
+        return f"{place}, in the gradient of what follows from {name}"
+
+    def _title(self, func: Any) -> str:
+        """Name an operation, and the line of an outside plug-in that made it, or whose gradient it is."""
+        name = func.overloadpacket.__name__
+        place = self.places.get(name) or self.places.get(name.removesuffix("_backward"))
+        return f"{place}: {func}" if place else str(func)
 
     def slots(self, tree: Any) -> Any:
         """The tree with slots in place of tensors; one that was neither given nor made is a constant and stays."""
@@ -78,6 +120,7 @@ class Tape(TorchDispatchMode):
         operations = simplify(self._operations, results)
         if self._fuses:
             operations = fuse(operations, results, self._kinds, lanes=self._kinds[self._leaves[0]].shape[0])
+        operations = [_by_number(operation) if _is_refused(operation) else operation for operation in operations]
         freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first
         needed = slots_in(results)
         for operation in reversed(operations):
@@ -97,3 +140,50 @@ class Tape(TorchDispatchMode):
             return replace(Slot, values.__getitem__, results)
 
         return replay
+
+
+# -- operations that torch's interpreter cannot list -------------------------------------------------------------------
+
+
+class _Numbered:
+    """An operation with its arguments but for tensors, which the interpreter calls by a number."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._function, self._arguments, _ = operation
+        self._slots = [*dict.fromkeys(one for one in pytree.tree_leaves(self._arguments) if isinstance(one, Slot))]
+        self.number = next(_NUMBERS)
+        _NUMBERED[self.number] = self
+
+    def __call__(self, *given: Tensor) -> list[Tensor]:
+        return torch.ops.graft.numbered.default(self.number, [*given])
+
+    def run(self, given: Sequence[Tensor]) -> list[Tensor]:
+        """Run it on tensors in place of its slots; results that are None are left out."""
+        values = dict(zip(self._slots, given, strict=True))
+        positional, keywords = replace(Slot, values.__getitem__, self._arguments)
+        returned = pytree.tree_leaves(self._function(*positional, **keywords))
+        return [one for one in returned if isinstance(one, Tensor)]
+
+    def as_operation(self, results: Sequence[Any]) -> Operation:
+        """The operation of a recording that calls it, and keeps it."""
+        return Operation(self, [[*self._slots], {}], [one for one in results if one is not None])
+
+
+def _is_refused(operation: Operation) -> bool:
+    """Whether torch.jit.trace refuses an operation: it knows no lists of booleans, as most norms' gradients take."""
+    schema: Any = getattr(operation.function, "_schema", None)
+    return (
+        schema is not None and not schema.is_mutable and any(str(one.type) == "List[bool]" for one in schema.arguments)
+    )
+
+
+def _by_number(operation: Operation) -> Operation:
+    return _Numbered(operation).as_operation(operation.results)
+
+
+_NUMBERED: WeakValueDictionary[int, _Numbered] = WeakValueDictionary()
+"""Those of recordings that are kept."""
+_NUMBERS = itertools.count()
+_LIBRARY = torch.library.Library("graft", "FRAGMENT")
+_LIBRARY.define("numbered(int number, Tensor[] given) -> Tensor[]")
+_LIBRARY.impl("numbered", lambda number, given: _NUMBERED[number].run(given), "CompositeExplicitAutograd")

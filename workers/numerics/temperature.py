@@ -36,7 +36,8 @@ class BestTemperatures(NamedTuple):
 
 
 def best_temperatures(logits: Tensor, target: Tensor) -> BestTemperatures:
-    """Of `logits` [m, k] of m queries, `target` [m] the key that each should find. Source: paper 001, Appendix F.
+    """Find the best temperatures of `logits` [m, k] of m queries, given the key `target` [m] that each should find.
+    Source: paper 001, Appendix F.
 
     Queries whose largest logit is the target's already are left out: their best temperature is zero. For the others it
     is the temperature of the grid under which the target's weight is largest.

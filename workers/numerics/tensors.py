@@ -93,7 +93,7 @@ Versions = list[tuple[Tensor, int]]
 
 
 def versions_of(tensors: Iterable[Tensor]) -> Versions:
-    """These tensors as they are now."""
+    """Note these tensors' versions, which count what was written into them."""
     return [(tensor, tensor._version) for tensor in tensors]
 
 

@@ -3,12 +3,18 @@
 Replaying the list leaves out autograd, vmap and Python's own work between operations. No compiler is needed, so it
 runs on a machine that has torch alone. Threads may record and replay side by side. The one place that touches torch's
 tracer and its trees.
+
+A recording never ends a run by itself. Where torch's interpreter refuses the list, Python starts its operations; where
+there can be no list, as of a function that takes a number out of a tensor, the function itself is called at each step.
+Either is told in one line. A function that fails when it is called, too, raises PluginError, one line, if an outside
+plug-in is part of it.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import threading
 import time
 import warnings
@@ -20,7 +26,17 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
-from workers.numerics.tape import Tape
+from spaces.errors import PluginError
+from spaces.messages import shorten
+from spaces.plugins.importing import explain
+from workers.numerics.tape import CannotRecord, Tape
+
+_LOG = logging.getLogger(__name__)
+_TOLD: set[str] = set()
+"""What has been said of recordings in this process."""
+
+# Operations that vmap makes lane by lane are right, and a recording pays for that alone.
+torch._C._functorch._set_vmap_fallback_warning_enabled(False)  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 
 _ONE_TRACE = threading.Lock()
 """torch's tracer keeps global state; replaying needs no lock."""
@@ -79,16 +95,54 @@ class Traced:
         return lambda *others: pytree.tree_unflatten(replay(*pytree.tree_leaves(others)), form_out)
 
     def _record(self, leaves: list[Tensor], form: pytree.TreeSpec) -> _Recording:
-        replay, form_out = self._list(leaves, form)
-        return _Recording(_off_python(replay, leaves), form_out, replay)
+        with warnings.catch_warnings():
+            # on shapes that become constants, which is the purpose, and on operations that vmap makes lane by lane
+            warnings.simplefilter("ignore")
+            try:
+                replay, form_out = self._list(leaves, form)
+            except CannotRecord as error:
+                _tell(f"{error}; its steps run without a recording, several times slower")
+                replay, form_out = self._direct(leaves, form)
+                return _Recording(replay, form_out, replay)
+            try:
+                return _Recording(_off_python(replay, leaves), form_out, replay)
+            except RuntimeError as error:
+                _tell(f"operations of a step are started by Python, some 10 % slower: {_first_line(error)}")
+                return _Recording(replay, form_out, replay)
 
     def _list(self, leaves: list[Tensor], form: pytree.TreeSpec) -> tuple[Callable[..., list[Tensor]], pytree.TreeSpec]:
         # Objects of their own: two leaves may be the same tensor now, and different ones when this is replayed.
         given = [leaf.detach() for leaf in leaves]
         tape = Tape(given)
-        with tape:
-            results, form_out = pytree.tree_flatten(self._function(*pytree.tree_unflatten(given, form)))
+        try:
+            with tape:
+                results, form_out = pytree.tree_flatten(self._function(*pytree.tree_unflatten(given, form)))
+        except Exception as error:
+            if isinstance(error, CannotRecord) or explain(error) or not tape.places:
+                raise
+            # A gradient is computed where no frame of the plug-in is left.
+            raise PluginError(f"a plug-in failed: {tape.describe_last()}: {_first_line(error)}") from error
         return tape.replayer(tape.slots(results)), form_out
+
+    def _direct(
+        self, leaves: list[Tensor], form: pytree.TreeSpec
+    ) -> tuple[Callable[..., list[Tensor]], pytree.TreeSpec]:
+        """The function itself, and the form of what it returns."""
+
+        def call(*given: Tensor) -> tuple[list[Tensor], pytree.TreeSpec]:
+            return pytree.tree_flatten(self._function(*pytree.tree_unflatten([*given], form)))
+
+        return lambda *given: call(*given)[0], call(*leaves)[1]
+
+
+def _tell(line: str) -> None:
+    if line not in _TOLD:
+        _TOLD.add(line)
+        _LOG.warning("%s", line)
+
+
+def _first_line(error: Exception) -> str:
+    return shorten(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", 300)
 
 
 def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
@@ -97,10 +151,8 @@ def _off_python(replay: Callable[..., list[Tensor]], leaves: list[Tensor]) -> Ca
     It runs a whole list without Python's lock. Threads that take turns for it at every operation wait for one another:
     two workers on two cores made 1.25 times the steps of one, and make 1.65 times now (BENCHMARKS.md).
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on tensors whose shapes become constants, which is the purpose
-        traced: Any = torch.jit.trace(lambda *given: tuple(replay(*given)), tuple(leaves), check_trace=False)
-        return traced
+    traced: Any = torch.jit.trace(lambda *given: tuple(replay(*given)), tuple(leaves), check_trace=False)
+    return traced
 
 
 @functools.cache

@@ -42,7 +42,7 @@ class Steering(Protocol):
         ...
 
     def sweep(self) -> None:
-        """To be called every second or so: workers whose leases have expired lose their trials."""
+        """Requeue the trials of workers whose leases have expired; to be called about every second."""
         ...
 
     def request_stop(self) -> None:
@@ -50,7 +50,7 @@ class Steering(Protocol):
         ...
 
     def progress(self) -> Progress:
-        """Where the study stands."""
+        """Return where the study stands."""
         ...
 
     def close(self) -> None:

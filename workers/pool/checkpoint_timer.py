@@ -49,7 +49,7 @@ class CheckpointTimer:
         self._since = None
 
     def add_cost(self, seconds: float) -> None:
-        """What the last one cost beside that, until it was on record."""
+        """Add what the last checkpoint cost until it was recorded, beside the time that it took to write."""
         self._interval = min(self._most, self._interval + seconds / SHARE)
 
     def _interval_for(self, cost: float) -> float:

@@ -60,5 +60,5 @@ class Exchanger:
 
 
 def numbers_in(reports: Sequence[Report]) -> int:
-    """How much of a journal the reports take."""
+    """Count the entries of a journal that the reports take."""
     return sum(1 + len(report.metrics) for report in reports)

@@ -106,7 +106,7 @@ class _Office:
     """What the last of a slot's workers died of, where there is no further one."""
 
     def fill(self, task: _Task, variables: Mapping[str, str]) -> None:
-        """Have a worker in a slot, and another one when its process dies, to the end of the study."""
+        """Keep a worker in a slot to the end of the study: another process starts when one dies."""
         crashes = 0
         while self._ended is None and crashes < MOST_CRASHES:
             ending = _Ending()
@@ -171,13 +171,13 @@ class _Office:
         ending.reason = reason
 
     def progress(self) -> Progress:
-        """Where the study stands; raises the error that ended the run."""
+        """Return where the study stands; raises the error that ended the run."""
         if self._failure is not None:
             raise self._failure
         return self.actor.progress()
 
     def sweep(self) -> None:
-        """Have leases looked after, and end what does not notice that the study has ended."""
+        """Let the controller check leases, and close pipes of workers that do not notice the study's end."""
         if self._turn.acquire(blocking=False):
             try:
                 self.actor.sweep()
@@ -212,7 +212,7 @@ class _Ending:
 
 
 def main() -> None:
-    """Be the worker whose pipes the command line names."""
+    """Run the worker whose pipes the command line names."""
     exchanges, renewals = (_Line(Connection(int(number))) for number in sys.argv[1:3])
     try:
         try:

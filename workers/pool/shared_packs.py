@@ -82,12 +82,12 @@ class StudyDevice:
 
     @property
     def structures(self) -> tuple[str, ...]:
-        """Those of packs that this study could join; a hint, as others may have the device."""
+        """The structures of packs that this study could join; a hint, as other studies may hold the device."""
         packs = [one for one in [*self.packs] if one.is_open]
         return tuple(one.key.structure for one in packs if one.key == self.key(one.key.structure))
 
     def key(self, structure: str) -> _Key:
-        """What the lanes of a pack that this study's trials train in have in common now."""
+        """Return what the lanes of a pack that this study's trials train in have in common now."""
         return _Key(structure, tuple(bundle.digest for bundle in active.current().bundles), self.group())
 
 
@@ -109,17 +109,17 @@ class StudyLanes:
 
     @property
     def pack(self) -> Pack:
-        """With the lanes of all studies."""
+        """The pack, with the lanes of all studies."""
         return self.shared.pack
 
     @property
     def trials(self) -> Sequence[LaneTrial]:
-        """Of this study, in training."""
+        """The trials of this study that are in training."""
         return self.pack.trials_of(self._device.study)
 
     @property
     def starts(self) -> tuple[TrialStart, ...]:
-        """Of these trials."""
+        """The starts of these trials."""
         return tuple(TrialStart(running.number, running.fence) for running in self.trials)
 
     @property
@@ -141,17 +141,17 @@ class StudyLanes:
         return not self._reports.empty()
 
     def take_reports(self) -> list[Report]:
-        """What this study's trials have reported since the last call, in order."""
+        """Return the reports of this study's trials since the last call, in order."""
         return [self._reports.get() for _ in range(self._reports.qsize())]
 
     def take_counts(self) -> tuple[int, int]:
-        """As `Pack.take_counts`, of this study."""
+        """Return this study's steps and lane room since the last call, as `Pack.take_counts` does."""
         (steps, room), (more_steps, more_room) = self._counts, self.pack.take_counts(self._device.study)
         self._counts = 0, 0
         return steps + more_steps, room + more_room
 
     def snapshot(self) -> Snapshot | None:
-        """As `Pack.snapshot`, of this study."""
+        """Take a snapshot of this study's trials, as `Pack.snapshot` does."""
         return self.pack.snapshot(self._device.study)
 
     def fill(self, trials: Iterable[Trial]) -> None:

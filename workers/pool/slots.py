@@ -27,7 +27,8 @@ def slot_of(worker: str) -> int:
 
 
 def share_of(resources: Mapping[str, float], workers: int | None) -> Share:
-    """What each of so many workers reserves on a cluster with these resources; None: a whole device each.
+    """Return the resources that each of so many workers reserves on a cluster with these; None workers get a whole
+    device each.
 
     Of GPUs where there are any, and then nothing else: nodes may have many GPUs and few cores. Else of cores.
     """
@@ -85,24 +86,24 @@ class Slots:
         return None
 
     def note_start(self, slot: int) -> None:
-        """Its worker was placed on a machine and runs."""
+        """Note that the slot's worker was placed on a machine and runs."""
         self._held[slot] = True
 
     def note_report(self, slot: int) -> None:
-        """Its worker made progress."""
+        """Note that the slot's worker made progress."""
         del self._crashes[slot]
 
     def note_crash(self, slot: int) -> None:
-        """Its worker crashed; its machine did not."""
+        """Note that the slot's worker crashed and its machine did not."""
         self._crashes[slot] += 1
         del self._held[slot]
 
     def note_departure(self, slot: int) -> None:
-        """Its worker stopped with its machine."""
+        """Note that the slot's worker stopped with its machine."""
         del self._held[slot]
 
     def note_end(self, slot: int) -> None:
-        """Its worker was told that the study has ended, as every other will be."""
+        """Note that the slot's worker heard of the study's end, as every other worker will."""
         self.closed = True
         del self._held[slot]
 

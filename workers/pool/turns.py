@@ -40,11 +40,13 @@ class StudyTurns(Protocol):
         ...
 
     def briefly(self) -> AbstractContextManager[None]:
-        """Have the device inside for something short, before all that train and after their next few steps."""
+        """Hold the device inside the block for something short, before all that train and after their next
+        few steps.
+        """
         ...
 
     def wake(self) -> None:
-        """What may make the training turns of others needless has happened."""
+        """Announce a change that may make the training turns of other studies needless."""
         ...
 
 
@@ -95,7 +97,7 @@ class Turns:
             return _TurnsOfOne(self, self._devices.setdefault(device, _Device()), study)
 
     def wake(self) -> None:
-        """Have those that wait ask again whether their turns are needless."""
+        """Let those that wait check again whether their turns are needless."""
         with self._changed:
             self._changed.notify_all()
 
@@ -137,7 +139,7 @@ class Turns:
             return not device.brief and all(earned <= self._spent[one] for one in device.training)
 
     def give_back(self, device: _Device) -> None:
-        """Let the next one have the device."""
+        """Give the device to the next study that waits."""
         with self._changed:
             device.is_busy = False
             self._changed.notify_all()
@@ -183,7 +185,7 @@ class _TurnsOfOne:
 
     @contextmanager
     def _counted(self, users: Users) -> Generator[IsMine]:
-        """Have a device that was taken inside, and count the time."""
+        """Count the time inside the block for the studies that use the device, and give the device back at the end."""
         counted = self.turns.now()
 
         def is_mine() -> bool:

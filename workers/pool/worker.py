@@ -46,7 +46,7 @@ class Finder(Protocol):
     """Finds the number of lanes with which a structure trains fastest."""
 
     def find(self, trial: Trial) -> int | None:
-        """Most lanes of a pack of this trial's structure; None while that is not known."""
+        """Return the most lanes of a pack of this trial's structure; None while that is not known."""
         ...
 
     def add_training_time(self, seconds: float) -> None:
@@ -105,7 +105,7 @@ class Worker:
                 self._leave()
 
     def _run(self) -> bool:
-        """As `run`, which gives the lanes back afterwards."""
+        """Train until the study is done, or the lease is lost; `run` gives the lanes back afterwards."""
         reports: list[Report] = []
         saves = False
         with Exchanger(self.exchange) as exchanger, Heartbeat(self.renew) as heartbeat:
@@ -177,7 +177,7 @@ class Worker:
         )
 
     def _count_free(self, lanes: StudyLanes) -> int:
-        """How many more lanes it could have now."""
+        """Return how many more lanes the worker could fill now."""
         own = len(lanes.trials)
         free = min(self._most, lanes.pack.width + self.width) - own
         if lanes.shared.limit is not None:
@@ -220,7 +220,7 @@ class Worker:
             self.lanes = None
 
     def _find_width(self, trial: Trial) -> int:
-        """Most lanes of a pack of this trial's structure."""
+        """Return the most lanes of a pack of this trial's structure."""
         found = (self.finder.find(trial) if self.finder else None) or self.width
         if self._rounds < LEAST_ROUNDS:
             found = min(found, self.width)
@@ -240,7 +240,9 @@ class Worker:
         return reports
 
     def _begin(self, trials: Sequence[Trial]) -> list[Report]:
-        """Have lanes for the trials; those with an architecture that their task's model cannot have have failed."""
+        """Take lanes for the trials and return reports of those that failed at once: a task's model may not fit their
+        architecture.
+        """
         self._sample = trials[0]
         self._most = self._find_width(trials[0])
         try:
@@ -252,7 +254,7 @@ class Worker:
             return [_report_failure(trial.start, 0, str(error)) for trial in trials]
 
     def _join(self, trials: Sequence[Trial]) -> bool:
-        """Have lanes in a pack of other studies; False where there is none that could have more."""
+        """Take lanes in a pack of other studies; False if no pack has room for more."""
         lanes = self.share.join(trials[0].structure, self.archive)
         if lanes is None:
             return False

@@ -116,7 +116,7 @@ _VERDICTS: dict[str, str | None] = {}
 
 
 def find_fault(update: FusedUpdate, recipe: Recipe, layout: Layout, device: torch.device) -> str | None:
-    """What keeps the kernel from being used for trials of this recipe on the device; None if nothing does."""
+    """Return why the kernel is not used for trials of this recipe on the device; None if it is."""
     numbers = Streams.of(torch.arange(_COMPARED_LANES), Purpose.INITIAL, 1)
     drawn = numbers.normal(1 + _COMPARED_STEPS, layout.total).to(device, recipe.dtype)
     knobs = {
@@ -184,7 +184,7 @@ class FusedUpdate:
 
 
 def _tensors_of(state: State, none: Tensor) -> list[Tensor]:
-    """In the order of fused_update.cu."""
+    """List the state's tensors in the order of fused_update.cu."""
     first = state.moments["first"] if "first" in state.moments else state.moments["buffer"]
     second, shadow = state.moments.get("second", none), state.shadow.get("ema", none)
     return [state.parameters, first, second, shadow, state.step, state.loss_sum, state.diverged_at]

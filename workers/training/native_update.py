@@ -1,7 +1,7 @@
 """Clipping, optimizer and averages of all lanes in C++, over [L, P]; for AdamW, Adam, SGD and Muon.
 
 The same formulas as `workers.training.recipe.apply_gradient`, with the same scalars, which torch computes in float64;
-update.cpp says in what the rounding differs. Averages and ways of learning that are not known here are traced, and what
+update.hpp says in what the rounding differs. Averages and ways of learning that are not known here are traced, and what
 a plug-in from outside brings.
 
 Legend: L lanes, P parameters, k averages.
@@ -34,9 +34,9 @@ from workers.training.optimizers.muon import Muon
 from workers.training.optimizers.sgd import StochasticGradientDescent
 from workers.training.recipe import Recipe, State, update_key
 
-_FUNCTIONS = {torch.float32: "update_float32", torch.float64: "update_float64"}
+_LIBRARIES = {torch.float32: "update_float32", torch.float64: "update_float64"}
 _OPTIMIZERS: tuple[type[Optimizer], ...] = (AdamW, Adam, StochasticGradientDescent, Muon)
-"""In the order of update.cpp."""
+"""In the order of update.hpp."""
 _AVERAGINGS: tuple[type[Averaging], ...] = (NoAveraging, Ema, Bema, BemaGrid)
 
 _SIZES = ("lanes", "parameters", "averages", "optimizer", "nesterov", "iterations", "matrices")
@@ -48,13 +48,13 @@ _TENSORS = (
 
 
 class UpdatePlan(ctypes.Structure):
-    """`Update` of update.cpp."""
+    """`Update` of update.hpp."""
 
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
 class Turned(ctypes.Structure):
-    """`Turned` of update.cpp: a matrix that Muon orthogonalises."""
+    """`Turned` of update.hpp: a matrix that Muon orthogonalises."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("start", "rows", "columns", "step")),
@@ -64,9 +64,9 @@ class Turned(ctypes.Structure):
 
 def update_of(recipe: Recipe, layout: Layout, device: torch.device) -> NativeUpdate | None:
     """The native update; None where the recipe or the device has none."""
-    if not knows(recipe) or not recipe.learning.is_plain or device.type != "cpu" or recipe.dtype not in _FUNCTIONS:
+    if not knows(recipe) or not recipe.learning.is_plain or device.type != "cpu" or recipe.dtype not in _LIBRARIES:
         return None
-    native = library()
+    native = library(_LIBRARIES[recipe.dtype])
     return NativeUpdate(native, recipe, layout) if native else None
 
 
@@ -75,11 +75,17 @@ def knows(recipe: Recipe) -> bool:
     return type(recipe.optimizer) in _OPTIMIZERS and type(recipe.averaging) in _AVERAGINGS
 
 
+def libraries_of(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of the native libraries of the update and of random numbers, the largest first."""
+    update = (_LIBRARIES[recipe.dtype],) if knows(recipe) and recipe.dtype in _LIBRARIES else ()
+    return *update, "normals", "permutations", "streams"
+
+
 class NativeUpdate:
     """What `workers.training.recipe.apply_gradient` does, for L lanes."""
 
     def __init__(self, native: ctypes.CDLL, recipe: Recipe, layout: Layout) -> None:
-        self._function = getattr(native, _FUNCTIONS[recipe.dtype])
+        self._function = getattr(native, _LIBRARIES[recipe.dtype])
         self._layout = layout
         self._scalars = Scalars(recipe, torch.device("cpu"))
         self._blocks = Blocks()
@@ -171,7 +177,7 @@ class Scalars:
         return self._traced.seconds
 
     def __call__(self, knobs: dict[str, Tensor], step: Tensor) -> Tensor:
-        """[L, scalars + averages] float64, as update.cpp reads them."""
+        """[L, scalars + averages] float64, as update.hpp reads them."""
         if not (self._ahead and are_of(self._step, [step]) and are_of(self._knobs, knobs.values())):
             self._ahead = [*self.of_next(knobs, step).flip(0)]  # the next one is the last
             self._knobs = versions_of(knobs.values())
@@ -200,7 +206,7 @@ SCALARS = 10
 
 
 def _of_optimizer(optimizer: Optimizer, rate: Tensor, step: Tensor) -> list[Tensor]:
-    """From RATE to MATRIX_MOMENTUM of update.cpp."""
+    """From RATE to MATRIX_MOMENTUM of update.hpp."""
     zero = torch.zeros_like(rate)
     if isinstance(optimizer, StochasticGradientDescent):
         return [rate, exact(optimizer.weight_decay), exact(optimizer.momentum), *[zero] * 6]

@@ -184,10 +184,12 @@ def _loss(recipe: Recipe, keep: Parameters) -> Loss:
     """The training loss, with these dropout masks."""
 
     def loss_of(parameters: Parameters, batch: Batch) -> Tensor:
-        if recipe.training.autocast == "none":
+        device = batch["inputs"].device
+        # torch has no autocast on the meta device, where the cost of a step is estimated, as that of float32.
+        if recipe.training.autocast == "none" or device.type == "meta":
             return recipe.task.loss(recipe.model.outputs(parameters, batch, keep), batch)
         # Without torch's cache of weights that were cast before: a recording would keep those of one step.
-        with torch.autocast(batch["inputs"].device.type, torch.bfloat16, cache_enabled=False):
+        with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             outputs = recipe.model.outputs(parameters, batch, keep)
         return recipe.task.loss(outputs.to(recipe.dtype), batch)
 

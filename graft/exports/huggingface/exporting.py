@@ -180,7 +180,7 @@ def _write(folder: Path, trained: TrainedModel, learned: Mapping[str, Any]) -> f
 
 
 def _settings(recipe: Recipe, model: Any, learned: Mapping[str, Any], shaken: Shaken) -> dict[str, Any]:
-    """What config.json has; `vocab_size` is the network's own."""
+    """Return the content of config.json; `vocab_size` is the network's own."""
     from workers.data.tasks import TokenTask
 
     assert isinstance(recipe.task, TokenTask), "it was checked"

@@ -121,7 +121,7 @@ def definitions(node: ast.stmt) -> Iterator[str]:
 
 
 def defined(symbol: Symbol) -> Symbol:
-    """Where a name is defined that may have come through other modules."""
+    """Return the symbol where a name is defined, which may have come through other modules."""
     if symbol in STAND_INS:
         return symbol
     found = read_module(symbol.module).ours.get(symbol.name, symbol)

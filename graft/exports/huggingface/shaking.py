@@ -83,7 +83,7 @@ class _Kept:
                         self._walk(node, symbol.module)
 
     def text(self, symbol: Symbol, names: Mapping[Symbol, str]) -> str:
-        """What is kept of a statement, with the names of the new file."""
+        """Return the kept part of a statement, with the names of the new file."""
         if symbol in STAND_INS:
             return STAND_INS[symbol]
         module = read_module(symbol.module)
@@ -99,7 +99,7 @@ class _Kept:
         return "\n".join(blocks if kept else [*blocks, "    pass"])
 
     def _nodes(self, symbol: Symbol) -> Iterator[ast.AST]:
-        """What of a statement is kept."""
+        """Yield the parts of a statement that are kept."""
         if symbol in STAND_INS:
             yield from parse(STAND_INS[symbol]).body
             return
@@ -187,7 +187,7 @@ def _order(symbols: Iterable[Symbol]) -> Iterable[str]:
 
 
 def _in_order(symbols: Iterable[Symbol], module: str) -> Sequence[Symbol]:
-    """Those of a module, in the order of its file, stand-ins first."""
+    """Return the symbols of a module in the order of its file, stand-ins first."""
     places = {name: place for place, name in enumerate(read_module(module).statements)}
     own = [symbol for symbol in symbols if symbol.module == module]
     return sorted(own, key=lambda symbol: -1 if symbol in STAND_INS else places[symbol.name])
@@ -207,7 +207,7 @@ def _join_imports(statements: Iterable[str]) -> Iterator[str]:
 
 
 def _name(symbols: Iterable[Symbol]) -> Mapping[Symbol, str]:
-    """What each is called in the new file: its own name, and its module's beside it where another has that name."""
+    """Choose each symbol's name in the new file: its own, with its module's beside it if another has that name."""
     names = dict[Symbol, str]()
     taken = set[str]()
     for symbol in symbols:

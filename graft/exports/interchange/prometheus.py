@@ -48,7 +48,7 @@ _STATES = (*get_args(StudyState), "interrupted")
 
 
 def prometheus(database: str, study: str | None = None) -> str:
-    """Where the studies of a database stand, those in the archive left out, as text for Prometheus to scrape.
+    """Return where the studies of a database stand, archived ones left out, as text for Prometheus to scrape.
 
     `study`: only this one. What is not known of a study, such as the rate of one that does not run, has no line.
     """

@@ -119,7 +119,7 @@ def _place(metric: tuple[int, str, str, str, float | None]) -> tuple[int, str, s
 
 
 def class_name(family: str, name: str) -> str:
-    """What the pieces call a plug-in: `SetComplementTask`."""
+    """Return the name of a plug-in's class among the pieces: `SetComplementTask`."""
     return "".join(word.capitalize() for word in (*name.split("_"), family))
 
 

@@ -35,7 +35,7 @@ _NAMED = 3
 
 
 def plan_change(reader: Reader, row: Mapping[str, Any], space: Space) -> SpaceChange:
-    """How a stored study, by its row, gets this space; the plug-ins in use are the space's.
+    """Plan how a stored study, given its row, takes this space; the plug-ins in use are the space's.
 
     Raises StudyError, one line that says what differs, if its trials would not be the same any more.
     """

@@ -39,7 +39,7 @@ class Cut:
 
 
 def cut_steps(origin: str, steps: int, overrides: Mapping[str, str]) -> Cut:
-    """What gives a space's trials so many steps; `overrides` are set as well.
+    """Find the overrides that give a space's trials so many steps; `overrides` are set as well.
 
     Where trials, the tasks of a transfer or the arms of an experiment train for different lengths, the longest gets
     `steps`, and all others in proportion; but trials of one space that draw their steps all get `steps`.
@@ -100,7 +100,7 @@ class _Cutting:
                 self.values[path] = str(self.scale(value))
 
     def scale(self, count: int) -> int:
-        """So many steps cut in proportion, at least one."""
+        """Cut a number of steps in proportion; at least one is left."""
         return max(1, round(count * self.share))
 
     def stopping(self) -> dict[str, str]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SAMPLED_GROUPS = 20
 SAMPLED_TRIALS = 20
 """Trials that are looked at in each sampled group."""
+PACK_SECONDS = 0.3
+"""For which a pack is timed."""
 SECONDS = 10.0
 """After which an estimate begins to time no further pack."""
 TIMED = 4
@@ -107,7 +109,7 @@ class PackPlan:
 def plan_packs(
     estimate: Estimate, placement: Placement, show: Callable[[str], None] = lambda _: None, seconds: float = SECONDS
 ) -> list[PackPlan]:
-    """Train a few sampled packs for about a second each, to see how a launch would train them and how fast.
+    """Train a few sampled packs for a moment each, to see how a launch would train them and how fast.
 
     Where the study is long enough to pay for it, pack widths are tried for one of them. After `seconds` no further pack
     is begun; `show` is called with what is being timed. Raises StudyError where no pack fits into memory, or none of
@@ -160,7 +162,7 @@ class _Timing:
     """By the monotonic clock: then no further pack is begun."""
 
     def plans(self, usual: int) -> list[PackPlan]:
-        """What a launch would do with packs of these trials, if `usual` is the width that it starts with."""
+        """Plan the packs of a launch of these trials that starts with the width `usual`."""
         from workers.engine.machine.devices import default_width
         from workers.engine.machine.process import prepare
         from workers.engine.speed.widths import PAID, FoundWidths
@@ -203,7 +205,7 @@ class _Timing:
         from workers.engine.step import describe_step
 
         workers = self.workers or default_workers(self.device)
-        rate = workers * model_steps_per_second(trial, width=width, device=self.device)
+        rate = workers * model_steps_per_second(trial, width=width, device=self.device, seconds=PACK_SECONDS)
         step = describe_step(trial.config, self.device)
         evaluation = describe_evaluation(trial.config, self.device)
         reason = f"{width:,} lanes a pack, {reason}"

@@ -2,48 +2,242 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from spaces.errors import StudyError
+from spaces.experiment import ARM
+from spaces.messages import shorten
+from spaces.transfer import TransferSpace
 
 if TYPE_CHECKING:
     from spaces.records import Trial
+    from spaces.space import Space
     from workers.engine.speed.cost import Gpu
 
 LANES = 128
 """Of the pack whose kernels are listed: what they do is in proportion to its lanes."""
+DRAWN = 1_000
+"""Trials that are drawn at most to see which structures a study has."""
+COUNTED, COUNTED_OF_TRANSFER = 6, 32
+"""Structures whose kernels are listed at most, which takes a second or two each."""
+_NAMED = 4
+"""Arms, and parts of a structure, that tell it from the others."""
 
 
-def describe_gpu_estimate(trial: Trial, device: str) -> Iterator[str]:
-    """A line for a single trial, and one for the width that a search would find: rate, kernels, and what bounds it.
+@dataclass(frozen=True, kw_only=True)
+class TracedRate:
+    """How fast packs of one width train by the traced step, and what bounds them."""
 
-    A third one is of the fused step, or says why there is none. Raises StudyError for a task whose data cannot be
-    drawn without numbers.
+    lanes: int
+    model_steps_per_second: float
+    kernels: int
+    """Of a step."""
+    bytes: float
+    """Moved for a lane and step."""
+    flops: float
+    """Of a lane and step."""
+    launch_share: float
+    """Of the time, in kernels that are over before the next one can be launched."""
+    occupancy: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lanes:,} lanes: {self.model_steps_per_second:,.0f} model-steps/s (an estimate, not measured); "
+            f"{self.kernels:,} kernels a step, {self.bytes / 1e6:.3g} MB and {self.flops / 1e6:.3g} MFLOP a lane, "
+            f"{self.launch_share:.0%} of the time bound by launches, occupancy {self.occupancy:.0%}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StructureEstimate:
+    """What the GPU would take for the trials of one structure."""
+
+    name: str
+    """What tells it from the others; empty where the study has one alone."""
+    trials: int
+    """Of the study, as far as a sample of its draws tells."""
+    model_steps: float
+    """Of all of them."""
+    narrowest: TracedRate
+    best: TracedRate
+    """Of the width that a search for widths would find."""
+    used: TracedRate
+    """Of the widest pack up to that width which these trials can fill: what the time follows from."""
+    fused: str
+    """The rate of the fused step in words, or why there is none."""
+
+    @property
+    def seconds(self) -> float:
+        """What one GPU takes for all of them by the traced step."""
+        return self.model_steps / self.used.model_steps_per_second
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuEstimate:
+    """What the GPU would take for a study."""
+
+    device: str
+    counted: Sequence[StructureEstimate]
+    """The structures whose step was looked at."""
+    structures: int
+    """How many were drawn."""
+    model_steps: float
+    """Of the whole study."""
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """What one GPU takes for the study by the traced step, at the least and at the most.
+
+        Structures that were not looked at are taken to train as fast as the fastest of the others, and as the slowest.
+        """
+        known = sum(one.seconds for one in self.counted)
+        rest = max(self.model_steps - sum(one.model_steps for one in self.counted), 0.0)
+        rates = [one.used.model_steps_per_second for one in self.counted]
+        return known + rest / max(rates), known + rest / min(rates)
+
+
+def estimate_gpu(space: Space, device: str, show: Callable[[str], None] = lambda _: None) -> GpuEstimate:
+    """Estimate what a GPU would take for a study of this space; nothing is trained.
+
+    `show` is called with what is being looked at. Raises StudyError for a task whose data cannot be drawn without
+    numbers.
     """
+    groups = _draw_structures(space)
+    drawn = sum(map(len, groups))
+    planned = space.search.trials
+    names = _name_structures(groups)
+    most = COUNTED_OF_TRANSFER if isinstance(space, TransferSpace) else COUNTED
+    chosen = _choose(groups, most)
+    counted: list[StructureEstimate] = []
+    for index in chosen:
+        show(f"counting the kernels of structure {len(counted) + 1} of {len(chosen)}")
+        trials = max(round(planned * len(groups[index]) / drawn), 1)
+        counted.append(_estimate_structure(groups[index], names[index], trials, device))
+    steps = sum(_steps_of(trial) for group in groups for trial in group)
+    return GpuEstimate(device=device, counted=counted, structures=len(groups), model_steps=planned * steps / drawn)
+
+
+def describe_gpu_estimate(estimate: GpuEstimate) -> Iterator[tuple[str, str]]:
+    """Yield label and text of each line that tells a person what a GPU would take."""
+    from graft.launching.progress_text import duration
+
+    if len(estimate.counted) == 1:
+        [one] = estimate.counted
+        for rate in dict.fromkeys((one.narrowest, one.best)):
+            yield estimate.device, str(rate)
+        yield estimate.device, one.fused
+    else:
+        for one in estimate.counted:
+            yield estimate.device, f"{one.name}, {one.trials:,} trials; {one.used}; {one.fused}"
+    left = estimate.structures - len(estimate.counted)
+    if left:
+        yield "", f"and {left:,} more structures, taken to be as fast as these"
+    short, long = (duration(seconds) for seconds in estimate.seconds)
+    span = short if short == long else f"{short} to {long}"
+    yield "time", f"{span} on one {estimate.device} by the traced step, if every trial trains to its end (an estimate)"
+
+
+def _draw_structures(space: Space) -> list[list[Trial]]:
+    """Draw trials spread evenly over the study, at random whatever its sampler is; return them by structure."""
+    planned = space.search.trials
+    numbers = range(planned) if planned <= DRAWN else [index * planned // DRAWN for index in range(DRAWN)]
+    uniform = random.Random(0).random
+    shared: dict[tuple[int, str], float] = {}
+    groups: defaultdict[str, list[Trial]] = defaultdict(list)
+    of_groups = {draw.name for draw in space.group_draws}
+    for number in numbers:
+        group = number // space.search.group
+        trial = space.sample(
+            number,
+            lambda draw, group=group: (
+                shared.setdefault((group, draw.name), uniform()) if draw.name in of_groups else uniform()
+            ),
+        )
+        groups[trial.structure].append(trial)
+    return list(groups.values())
+
+
+def _steps_of(trial: Trial) -> int:
+    return trial.config["training"]["steps"]
+
+
+def _choose(groups: Sequence[Sequence[Trial]], most: int) -> list[int]:
+    """Choose structures to look at: all, or some from the smallest to the largest, by what a trial of each keeps."""
+    from workers.engine.machine.memory import least_bytes
+
+    if len(groups) <= most:
+        return list(range(len(groups)))
+    by_size = sorted(range(len(groups)), key=lambda index: least_bytes(groups[index][0].config))
+    return [by_size[place * (len(groups) - 1) // (most - 1)] for place in range(most)]
+
+
+def _name_structures(groups: Sequence[Sequence[Trial]]) -> list[str]:
+    """Name each structure by its task, its arms, and the first few parts in which the structures differ."""
+    parts = [dict(_flatten("", json.loads(group[0].structure))) for group in groups]
+    paths = dict.fromkeys(path for one in parts for path in one if path != "task.name")
+    telling = [path for path in paths if len({one.get(path) for one in parts}) > 1]
+    telling.sort(key=lambda path: any(path not in one for one in parts))  # first what every structure has
+    names: list[str] = []
+    for group, own in zip(groups, parts, strict=True):
+        arms = dict.fromkeys(str(trial.params[ARM]) for trial in group if ARM in trial.params)
+        values = [f"{path} {own[path]}" for path in telling if path in own]
+        names.append(", ".join([group[0].config["task"]["name"], *arms, *values][: 1 + _NAMED]))
+    return names
+
+
+def _flatten(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield dotted path and value, as text, of what is in nested JSON objects."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flatten(f"{path}.{key}" if path else key, inner)
+    else:
+        yield path, shorten(str(value))
+
+
+def _estimate_structure(group: Sequence[Trial], name: str, trials: int, device: str) -> StructureEstimate:
     from workers.engine.machine.memory import estimate_lane_bytes
-    from workers.engine.speed.cost import GPUS, count_step, estimate_rates
+    from workers.engine.speed.cost import GPUS, StepCost, count_step, estimate_rates
     from workers.engine.speed.widths import knee
 
-    gpu = GPUS[device]
+    gpu, trial = GPUS[device], group[0]
     try:
         counted = count_step(trial, LANES)
     except (RuntimeError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise StudyError(f"--device {device}: the steps of this space cannot be counted: {reason}") from error
-    rates = estimate_rates(counted, gpu, estimate_lane_bytes(trial.config))
-    for lanes in dict.fromkeys((min(rates, default=2), knee(rates))):
-        cost = counted.of_lanes(lanes)
-        rate = lanes / cost.seconds(gpu)
-        yield (
-            f"{lanes:,} lanes: {rate:,.0f} model-steps/s (an estimate, not measured); {len(cost.kernels):,} kernels a "
-            f"step, {cost.bytes / lanes / 1e6:.3g} MB and {cost.flops / lanes / 1e6:.3g} MFLOP a lane, "
-            f"{cost.launch_share(gpu):.0%} of the time bound by launches, occupancy {cost.occupancy(gpu):.0%}"
+
+    def rate_of(lanes: int) -> TracedRate:
+        cost: StepCost = counted.of_lanes(lanes)
+        return TracedRate(
+            lanes=lanes,
+            model_steps_per_second=lanes / cost.seconds(gpu),
+            kernels=len(cost.kernels),
+            bytes=cost.bytes / lanes,
+            flops=cost.flops / lanes,
+            launch_share=cost.launch_share(gpu),
+            occupancy=cost.occupancy(gpu),
         )
-    yield _describe_fused(trial, gpu)
+
+    rates = estimate_rates(counted, gpu, estimate_lane_bytes(trial.config))
+    best = knee(rates)
+    return StructureEstimate(
+        name=name,
+        trials=trials,
+        model_steps=trials * sum(map(_steps_of, group)) / len(group),
+        narrowest=rate_of(min(rates, default=2)),
+        best=rate_of(best),
+        used=rate_of(min(best, trials)),
+        fused=_describe_fused(trial, gpu),
+    )
 
 
 def _describe_fused(trial: Trial, gpu: Gpu) -> str:
+    """Say how fast the fused step would train this structure, or why there is none."""
     from workers.engine.fused.kernels import kernel_for, name_of_kernel
     from workers.engine.speed.fused_cost import count_fused_step
     from workers.training.recipe import Recipe

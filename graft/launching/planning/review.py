@@ -55,7 +55,7 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
 
 def _review(space: Space, device: str | None, lanes: int) -> list[str]:
     notes: list[str] = []
-    for part in _parts(space):
+    for part in list_parts(space):
         if shortage := _find_shortage(part, device):
             if device:
                 raise SpaceError(f"{part.space.name}: {part.label}{shortage}")
@@ -69,6 +69,7 @@ def _review(space: Space, device: str | None, lanes: int) -> list[str]:
         notes += [f"{part.label}{note}" for note in (*_look_at_warmups(part), *_look_at_validations(part))]
         with _blaming_plug_ins(part):
             notes += [f"{part.label}{note}" for note in _check_objective(part)]
+            notes += [f"{part.label}{note}" for note in _look_at_steps(part, device)]
     return list(dict.fromkeys(notes))
 
 
@@ -91,7 +92,7 @@ def _blaming_plug_ins(part: Part) -> Generator[None]:
         ) from error
 
 
-def _parts(space: Space) -> Iterator[Part]:
+def list_parts(space: Space) -> Iterator[Part]:
     """The parts of a space, each with draws that are always the same."""
     if isinstance(space, ExperimentSpace):
         members = [(f"arm {arm.name}: ", arm.space) for arm in space.arms]
@@ -130,6 +131,18 @@ def _describe_share(part: Part, found: Sequence[bool]) -> str | None:
     if not any(found):
         return None
     return "all trials have" if all(found) else f"about {100 * sum(found) / len(found):.0f} % of the trials have"
+
+
+def _look_at_steps(part: Part, device: str | None) -> Iterator[str]:
+    """Notes why trials with plug-ins from outside do not train by a compiled step, and what would mend it."""
+    from workers.engine.step import describe_step
+
+    if not current().bundles:
+        return
+    steps = {trial.structure: describe_step(trial.config, device or "cpu") for trial in _structures(part)}
+    traced = [step.partition(": ")[2] for step in steps.values() if step.startswith("traced")]
+    for reason in dict.fromkeys(traced):
+        yield f"trials train by recorded operations, several times slower than by a compiled step: {reason}"
 
 
 def _structures(part: Part) -> list[Trial]:

@@ -43,7 +43,7 @@ class CrashRecord:
         return cls(Path(f"{file}.crash-service") if file else cache_folder() / f"crash-service-{mark}")
 
     def read(self) -> str | None:
-        """How the last launch crashed, `Segmentation fault`; None if it did not, or nothing is known of it."""
+        """Return how the last launch crashed, `Segmentation fault`; None if it did not, or left no record."""
         with suppress(OSError):
             first = self._path.read_text(errors="replace").partition("\n")[0]
             return first.removeprefix(_FATAL) or None

@@ -11,10 +11,15 @@ BASE_BYTES, WORKER_BYTES = 3 << 29, 1 << 28
 """Address space that the libraries need, and what each worker's thread does beyond them; measured on a CPU."""
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use; all of the machine's where the system does not say, as macOS."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def check_address_space(workers: int | None) -> None:
     """Raise StudyError if `ulimit -v` is less than a launch with so many workers needs (None: one per core)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or usable_cores()
     needed = BASE_BYTES + workers * WORKER_BYTES
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise StudyError(

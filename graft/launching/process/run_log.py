@@ -44,7 +44,7 @@ class RunLog:
 
     @classmethod
     def of(cls, database: str) -> Self:
-        """That of a database, by its URL."""
+        """Return the log of a database, given its URL."""
         file = file_of(database)
         mark = hashlib.sha256(database.encode()).hexdigest()[:16]
         return cls(Path(f"{file}.log") if file else cache_folder() / f"log-{mark}")

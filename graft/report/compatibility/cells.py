@@ -53,7 +53,7 @@ class Shading:
         return max(0, 1 - math.floor(math.log10(self.limits[unit])))
 
     def position(self, gain: float, unit: str) -> float:
-        """Where on the scale of colours a gain stands: 0 (worst) to 1 (best), 0.5 for no change."""
+        """Return a gain's position on the scale of colours: 0 (worst) to 1 (best), 0.5 for no change."""
         return 0.5 + 0.5 * max(-1.0, min(1.0, gain / self.limits[unit]))
 
 

@@ -49,7 +49,7 @@ class Transfer:
 
     @cached_property
     def shading(self) -> Shading:
-        """How strong a change has to be for the strongest colour."""
+        """The changes that have the strongest colours."""
         return Shading.of(self.matrix.cells)
 
     @cached_property
@@ -65,7 +65,7 @@ def title(transfer: Transfer) -> str:
 
 
 def caption(transfer: Transfer) -> str:
-    """What the matrix shows, in one sentence or two."""
+    """Describe the matrix in one sentence or two."""
     units = transfer.matrix.cells["unit"].unique(maintain_order=True)
     what = " or ".join(_UNITS[unit] for unit in units).format(objective=transfer.objective)
     return (
@@ -82,7 +82,7 @@ def _better(transfer: Transfer) -> str:
 
 
 def opening(transfer: Transfer) -> list[Block]:
-    """What a reader should know first."""
+    """Return the paragraphs that a reader should see first."""
     cells = transfer.matrix.cells
     missing = cells.filter(pl.col("mean").is_null()).height
     pairs = cells.filter(pl.col("pairs") > 0)["pairs"]
@@ -98,7 +98,7 @@ def opening(transfer: Transfer) -> list[Block]:
 
 
 def cautions(transfer: Transfer) -> list[str]:
-    """What makes the matrix less sure than it looks."""
+    """List what makes the matrix less certain than it looks."""
     cells, found = transfer.matrix.cells, list[str]()
     dropped = int(cells["dropped"].sum())
     if cells["pairs"].max() == 1:
@@ -227,7 +227,7 @@ def _correlation(r: float | None, low: float | None, high: float | None) -> str:
 
 
 def notes(transfer: Transfer) -> list[Paragraph]:
-    """How the numbers are made."""
+    """Explain how the numbers are computed."""
     texts = (
         "A pair is a source's result and the baseline's on one target with one seed "
         f"({transfer.paths.pair}); several trials of one source, target and seed count by their mean. A cell is the "

@@ -106,7 +106,7 @@ def _scale(axes: Axes, transfer: Transfer, lowest: float) -> None:
 
 
 def _key(axes: Axes, transfer: Transfer, below: float) -> None:
-    """What the marks mean, for those that occur, `below` everything else on the scale of the axes."""
+    """Draw a key of the marks that occur, `below` everything else on the scale of the axes."""
     cells, keys = transfer.cells.values(), list[Patch]()
     if any(cell.is_own for cell in cells):
         keys.append(Patch(facecolor="none", edgecolor=INK, linewidth=1.4, label="source's own target"))

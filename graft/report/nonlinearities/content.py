@@ -21,7 +21,7 @@ def title(learned: Learned) -> str:
 
 
 def caption(learned: Learned) -> str:
-    """What the figure shows."""
+    """Describe the figure."""
     sentences = ["The non-linearities that trials learned on each task, where they move; beyond they are constant."]
     if any(len(panel.members) > 1 for panel in learned.panels):
         sentences.append(f"Thick: the best of a task by {learned.objective}; at most {MOST} of each are shown.")
@@ -32,7 +32,7 @@ def caption(learned: Learned) -> str:
 
 
 def list_drawn(learned: Learned) -> list[Nonlinearity]:
-    """Those that are drawn, in the order of the panels."""
+    """List the non-linearities that are drawn, in the order of the panels."""
     return [one for panel in learned.panels for one in panel.members]
 
 
@@ -56,7 +56,7 @@ def _range(low: float, high: float) -> str:
 
 
 def worst_version(learned: Learned) -> str | None:
-    """How far the worst of the versions is from what was learned; None if there are none."""
+    """Describe how far the worst of the versions is from what was learned; None if there are no versions."""
     if not learned.version:
         return None
     errors = [one.version.error if one.version else 0.0 for one in learned.members]

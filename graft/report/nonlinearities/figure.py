@@ -77,7 +77,7 @@ def _path(one: Nonlinearity, values: Sequence[float]) -> tuple[list[float], list
 
 
 def _view(panel: Panel) -> tuple[float, float]:
-    """From where to where the panel goes: over all active ranges."""
+    """Return the range of x that a panel shows: all active ranges with a margin."""
     low, high = (edge(one.active_range[side] for one in panel.members) for side, edge in enumerate((min, max)))
     return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
 

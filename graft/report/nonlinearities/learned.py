@@ -52,12 +52,12 @@ class Nonlinearity:
 
     @property
     def positions(self) -> list[float]:
-        """Where the knots are."""
+        """The positions of the knots."""
         return np.linspace(self.low, self.high, len(self.knots)).tolist()
 
     @property
     def active_range(self) -> Range:
-        """From where to where it is not constant; all of its range if it is constant throughout."""
+        """The range outside of which it is constant; its whole range if it is constant throughout."""
         return active_range(self.knots, self.low, self.high)
 
     @property
@@ -111,7 +111,7 @@ class Learned:
     def of(
         cls, study: Mapping[str, Any], architectures: pl.DataFrame, directions: Mapping[str, Direction] | None = None
     ) -> Self:
-        """Of a row of `studies` and a frame of `architectures`, as storage gives them.
+        """Build the learned non-linearities from a row of `studies` and a frame of `architectures`.
 
         `directions`: task -> direction, of a transfer whose tasks do not share the study's.
         """

@@ -1,6 +1,8 @@
-"""Figure 5 of paper 004: the weights of softmax, linearised softmax and linear attention over temperatures.
+"""The figures of the papers that are formulas alone and need no study.
 
-A figure of formulas, which needs no study.
+000/figure-10: what SSA has in place of the exponential.
+001/figure-5: the entropy of softmax over its temperature and the spread of its logits.
+004/figure-5: the weights of softmax, linearised softmax and linear attention over temperatures.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ _TEMPERATURES = (0.25, 0.5, 1, 2, 4, 8)
 _KEYS = 64
 _QUERIES = 1000
 _BINS = 60
+_EXPONENTS = (1.1, 1.5, 2.0)
+_ELEMENTS = 10
+_STEPS = 121
 
 
 def softmax(logits: Numbers, temperature: float) -> Numbers:
@@ -50,20 +55,59 @@ FORMULAS: Mapping[str, Callable[[Numbers, float], Numbers]] = {
 }
 
 
-def write_weights(title: str, path: Path) -> None:
-    """Write the figure to `path`, .html or .md; raises OutputError for another ending."""
+def ssa(values: Numbers, b: float, n: float) -> Numbers:
+    """(1 + b |x|)^(sgn(x) n), which SSA normalises where softmax normalises e^x (paper 000, equation 5)."""
+    return (1 + b * np.abs(values)) ** (np.sign(values) * n)
+
+
+def power_series_entropy(ratios: Numbers, temperatures: Numbers) -> Numbers:
+    """Entropy in nats [t, r] of softmax of the logits r^1, ..., r^10 (paper 001, section 3)."""
+    logits = ratios[:, None] ** np.arange(1, _ELEMENTS + 1)
+    weights = softmax(logits[None] / temperatures[:, None, None], 1)
+    return -(weights * np.log(np.maximum(weights, np.finfo(float).tiny))).sum(-1)
+
+
+def write_formulas(name: str, title: str, path: Path) -> None:
+    """Write the figure of the item `name` to `path`, .html or .md; raises OutputError for another ending."""
     if path.suffix not in WRITERS:
         raise OutputError(f"{path}: the ending must be one of {', '.join(WRITERS)}")
-    caption = (
-        f"Weights times the number of keys, {_KEYS}, of {_QUERIES:,} queries whose logits are standard normal, by "
-        "temperature. Softmax and linearised softmax gather around equal weights, 1 (dotted), as it grows, linear "
-        "attention around 0; at low temperatures linearised softmax has negative weights."
-    )
+    caption, draw = FIGURES[name]
     with writing(path):
-        WRITERS[path.suffix](Document(title=title, blocks=[Picture(number=1, caption=caption, svg=_draw())]), path)
+        WRITERS[path.suffix](Document(title=title, blocks=[Picture(number=1, caption=caption, svg=draw())]), path)
 
 
-def _draw() -> str:
+def _draw_kernels() -> str:
+    values = np.linspace(-3, 3, 301)
+    with figure_style():
+        figure = Figure(figsize=(2 * PANEL[0], 1.5 * PANEL[1]), layout="constrained")
+        axes: Any = figure.subplots()
+        for place, n in enumerate(_EXPONENTS):
+            axes.plot(values, ssa(values, 1, n), color=arm_colour(place))
+        axes.plot(values, np.exp(values), color=INK, linestyle=":", linewidth=1)
+        axes.set_xlabel("x (dotted: the exponential)")
+        legend(figure, series_keys([f"n = {n:g}" for n in _EXPONENTS]))
+        return to_svg(figure, "figure1")
+
+
+def _draw_entropies() -> str:
+    ratios, temperatures = ((0.0, 1.0), (1.0, 2.0)), ((0.02, 1.0), (1.0, 20.0))
+    with figure_style():
+        figure = Figure(figsize=(2.4 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
+        grid: Any = figure.subplots(2, 2)
+        for row, heat in enumerate(temperatures[::-1]):
+            for column, ratio in enumerate(ratios):
+                across, up = np.linspace(*ratio, _STEPS), np.geomspace(*heat, _STEPS)
+                drawn = grid[row, column].pcolormesh(
+                    across, up, power_series_entropy(across, up), vmin=0, vmax=np.log(_ELEMENTS), rasterized=True
+                )
+                grid[row, column].set_yscale("log")
+                grid[row, column].set_xlabel("ratio of the series")
+                grid[row, column].set_ylabel("temperature")
+        figure.colorbar(drawn, ax=grid, label="entropy (nats)")
+        return to_svg(figure, "figure1")
+
+
+def _draw_weights() -> str:
     logits = np.random.default_rng(0).standard_normal((_QUERIES, _KEYS))
     with figure_style():
         figure = Figure(figsize=(3 * PANEL[0], 2 * PANEL[1] + 0.5), layout="constrained")
@@ -83,3 +127,23 @@ def _draw() -> str:
             axes.set_xlabel("weight x keys")
         legend(figure, series_keys(list(FORMULAS)))
         return to_svg(figure, "figure1")
+
+
+FIGURES: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "000/figure-10": (
+        "SSA's (1 + b |x|)^(sgn(x) n) for b = 1: for large x it grows like a power, for small x it falls like one.",
+        _draw_kernels,
+    ),
+    "001/figure-5": (
+        f"Entropy of softmax over {_ELEMENTS} powers of one number as logits, by that number and the temperature: "
+        "the largest where all logits are equal, at 0 and at 1.",
+        _draw_entropies,
+    ),
+    "004/figure-5": (
+        f"Weights times the number of keys, {_KEYS}, of {_QUERIES:,} queries whose logits are standard normal, by "
+        "temperature. Softmax and linearised softmax gather around equal weights, 1 (dotted), as it grows, linear "
+        "attention around 0; at low temperatures linearised softmax has negative weights.",
+        _draw_weights,
+    ),
+}
+"""Item -> its caption, and what draws it."""

@@ -12,7 +12,8 @@ from typing import Literal
 import yaml
 
 from graft.files import OutputError, writing
-from graft.report.rendering.document import Block, Document, Paragraph
+from graft.report.rendering.document import Block, Document, Paragraph, Picture, Table
+from graft.report.sections import Omission
 from graft.report.study import WRITERS, collect_sections, lay_out, number_figures, read
 from spaces import plugins
 from spaces.errors import StudyError
@@ -89,7 +90,14 @@ def write_item(reader: Reader, item: Item, study: str, path: Path) -> None:
             f"{item.name} cannot be made of {study}: it has nothing for {' or '.join(item.sections)}; "
             f"`search launch {item.cut or item.space}` makes a study that has"
         )
-    blocks = [*_opening(item, study), *lay_out(sections, number_figures(sections))]
+    made = list(lay_out(sections, number_figures(sections)))
+    if not any(isinstance(block, Picture | Table) for block in made):
+        reasons = " ".join(block.text for block in made if isinstance(block, Omission))
+        raise StudyError(
+            f"{item.name} cannot be made of {study}: {reasons} `search launch {item.cut or item.space}` makes a study "
+            "of which it can"
+        )
+    blocks = [*_opening(item, study), *made]
     with writing(path):
         WRITERS[path.suffix](Document(title=f"{item.name} of {study}", blocks=blocks), path)
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+from search.analysis.metrics import UNBOUNDED, Range
+
 MISSING = "–"
+_MOST_DECIMALS = 16
+"""All that a float64 next to 1 has."""
 _NOWHERE = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -14,18 +19,38 @@ def plain(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, and whole numbers in full: 0.00123, 1.5e-7, 12,000; a dash for None."""
+    """Return three significant digits, and whole numbers in full: 0.00123, 1.5e-7, 12,000; a dash for None.
+
+    Near 1 it is the distance from 1 that says something, as of a decay rate: two significant digits of that, 0.9999992.
+    """
     if value is None:
         return MISSING
     if float(value).is_integer() and abs(value) < 1e9:
         return _with_minus(f"{int(value):,}")
+    distance = abs(abs(value) - 1)
+    if 0 < distance < 0.01:
+        decimals = min(1 - math.floor(math.log10(distance)), _MOST_DECIMALS)
+        return _with_minus(f"{value:.{decimals}f}".rstrip("0").rstrip("."))
     mantissa, _, exponent = f"{value:.3g}".partition("e")
     return _with_minus(f"{mantissa}e{int(exponent)}" if exponent else mantissa)
 
 
-def with_margin(value: float | None, margin: float | None) -> str:
-    """A number and half its interval, where there is one: 0.00123 ± 0.0001."""
-    return number(value) if value is None or margin is None else f"{number(value)} ± {_short(margin)}"
+def with_margin(value: float | None, margin: float | None, within: Range = UNBOUNDED) -> str:
+    """Return a number and half its interval, where there is one: 0.00123 ± 0.0001.
+
+    An interval that leaves the range `within` is written by its ends, cut there: 0.97 (0.94 to 1).
+    """
+    if value is None or margin is None:
+        return number(value)
+    low, high = value - margin, value + margin
+    if within[0] <= low and high <= within[1]:
+        return f"{number(value)} ± {_short(margin)}"
+    return with_interval(value, max(low, within[0]), min(high, within[1]))
+
+
+def with_interval(value: float | None, low: float | None, high: float | None) -> str:
+    """Return a number and the ends of its interval, where there is one: 0.97 (0.94 to 1)."""
+    return number(value) if low is None or high is None else f"{number(value)} ({number(low)} to {number(high)})"
 
 
 def percent(share: float | None) -> str:

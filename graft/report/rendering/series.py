@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 Series = tuple[str, str]
@@ -22,6 +24,12 @@ def drawn_series(statistics: pl.DataFrame) -> list[Series]:
     series = known.group_by("name", "condition", maintain_order=True).agg(varies=(pl.col("value") != 0).any())
     wanted = series.with_row_index("row").filter((pl.col("row") == 0) | (pl.col("condition") == ""))
     return wanted.filter("varies").select("name", "condition").head(_MOST_SERIES).rows()
+
+
+def say_series(statistics: pl.DataFrame, shown: Sequence[Series]) -> str:
+    """Return the sentence of a caption that says how many metrics `drawn_series` left; empty where it left none."""
+    every = statistics.select("name", "condition").n_unique()
+    return "" if len(shown) == every else f" Shown are {len(shown)} of {every} metrics; the tables have all."
 
 
 def series_label(series: Series) -> str:

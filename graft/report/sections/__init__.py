@@ -89,6 +89,16 @@ class Section(ABC):
         """What it shows below its heading."""
 
 
-def left_out(figures: str, reason: str) -> Paragraph:
-    """A paragraph in place of figures that cannot be drawn."""
-    return Paragraph(text=f"Left out: {figures}. {reason}")
+@dataclass(frozen=True, kw_only=True)
+class Omission(Paragraph):
+    """A paragraph in place of figures that cannot be drawn, which a report has after those that can."""
+
+
+def left_out(figures: str, reason: str) -> Omission:
+    """Return the paragraph in place of figures that cannot be drawn."""
+    return Omission(text=f"Left out: {figures}. {reason}")
+
+
+def say_shown(shown: int, every: int, what: str) -> str:
+    """Return the sentence of a caption that says how many of `what` a figure shows; empty where it shows all."""
+    return "" if shown >= every else f" Shown are {shown} of {every} {what}."

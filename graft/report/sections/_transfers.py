@@ -48,12 +48,12 @@ class TransferSection(Section, ABC):
 
     @cached_property
     def sources(self) -> list[str]:
-        """Those with a result, in their order."""
+        """The sources that have a result, in their order."""
         return self.stage_two["source"].unique(maintain_order=True).to_list()
 
     @property
     def targets(self) -> list[str]:
-        """Those on which there is a result, in the order of the space."""
+        """The targets on which there is a result, in the order of the space."""
         there = set(self.stage_two["target"])
         return [name for name in self.data.transfer_tasks if name in there]
 
@@ -64,7 +64,9 @@ class TransferSection(Section, ABC):
         return [name for name in self.sources if name == BASELINE or name in own or not own]
 
     def data_of(self, task: str) -> str:
-        """What says which data a task of the transfer has: its section `task`."""
+        """Return a text that two tasks of the transfer share if they have the same data: their section `task` as
+        JSON.
+        """
         return json.dumps(self.data.transfer_tasks[task].config["task"], sort_keys=True)
 
     def size_of(self, task: str, path: str) -> Any:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from graft.report.lines import draw_beside_answers, draw_line, read_series
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import INK, arm_colour
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 
 _METRIC, _ASKED = "answer", "asked"
@@ -46,6 +46,7 @@ class Answers(Section):
             "over trials with Student's 95 % intervals. Dashed: the line. Answers that level off are boundary values "
             "(paper 000, Figures 1 and 9)."
         )
+        caption += say_shown(self.lines["panel"].n_unique(), self.lines["panels"][0], "slopes")
         svg = draw_beside_answers(self.lines, _draw, f"figure{figures.own}")
         yield Picture(number=figures.own, caption=caption, svg=svg)
 

@@ -14,7 +14,7 @@ from graft.report.lines import read_series
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import INK, figure_style, label_decades, to_svg
 from graft.report.rendering.formatting import number as written
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 
 _MOST_TABLES = 2
@@ -42,12 +42,14 @@ class ArmConditions(Section):
         return not self.cells.is_empty()
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        for place, cells in enumerate(self.cells.partition_by("panel", maintain_order=True), figures.own):
+        tables = self.cells.partition_by("panel", maintain_order=True)
+        more = say_shown(len(tables), self.cells["panels"][0], "numbers of conditions")
+        for place, cells in enumerate(tables, figures.own):
             across, rest = cells["across"][0], cells["rest"][0]
             caption = (
                 f"{self.data.metric} of each arm by {across}{f', {rest}' if rest else ''}: means over "
                 f"{cells['trials'].max()} seeds, raw parameters. Shades are on a logarithmic scale where the numbers "
-                "go over a factor of ten."
+                f"go over a factor of ten.{more}"
             )
             yield Picture(number=place, caption=caption, svg=_draw(cells, place))
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import final
+from typing import Any, final
 
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from graft.report.rendering.document import Block, Picture
-from graft.report.rendering.drawing import INK, PANEL, SOFT, arm_colour, figure_style, row_panels, to_svg
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.rendering.drawing import INK, PANEL, SOFT, arm_colour, figure_style, to_svg
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.arms.comparison import ArmComparison
 
-_MOST_PANELS = 6
+_MOST_PANELS = 12
+_ACROSS = 3
+"""Panels side by side."""
 _ROW = 0.32
 """Inches of an arm."""
 
@@ -35,12 +38,14 @@ class ArmDifferences(Section):
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
         experiment = self.data.require_experiment()
         comparison = experiment.comparison
-        conditions: list[str] = comparison.table["condition"].unique(maintain_order=True).to_list()[:_MOST_PANELS]
+        every: list[str] = comparison.table["condition"].unique(maintain_order=True).to_list()
+        conditions = every[:_MOST_PANELS]
         less = "less" if experiment.direction == "minimize" else "more"
         caption = (
             f"Differences of {experiment.label} from {comparison.baseline}, {less} is better: the mean over paired "
             "seeds with Student's 95 % interval, and each seed as a dot. An interval that holds 0 tells no difference."
         )
+        caption += say_shown(len(conditions), len(every), "conditions; the table has all")
         titles = {condition: condition or "validation" for condition in conditions}
         titles[experiment.condition] = experiment.condition or "validation"
         yield Picture(number=figures.own, caption=caption, svg=_draw(comparison, conditions, titles, figures.own))
@@ -50,17 +55,22 @@ def _draw(comparison: ArmComparison, conditions: list[str], titles: dict[str, st
     arms: list[str] = comparison.table["arm"].unique(maintain_order=True).to_list()
     arms.remove(comparison.baseline)
     with figure_style():
-        figure, panels = row_panels(len(conditions), PANEL[0], 0.9 + _ROW * len(arms))
-        for axes, condition in zip(panels, conditions, strict=True):
+        across, height = min(len(conditions), _ACROSS), 0.9 + _ROW * len(arms)
+        down = -(-len(conditions) // _ACROSS)
+        figure = Figure(figsize=(PANEL[0] * across, height * down), layout="constrained")
+        grid: Any = figure.subplots(down, across, squeeze=False, sharey=True)
+        for axes in grid.flat[len(conditions) :]:
+            axes.set_visible(False)
+        for axes, condition in zip(grid.flat, conditions, strict=False):
             own = comparison.table.filter(pl.col("condition") == condition)
             seeds = comparison.pairs.filter(pl.col("condition") == condition)
-            for height, arm in enumerate(reversed(arms)):
-                _draw_arm(axes, height, own.filter(pl.col("arm") == arm), seeds.filter(pl.col("arm") == arm), arms)
+            for place, arm in enumerate(reversed(arms)):
+                _draw_arm(axes, place, own.filter(pl.col("arm") == arm), seeds.filter(pl.col("arm") == arm), arms)
             axes.axvline(0, color=INK, linewidth=0.8)
             axes.set_title(titles[condition])
             axes.set_ylim(-0.6, len(arms) - 0.4)
             axes.grid(visible=False, axis="y")
-        panels[0].set_yticks(range(len(arms)), labels=arms[::-1])
+        grid[0, 0].set_yticks(range(len(arms)), labels=arms[::-1])
         return to_svg(figure, f"figure{number}")
 
 

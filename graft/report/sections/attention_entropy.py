@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from graft.report.lines import draw_panels, draw_series, panels_of, series_keys
 from graft.report.rendering.document import Block, Picture
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 
 _HEAD = re.compile(r"attention_entropy layer=(\d+) head=(\d+)")
@@ -52,6 +52,7 @@ class AttentionEntropy(Section):
             "Entropy of attention in nats, by layer and head: means over trials, raw parameters, each with its last "
             "validation, with Student's 95 % intervals. Attention that is even over n items has log n."
         )
+        caption += say_shown(self.lines["panel"].n_unique(), self.lines["panels"][0], "numbers of conditions")
         order: list[str] = self.lines["series"].unique(maintain_order=True).to_list()
 
         def draw(axes: Axes, frame: pl.DataFrame) -> None:

@@ -12,8 +12,10 @@ from graft.report.rendering.drawing import look
 from graft.report.rendering.formatting import MISSING, number, percent, percent_with_margin, with_margin
 from graft.report.rendering.series import series_label
 from graft.report.sections import FigureNumbers, Part, Section
+from search.analysis.metrics import range_of
+from search.analysis.statistics.intervals import FEWEST_OF_MEDIAN
 from search.analysis.study.groups import compare_within_groups
-from search.analysis.study.top_k import PORTIONS
+from search.analysis.study.top_k import FEWEST, FEWEST_BEST, PORTIONS
 
 _ARROWS = {1: "↓", -1: "↑"}
 
@@ -31,9 +33,11 @@ class AveragedParameters(Section):
         "one.",
         "Changes are (averaged − raw) / |raw|. Raw and averaged parameters are ranked on their own, so that the best "
         "trials of the two need not be the same ones.",
-        "Intervals are normal and take the groups as given; those of a change use that both variants come from the "
-        "same trials. Medians over groups have order-statistic intervals. Means of fewer than five trials, and "
-        "medians over fewer than six groups, have none.",
+        "Intervals are Student's, from the influence of each trial on the mean, and take the groups as given; those "
+        "of a change use that both variants come from the same trials. Means of fewer than "
+        f"{FEWEST_BEST} best trials have no interval, nor have changes of fewer than {FEWEST}. Medians over groups "
+        f"have order-statistic intervals, and over fewer than {FEWEST_OF_MEDIAN} groups none. The interval of a share "
+        "or a probability is cut at 0 and 1.",
     )
 
     @property
@@ -48,7 +52,8 @@ class AveragedParameters(Section):
         statistics = self.data.statistics
         own = statistics.filter(pl.col("kept") == "best").head(1).select("name", "condition")
         compared = statistics.join(own, on=["name", "condition"], maintain_order="left")
-        compared = compared.filter(pl.col("kept") == "best", pl.col("change").is_not_null())
+        # A change without an interval is in the table; it is no finding.
+        compared = compared.filter(pl.col("kept") == "best", pl.col("change_margin").is_not_null())
         compared = compared.unique(["variant", "counted"], keep="first", maintain_order=True)
         for (variant,), rows in compared.group_by("variant", maintain_order=True):
             changes = [
@@ -89,7 +94,7 @@ class AveragedParameters(Section):
             first, portions = by_portion["best"], [by_portion[portion] for portion in PORTIONS]
             series = series_label((str(name), str(condition)))
             row = [f"{series} {_ARROWS[first['sign']]}", str(variant), number(first["trials"])]
-            row += [with_margin(each["value"], each["margin"]) for each in portions]
+            row += [with_margin(each["value"], each["margin"], range_of(str(name))) for each in portions]
             if self._has_variants:
                 row += [percent_with_margin(each["change"], each["change_margin"]) for each in portions]
             rows.append(row)

@@ -51,10 +51,13 @@ class AveragingGrid(Section):
             "power κ and BEMA power η (paper 003, section 6)."
         )
         best = self.powers.drop_nulls("change").sort("change", descending=not minimize).head(1)
-        for row in best.iter_rows(named=True):
+        for row in best.drop_nulls("margin").iter_rows(named=True):
             eta = "" if row["eta"] is None else f", η = {row['eta']:g}"
             change = percent_with_margin(row["change"], row["margin"])
-            caption += f" The {'lowest' if minimize else 'highest'} is κ = {row['kappa']:g}{eta}: {change}."
+            caption += (
+                f" The {'lowest' if minimize else 'highest'} is κ = {row['kappa']:g}{eta}: {change}, "
+                "the interval corrected for all cells (Bonferroni)."
+            )
         yield Picture(number=figures.own, caption=caption, svg=_draw(self.powers, figures.own))
 
 

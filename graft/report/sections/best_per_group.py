@@ -29,6 +29,7 @@ from graft.report.rendering.series import (
     is_series,
     portion_title,
     portions_of,
+    say_series,
     series_label,
     variants_of,
 )
@@ -83,7 +84,7 @@ class BestPerGroup(Section):
             words = ", in each panel in the order of their raw values"
         caption = (
             "Best metrics per group: the best trial and the means of the best portions of each group. Points are "
-            f"groups{words}."
+            f"groups{words}.{say_series(self.data.statistics, series)}"
         )
         yield Picture(number=figures.own, caption=caption, svg=_draw(self.statistics, medians, series, figures.own))
 

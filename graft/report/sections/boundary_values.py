@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from graft.report.lines import draw_beside_answers, draw_line, read_series, scale_numbers
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import INK, arm_colour
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.study.condition_lines import LINE, longest_lines, trace_lines
 
 _ENDS = ("highest_output", "lowest_output")
@@ -50,6 +50,7 @@ class BoundaryValues(Section):
             "answers. Lines that level off where the dashed ones rise do not leave the range of training (paper 000, "
             "Figures 1 and 9)."
         )
+        caption += say_shown(self.lines["panel"].n_unique(), self.lines["panels"][0], "numbers of conditions")
         svg = draw_beside_answers(self.lines, _draw, f"figure{figures.own}")
         yield Picture(number=figures.own, caption=caption, svg=svg)
 

@@ -10,7 +10,8 @@ import polars as pl
 
 from graft.report.lines import draw_panels, draw_series, panels_of, read_series, series_keys
 from graft.report.rendering.document import Block, Picture
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
+from search.analysis.metrics import range_of
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 
 _MOST_PANELS = 6
@@ -31,15 +32,17 @@ class ConditionLines(Section):
 
     @cached_property
     def panels(self) -> list[tuple[str, pl.DataFrame]]:
-        """Title and lines (search.analysis.study.condition_lines): of one task _MOST_PANELS, of several one each."""
+        """Title and lines (search.analysis.study.condition_lines): _MOST_PANELS of one task, each of _MOST_TASKS."""
         scores = self.data.scores.of(self.data.metric, "=")
-        series = read_series(self.data)
+        series, within = read_series(self.data), range_of(self.data.metric)
         tasks = self._tasks
         if not tasks:
-            return panels_of(longest_lines(trace_lines(scores, series, _SWEPT), self.data.condition, _MOST_PANELS))
+            return panels_of(
+                longest_lines(trace_lines(scores, series, _SWEPT, within), self.data.condition, _MOST_PANELS)
+            )
         found: list[tuple[str, pl.DataFrame]] = []
         for task, trials in list(tasks.items())[:_MOST_TASKS]:
-            traced = trace_lines(scores, series.join(trials, on="number", how="semi"), _SWEPT)
+            traced = trace_lines(scores, series.join(trials, on="number", how="semi"), _SWEPT, within)
             of_task = panels_of(longest_lines(traced, self.data.condition, 1))
             found += [(" ".join(filter(None, [task, rest])), lines) for rest, lines in of_task]
         return found
@@ -62,6 +65,12 @@ class ConditionLines(Section):
         caption = (
             f"{self.data.metric} over a number of its conditions, the others as the title has them: means over trials, "
             "raw parameters, each with its last validation; bands are Student's 95 % intervals of the mean."
+        )
+        if len(self._tasks) > _MOST_TASKS:
+            caption += say_shown(_MOST_TASKS, len(self._tasks), "tasks")
+        every = max(lines["panels"][0] for _, lines in self.panels)
+        caption += say_shown(
+            1 if self._tasks else len(self.panels), every, "numbers of conditions that lines can go over"
         )
         order: list[str] = list(dict.fromkeys(name for _, lines in self.panels for name in lines["series"]))
         svg = draw_panels(

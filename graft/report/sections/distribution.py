@@ -10,7 +10,15 @@ from matplotlib.axes import Axes
 
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import figure_style, grid, key, label_decades, label_percents, legend, look, to_svg
-from graft.report.rendering.series import ALL_ZERO, Series, drawn_series, is_series, series_label, variants_of
+from graft.report.rendering.series import (
+    ALL_ZERO,
+    Series,
+    drawn_series,
+    is_series,
+    say_series,
+    series_label,
+    variants_of,
+)
 from graft.report.sections import FigureNumbers, Part, Section, left_out
 from search.analysis.study.scores import distribution
 
@@ -33,6 +41,7 @@ class Distribution(Section):
             "All trials, each with its best validation: the share that is at least as good as the value below. "
             "Where a line crosses 1 % is the threshold of the best 1 %."
         )
+        caption += say_series(self.data.statistics, series)
         shares = pl.concat([distribution(scores) for scores in self.data.scores.one_by_one()])
         svg = _draw(shares, series, figures.own)
         yield Picture(number=figures.own, caption=caption, svg=svg)

@@ -122,7 +122,7 @@ def _draw_lines(axes: Axes, cells: pl.DataFrame) -> None:
 
 
 def _draw_all_trials(axes: Axes, cells: pl.DataFrame) -> None:
-    """What a rate is without choosing trials: the line to compare the others with."""
+    """Draw the mean rate of all trials, the line to compare the chosen trials with."""
     own = cells.filter(pl.col("variant") == variants_of(cells)[0])
     for extra in own["extra"].unique().sort():
         line = own.filter(pl.col("extra") == extra)

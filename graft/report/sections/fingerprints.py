@@ -67,7 +67,7 @@ class Fingerprints(Section):
             yield Paragraph(text=text)
 
     def _changes(self) -> Iterator[str]:
-        """What moves numbers, but for the kinds of step: that trials of other sizes take other steps is no change."""
+        """Yield the changes that move numbers; other kinds of step do not count, as trials of other sizes have them."""
         every = [replace(one, step_kind=None) for one in self.data.conditions]
         for index in range(1, len(every)):
             yield from compare_fingerprints(every[:index], every[index]).deciding

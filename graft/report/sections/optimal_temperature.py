@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from graft.report.lines import draw_line, draw_panels, panels_of, read_series, scale_numbers
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import INK, arm_colour, fit_scale
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.study.condition_lines import NUMBER, longest_lines, trace_lines
 from spaces.records import TRAINED
 
@@ -106,6 +106,7 @@ class OptimalTemperature(Section):
         shown = ((self.errors, self.data.metric), (self.temperatures, "best temperature"))
         for place, (caption, (lines, upright)) in enumerate(zip(captions, shown, strict=True)):
             number = figures.own + place
+            caption += say_shown(lines["panel"].n_unique(), lines["panels"][0], "numbers of the shift")
             yield Picture(number=number, caption=caption, svg=_draw_lines(lines, f"figure{number}", upright))
 
 

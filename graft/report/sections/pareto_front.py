@@ -48,7 +48,7 @@ class ParetoFront(Section):
 
     @cached_property
     def front(self) -> pl.DataFrame:
-        """Its trials, the best objective first."""
+        """The trials on the front, the best objective first."""
         second = self._second or ""
         maximize = self.data.study["direction"] == "maximize", second.startswith("maximize")
         return pareto_front(self.data.ended, maximize)

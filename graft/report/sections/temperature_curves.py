@@ -16,7 +16,7 @@ from graft.report.lines import draw_line, draw_panels, scale_numbers
 from graft.report.rendering.document import Block, Picture, Table
 from graft.report.rendering.drawing import INK, SOFT, arm_colour, fit_scale
 from graft.report.rendering.formatting import MISSING, number
-from graft.report.sections import FigureNumbers, Part, Section
+from graft.report.sections import FigureNumbers, Part, Section, say_shown
 from search.analysis.study.condition_lines import trace_lines
 from search.analysis.study.temperatures import compare_temperatures
 from spaces.records import TRAINED
@@ -41,6 +41,11 @@ class TemperatureCurves(Section):
     order = 66
     subject = "trials"
     figures = 1
+    notes = (
+        "The temperatures: a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, "
+        "or where at most half of the changes are distinct the larger one of it and of sign flips; there is none "
+        "for fewer than four trials. The adjusted p is Holm's over the rows of the table.",
+    )
 
     def lines_of(self, metric: str) -> pl.DataFrame:
         """The lines over temperature of one metric, its validations without a label at temperature 1."""
@@ -95,7 +100,8 @@ class TemperatureCurves(Section):
         return dict(self._at_one(_BAYES).iter_rows())
 
     def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
-        shifts: list[str] = self.trained["rest"].unique(maintain_order=True).to_list()[:_MOST_PANELS]
+        every: list[str] = self.trained["rest"].unique(maintain_order=True).to_list()
+        shifts = every[:_MOST_PANELS]
         caption = (
             f"{self.data.metric} of one set of trained weights by the temperature of attention, under each shift: "
             "means over trials with Student's 95 % intervals. Dotted: the Bayes predictor on the same prompts."
@@ -107,6 +113,7 @@ class TemperatureCurves(Section):
             )
         if not self.estimated.is_empty():
             caption += " Dash-dotted: the error at the temperature that is estimated from inputs alone."
+        caption += say_shown(len(shifts), len(every), "shifts; the table has all")
         panels = [(rest or "no shift", self.trained.filter(pl.col("rest") == rest)) for rest in shifts]
         svg = draw_panels(panels, self._draw, self._keys(), f"figure{figures.own}", self.data.metric)
         yield Picture(number=figures.own, caption=caption, svg=svg)
@@ -120,13 +127,13 @@ class TemperatureCurves(Section):
                 number(row["temperature"]),
                 number(row["pairs"]),
                 *map(number, (row["at_one"], row["value"], row["mean"])),
-                MISSING if row["pairs"] < 2 else f"{number(row['low'])} to {number(row['high'])}",
-                MISSING if row["pairs"] < 2 else number(row["p"]),
+                MISSING if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}",
+                *map(number, (row["p"], row["q"])),
             ]
             for row in compare_temperatures(self.data.scores.of(self.data.metric)).iter_rows(named=True)
         ]
         caption = f"{self.data.metric} at each temperature against that at 1, last validations, paired by trial"
-        header = ["Shift", "Temperature", "Trials", "At 1", "There", "Change", "95 % interval", "p"]
+        header = ["Shift", "Temperature", "Trials", "At 1", "There", "Change", "95 % interval", "p", "Adjusted p"]
         return Table(caption=caption, header=header, rows=rows, folded=len(rows) > 24)
 
     def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:

@@ -22,6 +22,11 @@ class TrainedScorer(Section):
 
     part = Part.RESULTS
     order = 30
+    notes = (
+        "The two scorers: a change is paired by trial, with Student's 95 % interval. p is that of the paired t-test, "
+        "or where at most half of the changes are distinct the larger one of it and of sign flips; there is none "
+        "for fewer than four trials. The adjusted p is Holm's over the rows of the table.",
+    )
 
     @cached_property
     def comparison(self) -> pl.DataFrame:
@@ -41,8 +46,8 @@ class TrainedScorer(Section):
                 row["variant"],
                 number(row["pairs"]),
                 *map(number, (row["trained"], row["value"], row["mean"])),
-                MISSING if row["pairs"] < 2 else f"{number(row['low'])} to {number(row['high'])}",
-                MISSING if row["pairs"] < 2 else number(row["p"]),
+                MISSING if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}",
+                *map(number, (row["p"], row["q"])),
             ]
             for row in self.comparison.iter_rows(named=True)
         ]
@@ -50,5 +55,15 @@ class TrainedScorer(Section):
             "The same weights with the scorer of training and with that of validation, last validations, paired by "
             "trial"
         )
-        header = ["Metric", "Variant", "Trials", "As trained", "As validated", "Change", "95 % interval", "p"]
+        header = [
+            "Metric",
+            "Variant",
+            "Trials",
+            "As trained",
+            "As validated",
+            "Change",
+            "95 % interval",
+            "p",
+            "Adjusted p",
+        ]
         yield Table(caption=caption, header=header, rows=rows, labels=2, folded=len(rows) > 24)

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from graft.report.lines import draw_panels
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import arm_colour, fit_scale
-from graft.report.sections import FigureNumbers, Part
+from graft.report.sections import FigureNumbers, Part, say_shown
 from graft.report.sections._transfers import TransferSection
 
 _MOST_PANELS = 12
@@ -60,6 +60,7 @@ class TransferCurves(TransferSection):
             "thick one for the mean of those that have not diverged. Of the sources those that were found on the "
             "target's own data are drawn, or all where there are none."
         )
+        caption += say_shown(min(_MOST_PANELS, len(self.targets)), len(self.targets), "targets")
         panels = [(target, self.curves.filter(pl.col("target") == target)) for target in self.targets[:_MOST_PANELS]]
         shown = self.curves["source"].unique().to_list()
         svg = draw_panels(panels, self._draw, self.keys_of(shown), f"figure{figures.own}")

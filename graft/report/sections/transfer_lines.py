@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 
 from graft.report.lines import draw_panels, draw_series
 from graft.report.rendering.document import Block, Picture
-from graft.report.sections import FigureNumbers, Part
+from graft.report.sections import FigureNumbers, Part, say_shown
 from graft.report.sections._transfers import TransferSection
+from search.analysis.metrics import range_of
 from search.analysis.study.condition_lines import longest_lines, trace_lines
 
 _MOST_PANELS = 6
@@ -28,17 +29,17 @@ class TransferLines(TransferSection):
 
     @cached_property
     def panels(self) -> list[tuple[str, pl.DataFrame]]:
-        """Title and lines (search.analysis.study.condition_lines) of the first targets that have some."""
+        """Title and lines (search.analysis.study.condition_lines) of the targets that have some."""
         found: list[tuple[str, pl.DataFrame]] = []
         for target in self.targets:
             objective = self.data.transfer_tasks[target].objective
             own = (pl.col("target") == target) & pl.col("source").is_in(self.own_sources(target))
             series = self.stage_two.filter(own).select("number", series="source")
-            traced = trace_lines(self.data.scores.of(objective.metric, "="), series)
+            traced = trace_lines(self.data.scores.of(objective.metric, "="), series, within=range_of(objective.metric))
             lines = longest_lines(traced, objective.condition, 1)
             if not lines.is_empty():
                 found.append((" ".join(filter(None, [f"{objective.metric} on {target}", lines["rest"][0]])), lines))
-        return found[:_MOST_PANELS]
+        return found
 
     @property
     def applies(self) -> bool:
@@ -50,8 +51,10 @@ class TransferLines(TransferSection):
             "each with its last validation; bands are Student's 95 % intervals. Of the sources those that were found "
             "on the target's own data, or all where there are none."
         )
-        shown = {name for _, lines in self.panels for name in lines["series"]}
-        svg = draw_panels(self.panels, self._draw, self.keys_of(list(shown)), f"figure{figures.own}")
+        drawn = self.panels[:_MOST_PANELS]
+        caption += say_shown(len(drawn), len(self.panels), "targets with such conditions")
+        shown = {name for _, lines in drawn for name in lines["series"]}
+        svg = draw_panels(drawn, self._draw, self.keys_of(list(shown)), f"figure{figures.own}")
         yield Picture(number=figures.own, caption=caption, svg=svg)
 
     def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:

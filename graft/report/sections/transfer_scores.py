@@ -11,6 +11,7 @@ from graft.report.rendering.document import Block, Table
 from graft.report.rendering.formatting import MISSING, number, with_margin
 from graft.report.sections import FigureNumbers, Part
 from graft.report.sections._transfers import TransferSection
+from search.analysis.metrics import range_of
 from search.analysis.statistics.intervals import mean_with_interval
 
 
@@ -25,7 +26,9 @@ class TransferScores(TransferSection):
         objectives = pl.col("number", "objective")
         scores = self.stage_two.join(self.data.ended.select(objectives), on="number").rename({"objective": "value"})
         cells = {
-            (source, target): with_margin(mean, None if high is None else high - mean)
+            (source, target): with_margin(
+                mean, None if high is None else high - mean, range_of(self.data.transfer_tasks[target].objective.metric)
+            )
             for source, target, mean, high in scores.group_by("source", "target")
             .agg(**mean_with_interval())
             .select("source", "target", "mean", "high")

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from graft.report.lines import draw_line, draw_panels, scale_numbers
 from graft.report.rendering.document import Block, Picture
 from graft.report.rendering.drawing import arm_colour, fit_scale
-from graft.report.sections import FigureNumbers, Part
+from graft.report.sections import FigureNumbers, Part, say_shown
 from graft.report.sections._transfers import TransferSection
 from search.analysis.statistics.intervals import mean_with_interval
 from spaces.transfer import BASELINE
@@ -115,7 +115,9 @@ class TransferSizes(TransferSection):
             keys = self.keys_of(lines["source"].unique().to_list())
             if panels:
                 svg = draw_panels(panels[:_MOST_PANELS], self._draw, keys, f"figure{place}")
-                yield Picture(number=place, caption=f"{caption}, with Student's 95 % intervals as bands.", svg=svg)
+                caption += ", with Student's 95 % intervals as bands."
+                caption += say_shown(min(len(panels), _MOST_PANELS), len(panels), "tasks and sizes")
+                yield Picture(number=place, caption=caption, svg=svg)
 
     def _draw(self, axes: Axes, frame: pl.DataFrame) -> None:
         for source in self.sources:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from graft.testing.common import Configuration, DoesNotApply, build
+from graft.testing.common import Configuration, DoesNotApply, build, equal
 from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
 from workers.numerics.randomness import Purpose, Streams
 
@@ -138,6 +139,25 @@ def check_loss_and_metrics(configuration: Configuration) -> None:
             summary = task.summary({name: float(values.detach().mean()) for name, values in metrics.items()})
             assert summary, f"no metric of {condition or 'the validation set'}"
             assert all(isinstance(value, float) for value in summary.values()), "a summary must be numbers"
+
+
+def check_position_loss(configuration: Configuration) -> None:
+    """The loss that it says by position_loss and position_targets, for the compiled steps, is its loss."""
+    task = _task(configuration)
+    if task.position_loss is None:
+        raise DoesNotApply("it says none, and trains by recorded operations")
+    stacked = sets(task, SEEDS, STEPS)["training"]
+    batch = {name: tensor[1] for name, tensor in stacked.items()}
+    outputs = outputs_for(task, batch)
+    targets, weights = (one[1] for one in task.position_targets(stacked, outputs.dtype))
+    if task.position_loss == "cross_entropy":
+        errors = -outputs.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    else:
+        error = outputs[..., 0]
+        errors = (error - targets).square() if task.position_loss == "squared" else softplus(-error * targets)
+    equal(
+        (errors * weights).sum(), task.loss(outputs, batch), "position_loss and position_targets say another loss", 1e-9
+    )
 
 
 def check_chance(configuration: Configuration) -> None:

@@ -12,6 +12,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from graft.web.events import Cursor, Follower
 from graft.web.reading import OpenReader, OpenStudy, settings_of
+from graft.web.security.access import Holder
+from graft.web.security.guard import Counts, name_address, name_client
 from graft.web.security.refusals import RefusalError
 from graft.web.sparing import Sparing
 from spaces.errors import StorageError, StudyError
@@ -29,15 +31,21 @@ _RETRY = 2_000
 
 
 def take_stream(request: Request) -> Generator[None]:
-    """One of the streams that a server has at a time; refused with 503 if there is none left."""
-    state, most = request.app.state, settings_of(request).streams
-    if state.streams >= most:
-        raise RefusalError(503, f"{most} event streams are open, as many as this server has", {"Retry-After": "10"})
-    state.streams += 1
+    """One of the streams that a server has at a time; refused with 503 if there is none left.
+
+    A person, and a client's address, have some of them at most, so that others find one.
+    """
+    settings, client = settings_of(request), name_client(request.scope)
+    counts: Counts = request.app.state.streams
+    keys = {client, name_address(request.scope)}
+    if not counts.take(*keys):
+        is_own = any(counts.of(key) >= settings.streams_each for key in keys)
+        of = f"{settings.streams_each} event streams of yours" if is_own else f"{settings.streams} event streams"
+        raise RefusalError(503, f"{of} are open, as many as there may be", {"Retry-After": "10"})
     try:
         yield
     finally:
-        state.streams -= 1
+        counts.give_back(*keys)
 
 
 def read_cursor(
@@ -61,6 +69,8 @@ async def send_events(
         follower = await anyio.to_thread.run_sync(Follower, reader, stored, cursor)
         bell = await anyio.to_thread.run_sync(reader.listen, study_topic(stored.row["id"]))
         for _ in range(_LONGEST):
+            if not await anyio.to_thread.run_sync(_may_go_on, reader, request.state.holder):
+                return  # its token was revoked, or has expired
             try:
                 change = await anyio.to_thread.run_sync(follower.look)
             except StudyError:  # deleted or renamed
@@ -71,6 +81,11 @@ async def send_events(
                 yield ServerSentEvent(event="change", data=change, id=str(follower.cursor), retry=_RETRY)
             if change is None or not change.more:
                 await _wait(reader, bell)
+
+
+def _may_go_on(reader: Reader, holder: Holder) -> bool:
+    """Whether the token that opened a stream would open it now."""
+    return not holder.digest or reader.find_token(holder.digest) is not None
 
 
 def _forget_answers(request: Request) -> None:

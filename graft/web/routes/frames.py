@@ -14,7 +14,7 @@ from graft.web.charts.conditions import check_condition, check_order
 from graft.web.reading import OpenReader, OpenStudy
 from graft.web.routes.studies import Tag
 from graft.web.routes.trials import Sort, Where
-from spaces.settings import MOST_TRIALS
+from spaces.bounds import MOST_TRIALS
 
 router = APIRouter(tags=["frames"])
 

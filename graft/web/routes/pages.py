@@ -24,14 +24,14 @@ from graft.web.charts.study_charts import SHOWN, best_so_far, draw_learned
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.rendering import STATIC, render
 from graft.web.routes.figures import drawing
-from graft.web.routes.queue import Submitter, check_owner
+from graft.web.routes.queue import Submitter, send
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.two_studies import compare_studies
 from spaces.errors import SpaceError, StudyError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
-from storage import QueueRequest, request_queue
+from storage import QueueRequest
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -83,6 +83,14 @@ async def log_in(request: Request) -> Response:
     return answer
 
 
+@router.post("/logout")
+def log_out() -> Response:
+    """Have the browser forget its token, which goes on to open what it did elsewhere."""
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
 @router.get("/")
 def show_studies(reader: OpenReader) -> HTMLResponse:
     """All studies that are not in the archive."""
@@ -100,6 +108,8 @@ def show_queue(reader: OpenReader, request: Request) -> HTMLResponse:
         entries=read_queue(reader, ended=True).to_dicts(),
         may_change=request.state.holder.may("submit"),
         actions=_ACTIONS,
+        logged_in=bool(request.state.holder.digest),
+        quotas=None if request.state.holder.requester is None else settings_of(request).quotas.describe(),
     )
 
 
@@ -108,12 +118,10 @@ def change_queue(
     study: StudyName,
     action: Literal["pause", "resume", "cancel"],
     holder: Submitter,
-    reader: OpenReader,
     request: Request,
 ) -> Response:
     """What a button of the queue's page asks."""
-    check_owner(reader, study, holder)
-    request_queue(settings_of(request).database, QueueRequest(action=action, study=study))
+    send(request, holder, QueueRequest(action=action, study=study))
     return RedirectResponse("/queue", 303)
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from graft.web.checking import Checker
 from graft.web.models import Accepted, Priority, QueueState, Submission
 from graft.web.reading import OpenReader, OpenStudy, StudyName, settings_of
 from graft.web.security.access import LOCAL, Holder
+from graft.web.security.guard import name_client
 from graft.web.security.refusals import RefusalError
-from graft.web.submissions import read_submission
-from storage import QueueEntry, QueueRequest, Terms, request_queue, request_stop
+from graft.web.submissions import Submitted
+from spaces.errors import StudyError
+from storage import QueueEntry, QueueRequest, Terms, open_reader, request_queue, request_stop
 from storage.frames import Reader
+from storage.queue import NEEDS_ADMIN
 from storage.tokens import Role
 
 router = APIRouter(tags=["queue"])
@@ -47,42 +52,49 @@ def submit(body: Submission, holder: Submitter, reader: OpenReader, request: Req
     202: another process that is no service writes the database; the next service takes the submission up.
     """
     settings = settings_of(request)
-    study = read_submission(body.space, body.study, settings.plugins)
-    check_owner(reader, study.name, holder)
+    quotas = None if holder.requester is None else settings.quotas
+    if body.study:
+        check_owner(reader, body.study, holder)
+    if quotas:
+        quotas.check("priority", body.priority)
+        quotas.check("weight", body.weight)
+        quotas.check("lanes", body.max_lanes or 0)
     owner = body.owner if holder == LOCAL else holder.name
-    terms = Terms(owner=owner, priority=body.priority, weight=body.weight, max_lanes=body.max_lanes)
-    return _send(settings.database, QueueRequest.of_study(study, terms), response)
+    max_lanes = body.max_lanes or (int(quotas.lanes) if quotas else None)
+    terms = Terms(owner=owner, priority=body.priority, weight=body.weight, max_lanes=max_lanes)
+    submitted = Submitted(
+        text=body.space, name=body.study, plugins=settings.plugins, resources=settings.resources, quotas=quotas
+    )
+    checker: Checker = request.app.state.checker
+    checked = checker.check(submitted, name_client(request.scope))
+    return _send(request, holder, replace(checked, terms=terms), response)
 
 
 @router.post("/queue/{study}/pause")
-def pause(study: StudyName, holder: Submitter, reader: OpenReader, request: Request, response: Response) -> Accepted:
+def pause(study: StudyName, holder: Submitter, request: Request, response: Response) -> Accepted:
     """Have a study stopped, with everything kept, until it is resumed."""
-    check_owner(reader, study, holder)
-    return _send(settings_of(request).database, QueueRequest(action="pause", study=study), response)
+    return _send(request, holder, QueueRequest(action="pause", study=study), response)
 
 
 @router.post("/queue/{study}/resume")
-def resume(study: StudyName, holder: Submitter, reader: OpenReader, request: Request, response: Response) -> Accepted:
+def resume(study: StudyName, holder: Submitter, request: Request, response: Response) -> Accepted:
     """Have a study run again that was paused or cancelled, or failed."""
-    check_owner(reader, study, holder)
-    return _send(settings_of(request).database, QueueRequest(action="resume", study=study), response)
+    return _send(request, holder, QueueRequest(action="resume", study=study), response)
 
 
 @router.post("/queue/{study}/cancel")
-def cancel(study: StudyName, holder: Submitter, reader: OpenReader, request: Request, response: Response) -> Accepted:
+def cancel(study: StudyName, holder: Submitter, request: Request, response: Response) -> Accepted:
     """Have a study stopped and taken out of the queue; what it has found stays."""
-    check_owner(reader, study, holder)
-    return _send(settings_of(request).database, QueueRequest(action="cancel", study=study), response)
+    return _send(request, holder, QueueRequest(action="cancel", study=study), response)
 
 
 @router.put("/queue/{study}/priority")
-def reprioritise(
-    study: StudyName, body: Priority, holder: Submitter, reader: OpenReader, request: Request, response: Response
-) -> Accepted:
+def reprioritise(study: StudyName, body: Priority, holder: Submitter, request: Request, response: Response) -> Accepted:
     """Give a study another priority class."""
-    check_owner(reader, study, holder)
+    if holder.requester is not None:
+        settings_of(request).quotas.check("priority", body.priority)
     asked = QueueRequest(action="reprioritise", study=study, terms=Terms(priority=body.priority))
-    return _send(settings_of(request).database, asked, response)
+    return _send(request, holder, asked, response)
 
 
 @router.post("/studies/{study}/stop", status_code=202)
@@ -92,22 +104,42 @@ def stop(stored: OpenStudy, holder: Submitter, reader: OpenReader, request: Requ
     check_owner(reader, name, holder)
     if not holder.may("admin") and _find_entry(reader, name) is None:
         raise RefusalError(403, f"study {name} was launched, not submitted: to stop it needs the role admin")
-    request_stop(settings_of(request).database, name)
+    if holder.requester is None:
+        request_stop(settings_of(request).database, name)
+    else:  # by the queue, where the transaction that does it looks whose study it is
+        send(request, holder, QueueRequest(action="pause", study=name))
 
 
 def check_owner(reader: Reader, study: str, holder: Holder) -> None:
-    """Refuse with 403 to change another person's entry; who has the role admin may."""
+    """Refuse with 403 to change another person's entry; who has the role admin may.
+
+    It spares the work; that an entry is its owner's is checked again by the transaction that changes it.
+    """
     entry = _find_entry(reader, study)
     if entry and entry.owner != holder.name and not holder.may("admin"):
-        raise RefusalError(403, f"study {study} is {entry.owner or 'nobody'}'s; to change it needs the role admin")
+        raise RefusalError(403, f"study {study} is {entry.owner or 'nobody'}'s; {NEEDS_ADMIN}")
 
 
 def _find_entry(reader: Reader, study: str) -> QueueEntry | None:
     return next((entry for entry in reader.queue() if entry.study == study), None)
 
 
-def _send(database: str, request: QueueRequest, response: Response) -> Accepted:
-    entry = request_queue(database, request)
+def send(request: Request, holder: Holder, asked: QueueRequest) -> QueueEntry | None:
+    """Have a request to the queue done on behalf of its holder; the entry, as `request_queue` gives it."""
+    settings = settings_of(request)
+    most = int(settings.quotas.studies)
+    with open_reader(settings.database, settings.answer_seconds) as reader:
+        check_owner(reader, asked.study, holder)
+    try:
+        return request_queue(settings.database, replace(asked, by=holder.requester, most_open=most))
+    except StudyError as error:  # a service that refuses sends a line alone
+        if str(error).endswith(NEEDS_ADMIN):
+            raise RefusalError(403, str(error)) from None
+        raise
+
+
+def _send(request: Request, holder: Holder, asked: QueueRequest, response: Response) -> Accepted:
+    entry = send(request, holder, asked)
     if entry is None:
         response.status_code = 202
-    return Accepted(study=request.study, entry=entry)
+    return Accepted(study=asked.study, entry=entry)

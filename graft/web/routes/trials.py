@@ -15,8 +15,8 @@ from graft.web.charts.conditions import LONGEST, check_condition, check_order
 from graft.web.models import MetricPage, MetricRow, Point, TrialDetails, TrialPage, TrialRow
 from graft.web.reading import Number, OpenReader, OpenStudy
 from graft.web.security.refusals import RefusalError
+from spaces.bounds import MOST_TRIALS
 from spaces.errors import StudyError
-from spaces.settings import MOST_TRIALS
 from storage.frames.study import StudyReader
 
 router = APIRouter(tags=["trials"])
@@ -31,7 +31,7 @@ Where = Annotated[
     Query(max_length=LONGEST, description="A condition over columns and paths: optimizer.learning_rate > 1e-3."),
 ]
 Sort = Annotated[
-    str | None, Query(max_length=LONGEST, description="An order: steps DESC, model.width. Default: number.")
+    str | None, Query(max_length=LONGEST, description="An order: steps DESC, objective (best first). Default: number.")
 ]
 
 

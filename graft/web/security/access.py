@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from storage import open_reader, open_store
+from storage import QueueRequest, open_reader, request_service
 from storage.tokens import ROLES, Role, Token
 
 COOKIE = "graft_token"
@@ -27,6 +27,13 @@ class Holder:
     name: str
     """The token's name; of a request that needs no token `local`."""
     role: Role
+    digest: str = ""
+    """SHA-256 of the token, by which it is looked up again; of a request that needs no token empty."""
+
+    @property
+    def requester(self) -> str | None:
+        """On whose behalf what is asked of the queue is done; None: who may change all."""
+        return None if self.may("admin") else self.name
 
     def may(self, role: Role) -> bool:
         """Whether what asks for this role is allowed."""
@@ -37,18 +44,15 @@ LOCAL = Holder("local", "admin")
 """All who reach a server that listens on loopback and asks for no token."""
 
 
-def make_token(url: str, name: str, role: str) -> str:
-    """Write a new token into the database and give it, for the only time; raises StudyError as `tokens.add` does."""
+def make_token(url: str, name: str, role: str, seconds: float | None = None) -> str:
+    """Write a new token into the database and give it, for the only time; it expires in so many seconds (None: never).
+
+    A service that runs writes it. Raises StudyError as `tokens.add` and `request_service` do.
+    """
     token = _PREFIX + secrets.token_urlsafe(_BYTES)
-    with open_store(url) as store:
-        store.add_token(name, role, _digest(token))
+    row = {"role": role, "digest": _digest(token), "seconds": seconds}
+    request_service(url, QueueRequest(action="make_token", study=name, row=row))
     return token
-
-
-def revoke_token(url: str, name: str) -> None:
-    """Have a token open nothing from now on; raises StudyError if there is none of this name."""
-    with open_store(url) as store:
-        store.revoke_token(name)
 
 
 def read_tokens(url: str) -> list[Token]:
@@ -58,10 +62,11 @@ def read_tokens(url: str) -> list[Token]:
 
 
 def find_holder(url: str, token: str) -> Holder | None:
-    """Whose token it is; None: nobody's, or it was revoked."""
+    """Whose token it is; None: it is not known, was revoked, or has expired."""
+    digest = _digest(token)
     with open_reader(url) as reader:
-        found = reader.find_token(_digest(token))
-    return Holder(found.name, found.role) if found else None
+        found = reader.find_token(digest)
+    return Holder(found.name, found.role, digest) if found else None
 
 
 def _digest(token: str) -> str:

@@ -8,8 +8,9 @@ controls can lead there (DNS rebinding).
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from http.cookies import CookieError, SimpleCookie
 from typing import final
 from urllib.parse import urlsplit
@@ -52,6 +53,7 @@ class Guard:
         self._settings = settings
         self._find_holder = find_holder
         self._rates = Rates(settings.rate, settings.burst)
+        self._turns = Turns(settings.answers_each, settings.waiting_each)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -70,10 +72,12 @@ class Guard:
 
         try:
             body = await self._check(scope, receive)
+            # A stream is open for minutes, and counted by itself.
+            turn = nullcontext() if scope["path"].endswith("/events") else self._turns.turn(name_client(scope))
+            async with turn:
+                await self._app(scope, _replay(body, receive), send_with_headers)
         except RefusalError as refusal:
             await answer(refusal, scope)(scope, receive, send_with_headers)
-            return
-        await self._app(scope, _replay(body, receive), send_with_headers)
 
     async def _check(self, scope: Scope, receive: Receive) -> bytes:
         """The body of a request that passes; raises RefusalError."""
@@ -81,7 +85,7 @@ class Guard:
         state = scope.setdefault("state", {})
         _check_host(headers, self._settings.hosts)
         _check_origin(scope["method"], headers)
-        wait = self._rates.take((scope.get("client") or ("",))[0])
+        wait = self._rates.take(name_address(scope))
         if wait:
             raise RefusalError(429, "too many requests; wait a little", {"Retry-After": str(int(wait) + 1)})
         state["holder"] = await self._authenticate(scope["path"], headers)
@@ -139,6 +143,71 @@ class Rates:
         if len(self._buckets) > _CLIENTS:
             self._buckets.popitem(last=False)
         return wait
+
+
+@final
+class Counts:
+    """Things of which so many may be open at one time, and so many of each key."""
+
+    def __init__(self, most: int, each: int) -> None:
+        self._most, self._each = most, each
+        self._open = 0
+        self._of = Counter[str]()
+
+    def of(self, key: str) -> int:
+        """How many of a key are open."""
+        return self._of[key]
+
+    def take(self, *keys: str) -> bool:
+        """Open one that counts for all these keys, if there may be one more."""
+        if self._open >= self._most or any(self._of[key] >= self._each for key in keys):
+            return False
+        self._open += 1
+        self._of.update(keys)
+        return True
+
+    def give_back(self, *keys: str) -> None:
+        """Close one that was opened for these keys."""
+        self._open -= 1
+        self._of.subtract(keys)
+        for key in keys:
+            if not self._of[key]:
+                del self._of[key]
+
+
+@final
+class Turns:
+    """Answers are made for each client a few at a time, so that one who asks for many keeps none from the others."""
+
+    def __init__(self, at_once: int, waiting: int) -> None:
+        self._at_once, self._most = at_once, at_once + waiting
+        self._turns: dict[str, anyio.Semaphore] = {}
+        self._asked = Counter[str]()
+
+    @asynccontextmanager
+    async def turn(self, client: str) -> AsyncGenerator[None]:
+        """Wait until one more answer may be made for the client; refused with 429 if too many wait."""
+        if self._asked[client] >= self._most:
+            raise RefusalError(429, "too many requests of yours wait for their answers", {"Retry-After": "5"})
+        self._asked[client] += 1
+        try:
+            async with self._turns.setdefault(client, anyio.Semaphore(self._at_once)):
+                yield
+        finally:
+            self._asked[client] -= 1
+            if not self._asked[client]:
+                del self._asked[client], self._turns[client]
+
+
+def name_address(scope: Scope) -> str:
+    """The address of the client."""
+    return (scope.get("client") or ("",))[0]
+
+
+def name_client(scope: Scope) -> str:
+    """The person on whose behalf a request is made, by the token's name; without tokens the address."""
+    holder: Holder | None = scope["state"]["holder"]
+    return f"token {holder.name}" if holder and holder.digest else name_address(scope)
 
 
 def _check_host(headers: Headers, hosts: frozenset[str]) -> None:

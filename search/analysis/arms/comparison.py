@@ -5,6 +5,7 @@ Legend: an *arm* is one named alternative of an experiment; its *cost* is its me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -13,15 +14,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from search.analysis.metrics import is_count, range_of, range_of_differences
 from search.analysis.statistics.aggregates import interquartile_mean, probability_of_improvement
 from search.analysis.statistics.corrections import Correction, adjust_p
-from search.analysis.statistics.paired import mean_interval, summarize_differences
+from search.analysis.statistics.paired import (
+    FEWEST_OF_VERDICT,
+    PairedDifference,
+    block_p,
+    mean_interval,
+    summarize_differences,
+)
 from search.analysis.statistics.verdicts import decide
 from spaces.errors import GraftError
 from spaces.settings import Direction
 
 Numbers = NDArray[np.float64]
 
+_FEWEST_OF_CONTINUOUS = 3
+"""Fewer pairs give no verdict on any metric."""
+_MOST_OF_BLOCKS = 4
+"""Up to so many pairs, the spread of all arms is asked besides their own."""
 _COUNTED = ("finished", "diverged")
 """States that are results. A trial that failed, or was stopped early, says nothing about its arm."""
 
@@ -41,11 +53,12 @@ class ArmComparison:
     """One row per condition and arm, the baseline first.
 
     condition, arm; finished, diverged, other: trials by state; mean, low, high: of the finished ones, with Student's
-    interval; interquartile_mean, least, most; pairs, difference, difference_low, difference_high: arm minus baseline
-    over the seeds that both finished, with Student's paired interval; wins, ties, losses: seeds, a diverged trial
-    losing to one that finished; improvement: the probability that a trial of the arm is better than one of the
-    baseline; p (paired t), p_sign_flip, smallest_p; q: p adjusted over the table; verdict: `better`, `worse` or
-    `not told apart`, null for the baseline and for fewer than two pairs. Null: what cannot be computed.
+    interval within the metric's range; interquartile_mean, least, most; pairs, difference, difference_low,
+    difference_high: arm minus baseline over the seeds that both finished, with Student's paired interval; wins, ties,
+    losses: seeds, a diverged trial losing to one that finished; improvement: the probability that a trial of the arm is
+    better than one of the baseline; p (paired t), p_sign_flip, smallest_p; decisive_p: the p that decides, null where
+    so few seeds give no verdict; q: decisive_p adjusted over the table; verdict: `better`, `worse` or `not told apart`,
+    null for the baseline and where there is no decisive_p. Null: what cannot be computed.
     """
     pairs: pl.DataFrame
     """condition, arm, seed, value, against, difference: one row per seed of an arm and the baseline; null: diverged."""
@@ -56,15 +69,21 @@ def compare_arms(
     baseline: str,
     direction: Direction,
     *,
+    metric: str = "",
     confidence: float = 0.95,
     correction: Correction = "holm",
 ) -> ArmComparison:
     """Compare the arms of `results` with `baseline`.
 
-    `results` has condition, arm, seed, state and value (null or not finite where it diverged), one row per trial. A
-    verdict is `better` or `worse` only where the interval excludes 0 and q is below 1 - confidence, so that with Holm's
-    correction a table without effects makes a claim at most so often. Raises ComparisonError if the baseline has no
-    result, or a condition, arm and seed have two.
+    `results` has condition, arm, seed, state and value (null or not finite where it diverged), one row per trial;
+    `metric` is the name of what the values are. A verdict is `better` or `worse` only where the interval excludes 0 and
+    q is below 1 - confidence, so that with Holm's correction a table without effects makes a claim at most so often.
+
+    How few seeds may decide depends on whether the metric is continuous. It is not where its name declares a share of
+    right answers (`is_count`), nor where two values of a condition are equal. Two pairs never decide; three do of a
+    continuous metric alone; up to four need a low p by the spread of all arms, too (`block_p`); and where differences
+    are repeated, p is the larger of the t-test's and the sign flips' (`PairedDifference.decisive_p`). Raises
+    ComparisonError if the baseline has no result, or a condition, arm and seed have two.
     """
     _check(results, baseline)
     known = results.with_columns(
@@ -73,18 +92,22 @@ def compare_arms(
     )
     pairs = _pair(known, baseline)
     sign = 1.0 if direction == "minimize" else -1.0
+    paired = pairs.partition_by("condition", "arm", as_dict=True)
     rows: list[dict[str, Any]] = []
-    for condition in known["condition"].unique(maintain_order=True).to_list():
-        own = known.filter(pl.col("condition") == condition)
-        arms: list[str] = own["arm"].unique(maintain_order=True).to_list()
-        for arm in sorted(arms, key=lambda name: name != baseline):
-            row = {"condition": condition, "arm": arm, **_describe(own.filter(pl.col("arm") == arm), confidence)}
-            if arm != baseline:
-                paired = pairs.filter((pl.col("condition") == condition) & (pl.col("arm") == arm))
-                row |= _compare(paired, sign, confidence)
+    for (condition,), own in known.partition_by("condition", as_dict=True, maintain_order=True).items():
+        trials = own.partition_by("arm", as_dict=True, maintain_order=True)
+        finite = {
+            arm: dict(one.drop_nulls("value").select("seed", "value").iter_rows()) for (arm,), one in trials.items()
+        }
+        for arm in sorted(finite, key=lambda name: name != baseline):
+            row = {"condition": condition, "arm": arm, **_describe(trials[arm,], metric, confidence)}
+            if (both := paired.get((condition, arm))) is not None:
+                found = summarize_differences(both["difference"].drop_nulls().to_numpy(), confidence)
+                row |= _compare(found, both, sign, metric)
+                row |= {"decisive_p": _decide(found, finite, (baseline, arm), metric)}
             rows.append(row)
     table = pl.DataFrame(rows, schema=_SCHEMA).with_columns(pl.selectors.float().fill_nan(None))
-    p = table["p"].cast(pl.Float64).fill_null(nan).to_numpy()
+    p = table["decisive_p"].cast(pl.Float64).fill_null(nan).to_numpy()
     table = table.with_columns(q=pl.Series(adjust_p(p, correction), dtype=pl.Float64).fill_nan(None))
     return ArmComparison(
         baseline=baseline,
@@ -125,10 +148,10 @@ def _pair(known: pl.DataFrame, baseline: str) -> pl.DataFrame:
     )
 
 
-def _describe(trials: pl.DataFrame, confidence: float) -> dict[str, Any]:
+def _describe(trials: pl.DataFrame, metric: str, confidence: float) -> dict[str, Any]:
     values = trials["value"].drop_nulls().to_numpy()
     diverged = int((trials["counted"] & trials["value"].is_null()).sum())
-    low, high = mean_interval(values, confidence)
+    low, high = np.clip(mean_interval(values, confidence), *range_of(metric))
     return {
         "finished": len(values),
         "diverged": diverged,
@@ -142,14 +165,14 @@ def _describe(trials: pl.DataFrame, confidence: float) -> dict[str, Any]:
     }
 
 
-def _compare(pairs: pl.DataFrame, sign: float, confidence: float) -> dict[str, Any]:
-    found = summarize_differences(pairs["difference"].drop_nulls().to_numpy(), confidence)
+def _compare(found: PairedDifference, pairs: pl.DataFrame, sign: float, metric: str) -> dict[str, Any]:
+    low, high = np.clip((found.low, found.high), *range_of_differences(metric))
     cost, against = _cost(pairs["value"], sign), _cost(pairs["against"], sign)
     return {
         "pairs": found.pairs,
         "difference": found.mean,
-        "difference_low": found.low,
-        "difference_high": found.high,
+        "difference_low": low,
+        "difference_high": high,
         "wins": int((cost < against).sum()),
         "ties": int((cost == against).sum()),
         "losses": int((cost > against).sum()),
@@ -158,6 +181,26 @@ def _compare(pairs: pl.DataFrame, sign: float, confidence: float) -> dict[str, A
         "p_sign_flip": found.p_sign_flip,
         "smallest_p": found.smallest_p,
     }
+
+
+def _decide(
+    found: PairedDifference, values: Mapping[str, Mapping[int, float]], compared: tuple[str, str], metric: str
+) -> float:
+    """Return the p that decides on the baseline and an arm (`compared`); NaN where so few seeds give no verdict.
+
+    `values` are the finite ones of one condition: arm -> seed -> value.
+    """
+    every = [value for own in values.values() for value in own.values()]
+    is_continuous = not is_count(metric) and len(set(every)) == len(every)
+    if found.pairs < (_FEWEST_OF_CONTINUOUS if is_continuous else FEWEST_OF_VERDICT):
+        return nan
+    if found.pairs > _MOST_OF_BLOCKS:
+        return found.decisive_p
+    both = sorted(values[compared[0]].keys() & values[compared[1]].keys())
+    # Another arm that lost one of these seeds is left out of the spread.
+    others = sorted(arm for arm, own in values.items() if arm not in compared and own.keys() >= set(both))
+    block = np.array([[values[arm][seed] for seed in both] for arm in (*compared, *others)])
+    return float(np.fmax(found.decisive_p, block_p(block, 1)))
 
 
 def _cost(values: pl.Series, sign: float) -> Numbers:
@@ -188,4 +231,5 @@ _SCHEMA: dict[str, Any] = {
     "p": pl.Float64,
     "p_sign_flip": pl.Float64,
     "smallest_p": pl.Float64,
+    "decisive_p": pl.Float64,
 }

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
+from search.analysis.metrics import UNBOUNDED, Range, range_of
 from search.analysis.statistics.best_of import expected_best
 from search.analysis.statistics.paired import mean_interval
 from search.objectives import rank_by_mean
@@ -101,17 +103,18 @@ def score_arms(
     return pl.concat([own, others])
 
 
-def confirmations(arms: pl.DataFrame, direction: Direction) -> pl.DataFrame:
-    """arm, rank, chosen, trials, mean, low, high: what is left of a configuration's score on fresh seeds.
+def confirmations(arms: pl.DataFrame, direction: Direction, within: Range = UNBOUNDED) -> pl.DataFrame:
+    """Return arm, rank, chosen, trials, mean, low, high: what is left of a configuration's score on fresh seeds.
 
-    `chosen`: its mean over the seeds that it was chosen by; `mean` with Student's 95 % interval: over fresh ones.
+    `chosen`: its mean over the seeds that it was chosen by; `mean` with Student's 95 % interval: over fresh ones,
+    cut at the ends of the metric's range `within`.
     """
     chosen = rank_configurations(arms, direction).rename({"mean": "chosen"})
     rows: list[dict[str, Any]] = []
     fresh = arms.filter(pl.col("rank").is_not_null())
     for (arm, rank), own in fresh.group_by("arm", "rank", maintain_order=True):
         values = own["objective"].drop_nulls().to_numpy()
-        low, high = mean_interval(values)
+        low, high = np.clip(mean_interval(values), *within)
         mean = float(values.mean()) if len(values) else None
         rows.append({"arm": arm, "rank": rank, "trials": len(values), "mean": mean, "low": low, "high": high})
     schema = {"arm": pl.String, "rank": pl.Int64, "trials": pl.Int64, "mean": pl.Float64, "low": pl.Float64}
@@ -153,7 +156,8 @@ def learning_curves(
 ) -> pl.DataFrame:
     """arm, step, trials, mean, low, high, smallest, largest: the seeds of each arm at each validation.
 
-    Student's 95 % intervals; a trial that has diverged by then is not in the mean, and `trials` says how many are.
+    Student's 95 % intervals, within the metric's range. A trial that has diverged by then is not in the mean, and
+    `trials` says how many are.
     """
     own = metrics.filter(
         (pl.col("name") == metric) & (pl.col("variant") == variant) & (pl.col("condition") == condition)
@@ -162,7 +166,7 @@ def learning_curves(
     rows: list[dict[str, Any]] = []
     for (arm, step), at_step in known.group_by("arm", "step", maintain_order=True):
         values = at_step["value"].to_numpy()
-        low, high = mean_interval(values)
+        low, high = np.clip(mean_interval(values), *range_of(metric))
         rows.append(
             {"arm": arm, "step": step, "trials": len(values), "mean": float(values.mean()), "low": low, "high": high}
             | {"smallest": float(values.min()), "largest": float(values.max())}

@@ -10,7 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrik, ndtr, stdtr, stdtrit
+from scipy.special import bdtr, bdtrik, ndtr, stdtrit
+
+from search.analysis.metrics import UNBOUNDED, Range
+from search.analysis.statistics.paired import EQUAL, FEWEST_OF_FLIPS
 
 Numbers = NDArray[np.float64]
 
@@ -27,7 +30,9 @@ class Interval(ABC):
 
     @abstractmethod
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
-        """Lower and upper ends, one per row; NaN for too few pairs, fewer than two at least.
+        """Return lower and upper ends, one per row; NaN for too few pairs, fewer than two at least.
+
+        They are NaN, too, where fewer than FEWEST_OF_FLIPS changes are all equal, and so have no deviation.
 
         `cells` has pairs (how many), mean and deviation (sample standard deviation) of the changes, and the changes
         themselves as lists.
@@ -44,8 +49,10 @@ class Student(Interval):
 
     def bounds(self, cells: pl.DataFrame) -> tuple[Numbers, Numbers]:
         pairs, mean = cells["pairs"].to_numpy(), cells["mean"].to_numpy()
+        deviation = cells["deviation"].fill_null(np.nan).to_numpy()
+        unknown = (deviation <= EQUAL * np.abs(mean)) & (pairs < FEWEST_OF_FLIPS)
         quantile: Any = stdtrit(pairs - 1, (1 + self.confidence) / 2)
-        reach = quantile * cells["deviation"].fill_null(np.nan).to_numpy() / np.sqrt(pairs)
+        reach = np.where(unknown, np.nan, quantile * deviation / np.sqrt(pairs))
         return mean - reach, mean + reach
 
     def describe(self) -> str:
@@ -105,16 +112,20 @@ def student_quantile(count: pl.Expr, confidence: float = 0.95) -> pl.Expr:
     return count.map_batches(quantile, return_dtype=pl.Float64, is_elementwise=True)
 
 
-def mean_with_interval(value: str = "value") -> dict[str, pl.Expr]:
-    """trials, mean, low, high of a group's numbers without nulls: Student's 95 % interval, null for one number."""
+def mean_with_interval(value: str = "value", within: Range = UNBOUNDED) -> dict[str, pl.Expr]:
+    """Return expressions for trials, mean, low and high of a group's numbers without nulls.
+
+    low and high are the ends of Student's 95 % interval, null for one number; where they leave the range `within`,
+    which the mean cannot, they are its ends.
+    """
     column = pl.col(value)
     reach = student_quantile(pl.len()) * column.std() / pl.len().sqrt()
     several = pl.len() > 1
     return {
         "trials": pl.len(),
         "mean": column.mean(),
-        "low": pl.when(several).then(column.mean() - reach),
-        "high": pl.when(several).then(column.mean() + reach),
+        "low": pl.when(several).then((column.mean() - reach).clip(*within)),
+        "high": pl.when(several).then((column.mean() + reach).clip(*within)),
     }
 
 
@@ -135,15 +146,3 @@ def median_depth(count: pl.Expr) -> pl.Expr:
         return pl.Series(d + (n - d) * excess / (d + (n - 2 * d) * excess), dtype=pl.Float64)
 
     return count.map_batches(depth, return_dtype=pl.Float64, is_elementwise=True)
-
-
-def paired_p(cells: pl.DataFrame) -> Numbers:
-    """Two-sided p of the paired t-test, one per row; `cells` as for Interval. NaN for fewer than two pairs.
-
-    Changes that are all 0 have p = 1, since they are no evidence of any.
-    """
-    error = pl.col("deviation") / pl.col("pairs").sqrt()
-    statistic = cells.select((pl.col("mean") / error).abs()).to_series()
-    some: Any = 2 * stdtr(cells["pairs"].to_numpy() - 1, -statistic.fill_null(np.nan).to_numpy())
-    nothing = (cells["deviation"] == 0) & (cells["mean"] == 0)
-    return np.where(nothing.fill_null(False).to_numpy(), 1.0, some)

@@ -1,22 +1,28 @@
-"""Paired differences: two arms over the same seeds."""
+"""Paired differences: two arms over the same seeds, and when their p may decide."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from math import nan, sqrt
-from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 Numbers = NDArray[np.float64]
 
 EXACT_PAIRS = 16
 """Up to so many pairs, all 2^n sign patterns are tried."""
-_RESAMPLES = 99_999
-_EQUAL = 1e-12
-"""Differences that spread by less than this share of themselves are one repeated value, but for rounding."""
+FEWEST_OF_FLIPS = 6
+"""Of fewer pairs no sign-flip test can have p < .05, so that equal differences have no 95 % interval."""
+FEWEST_OF_VERDICT = 4
+"""Fewer pairs give no verdict on a metric of which values are equal."""
+_RESAMPLES = 9_999
+EQUAL = 1e-4
+"""Differences that are nearer to one another than this share of the largest are equal but for rounding: a share of
+right answers is computed in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,66 +32,105 @@ class PairedDifference:
     pairs: int
     mean: float
     low: float
-    """Lower end of the Student t interval of the mean."""
+    """Lower end of the Student t interval of the mean. Of differences that are all equal, which have no deviation, it
+    is their value from FEWEST_OF_FLIPS pairs on, and NaN for fewer."""
     high: float
     p: float
-    """Two-sided p of the paired t-test: exact for normal differences."""
+    """Two-sided p of the paired t-test: exact for normal differences; NaN where all are equal."""
     p_sign_flip: float
     """Two-sided p of the sign-flip test, which assumes only that a difference is as likely as its negative. It is
     exact up to EXACT_PAIRS pairs, and by resampling beyond."""
+    repeated: bool
+    """Whether at most half of the differences are distinct: then they are no sample of a continuous distribution."""
 
     @property
     def smallest_p(self) -> float:
         """The smallest p_sign_flip that so many pairs can have: 2 / 2^n."""
         return 2.0 ** (1 - self.pairs) if self.pairs else nan
 
+    @property
+    def decisive_p(self) -> float:
+        """The p that may decide: that of the t-test, or where differences are `repeated` the larger of both tests'.
+
+        The t-test takes differences for normal. Accuracies of which each differs by 1/16 have no deviation, and where
+        only a few differ otherwise it is far too small.
+        """
+        return float(np.fmax(self.p, self.p_sign_flip)) if self.repeated else self.p
+
 
 def summarize_differences(differences: Numbers, confidence: float = 0.95) -> PairedDifference:
-    """Mean, interval and tests of `differences` ([pairs], finite).
+    """Return mean, interval and tests of `differences` ([pairs], finite).
 
-    Differences that are all 0 have p = 1, since they are evidence of nothing. Sources: Student 1908; Fisher, "The
-    Design of Experiments", section 21 (sign flips).
+    Sources: Student 1908; Fisher, "The Design of Experiments", section 21 (sign flips).
     """
-    from scipy import stats  # 45 MB that most reports do not need
-
     pairs = len(differences)
     mean = float(differences.mean()) if pairs else nan
-    if pairs < 2:
-        return PairedDifference(pairs=pairs, mean=mean, low=nan, high=nan, p=nan, p_sign_flip=1.0 if pairs else nan)
-    if np.ptp(differences) <= _EQUAL * np.abs(differences).max():
-        # The t statistic is infinite or undefined. One repeated value other than 0 is as certain as its sign flips.
-        p = 1.0 if mean == 0 else 0.0
-        return PairedDifference(
-            pairs=pairs, mean=mean, low=mean, high=mean, p=p, p_sign_flip=1.0 if mean == 0 else 2.0 ** (1 - pairs)
-        )
-    found: Any = stats.ttest_1samp(differences, 0.0)
-    interval = found.confidence_interval(confidence)
+    low = high = p = nan
+    largest = float(np.abs(differences).max()) if pairs else 0.0
+    gaps = np.diff(np.sort(differences))
+    is_equal = pairs > 1 and gaps.sum() <= EQUAL * largest
+    if is_equal and pairs >= FEWEST_OF_FLIPS:
+        low = high = mean
+    elif pairs > 1 and not is_equal:
+        error = float(differences.std(ddof=1)) / sqrt(pairs)
+        reach = float(stdtrit(pairs - 1, (1 + confidence) / 2)) * error
+        low, high = mean - reach, mean + reach
+        p = 2 * float(stdtr(pairs - 1, -abs(mean) / error))
     return PairedDifference(
         pairs=pairs,
         mean=mean,
-        low=float(interval.low),
-        high=float(interval.high),
-        p=float(found.pvalue),
-        p_sign_flip=_flip_signs(differences),
+        low=low,
+        high=high,
+        p=p,
+        p_sign_flip=_flip_signs(differences) if pairs else nan,
+        repeated=pairs > 1 and 2 * (1 + int((gaps > EQUAL * largest).sum())) <= pairs,
     )
+
+
+def decisive_p(cells: pl.DataFrame) -> Numbers:
+    """Return PairedDifference.decisive_p of each row's `changes`, a list; NaN below FEWEST_OF_VERDICT changes."""
+    found = np.full(cells.height, nan)
+    for row, changes in enumerate(cells["changes"]):
+        if len(changes) >= FEWEST_OF_VERDICT:
+            found[row] = summarize_differences(changes.to_numpy()).decisive_p
+    return found
+
+
+def block_p(values: Numbers, arm: int) -> float:
+    """Return the two-sided p of an arm's mean difference from arm 0, by the spread of all arms over all seeds.
+
+    `values` is [arms, seeds], finite, two of each at least. The spread is what is left in the randomised block design
+    when the means of arms and of seeds are taken away, (arms - 1)(seeds - 1) degrees of freedom. Of three seeds it
+    notices what their own three differences cannot tell: that seeds within an arm find a trick or do not, so that arms
+    are far apart by luck. Source: Fisher, "The Design of Experiments", chapter IV.
+    """
+    arms, seeds = values.shape
+    rest = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    freedom = (arms - 1) * (seeds - 1)
+    error = sqrt(2 * float((rest**2).sum()) / freedom / seeds)
+    difference = abs(float(values[arm].mean() - values[0].mean()))
+    return 2 * float(stdtr(freedom, -difference / error)) if error else nan
+
+
+@cache
+def _patterns(pairs: int) -> Numbers:
+    """All patterns of signs, [2^pairs, pairs]."""
+    return 1.0 - 2.0 * (np.arange(2**pairs)[:, None] >> np.arange(pairs) & 1)
 
 
 def _flip_signs(differences: Numbers) -> float:
-    from scipy import stats  # 45 MB that most reports do not need
-
-    found: Any = stats.permutation_test(
-        (differences,),
-        np.mean,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=2**EXACT_PAIRS if len(differences) <= EXACT_PAIRS else _RESAMPLES,
-        rng=np.random.default_rng(0),
-    )
-    return float(found.pvalue)
+    """Return the share of sign patterns whose mean is as far from 0 as that of the differences, or farther."""
+    pairs = len(differences)
+    reached = abs(differences.sum()) - 1e-12 * np.abs(differences).sum()  # patterns that are equal but for rounding
+    if pairs <= EXACT_PAIRS:
+        return float(np.mean(np.abs(_patterns(pairs) @ differences) >= reached))
+    random = np.random.default_rng(0)
+    sums = [random.choice((-1.0, 1.0), (rows, pairs)) @ differences for rows in [1111] * (_RESAMPLES // 1111)]
+    return float(1 + np.sum(np.abs(sums) >= reached)) / (1 + _RESAMPLES)
 
 
 def mean_interval(values: Numbers, confidence: float = 0.95) -> tuple[float, float]:
-    """The Student t interval of the mean of `values` ([n], finite); NaN for fewer than two."""
+    """Return the Student t interval of the mean of `values` ([n], finite); NaN for fewer than two."""
     if len(values) < 2:
         return nan, nan
     mean, error = float(values.mean()), float(values.std(ddof=1)) / sqrt(len(values))

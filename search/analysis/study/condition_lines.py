@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 import polars as pl
 
+from search.analysis.metrics import UNBOUNDED, Range
 from search.analysis.statistics.intervals import mean_with_interval
 from search.analysis.study.top_k import RAW
 
@@ -34,12 +35,15 @@ def sweep_conditions(conditions: Iterable[str]) -> pl.DataFrame:
     return found.filter(pl.col("x").n_unique().over(LINE) >= FEWEST)
 
 
-def trace_lines(scores: pl.DataFrame, series: pl.DataFrame, without: Collection[str] = ()) -> pl.DataFrame:
-    """across, rest, series, x, trials, mean, low, high: means over trials of their last raw validations.
+def trace_lines(
+    scores: pl.DataFrame, series: pl.DataFrame, without: Collection[str] = (), within: Range = UNBOUNDED
+) -> pl.DataFrame:
+    """Return across, rest, series, x, trials, mean, low, high: means over trials of their last raw validations.
 
     `scores`, of one metric, has number, condition, variant, sign and `last`, a cost, sign * metric; `series` number and
     series, a text. low and high are the ends of Student's 95 % interval, null for one trial. `without`: numbers over
-    which no line goes. Series keep the order in which they come.
+    which no line goes; `within`: the range of the metric, at which intervals are cut. Series keep the order in which
+    they come.
     """
     swept = sweep_conditions(scores["condition"].unique().sort()).filter(~pl.col("across").is_in(list(without)))
     ordered = series["series"].unique(maintain_order=True).to_list()
@@ -50,13 +54,16 @@ def trace_lines(scores: pl.DataFrame, series: pl.DataFrame, without: Collection[
         .with_columns(value=pl.col("sign") * pl.col("last"))
         .drop_nulls("value")
         .group_by(*LINE, "series", "x")
-        .agg(**mean_with_interval())
+        .agg(**mean_with_interval(within=within))
         .sort(*LINE, pl.col("series").replace_strict(ordered, range(len(ordered))), "x")
     )
 
 
 def longest_lines(lines: pl.DataFrame, condition: str, most: int) -> pl.DataFrame:
-    """The lines over at most so many pairs of LINE: those that go through `condition` first, then the longest."""
+    """Return the lines over at most so many pairs of LINE: those that go through `condition` first, then the longest.
+
+    Two columns are added: `panel`, the place of the pair, and `panels`, how many pairs there are in all.
+    """
     parts = set(condition.split(" "))
     pairs = lines.group_by(LINE).agg(points=pl.col("x").n_unique()).rows()
     through = {
@@ -69,4 +76,5 @@ def longest_lines(lines: pl.DataFrame, condition: str, most: int) -> pl.DataFram
         schema={"across": pl.String, "rest": pl.String, "panel": pl.Int64},
         orient="row",
     )
-    return lines.join(places, on=LINE, maintain_order="left").sort("panel", maintain_order=True)
+    found = lines.join(places, on=LINE, maintain_order="left").sort("panel", maintain_order=True)
+    return found.with_columns(panels=pl.lit(len(pairs)))

@@ -52,7 +52,7 @@ class Claim:
 
 
 def summarise(batches: Iterable[pl.DataFrame], ended: pl.DataFrame, metric: str, direction: str) -> Summaries:
-    """What is kept of metrics that come some at a time, each time all of some trials, in the order of steps.
+    """Reduce metrics that come in batches, each with all of some trials in the order of steps, to what figures need.
 
     More of `metric`, the objective's, is better if the study maximizes it; of another one, if its name says accuracy.
     """

@@ -9,11 +9,11 @@ from spaces.records import TRAINED
 
 
 def compare_temperatures(scores: pl.DataFrame) -> pl.DataFrame:
-    """shift, temperature, pairs, at_one, value, mean, low, high and p, a row for each temperature but 1 of each shift.
+    """Return shift, temperature, pairs, at_one, value, mean, low, high, p, q: a row for each temperature but 1.
 
     `scores` of one metric has number, condition, variant, sign and `last`, a cost, sign * metric; a condition without
-    `temperature=` is at 1; raw parameters alone. At_one and value are means over trials, mean is value - at_one, paired
-    by trial, low and high its 95 % t-interval, p of the two-sided paired t-test; NaN for a trial alone.
+    `temperature=` is at 1; raw parameters alone. At_one and value are means over trials, paired by trial; the other
+    columns are those of `compare_pairs`.
     """
     number = pl.col("condition").str.extract(r"(?:^| )temperature=([0-9.eE+-]+)$").cast(pl.Float64)
     values = (

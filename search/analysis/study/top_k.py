@@ -110,11 +110,11 @@ def _intervals() -> Mapping[str, pl.Expr]:
     }
 
 
-def mean_margin(column: str) -> pl.Expr:
-    """Half Student's 95 % interval of the mean of a column; null for fewer than FEWEST values."""
+def mean_margin(column: str, confidence: float = 0.95) -> pl.Expr:
+    """Return half Student's interval of the mean of a column; null for fewer than FEWEST values."""
     values = pl.col(column)
     return pl.when(values.count() >= FEWEST).then(
-        student_quantile(values.count()) * values.std() / values.count().sqrt()
+        student_quantile(values.count(), confidence) * values.std() / values.count().sqrt()
     )
 
 

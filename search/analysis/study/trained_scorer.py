@@ -6,18 +6,19 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from search.analysis.statistics.intervals import Student, paired_p
+from search.analysis.statistics.corrections import adjust_p
+from search.analysis.statistics.intervals import Student
+from search.analysis.statistics.paired import decisive_p
 from spaces.records import TRAINED
 
 _KEYS = ("name", "condition", "variant")
 
 
 def compare_with_trained(scores: pl.DataFrame) -> pl.DataFrame:
-    """name, condition, variant, pairs, trained, value, mean, low, high and p, a row for each metric with both, sorted.
+    """Return name, condition, variant, pairs, trained, value, mean, low, high, p, q: a row for each metric with both.
 
     `scores` has number, name, condition, variant, sign and `last`, a cost, sign * metric. Trained and value are means
-    over trials of their last validations, mean is value - trained, paired by trial, low and high its 95 % t-interval, p
-    of the two-sided paired t-test; NaN for a trial alone.
+    over trials of their last validations; the other columns are those of `compare_pairs`.
     """
     values = scores.with_columns(value=pl.col("sign") * pl.col("last")).drop_nulls("value")
     words = pl.col("condition").str.split(" ")
@@ -29,9 +30,11 @@ def compare_with_trained(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def compare_pairs(pairs: pl.DataFrame, keys: Sequence[str], against: str) -> pl.DataFrame:
-    """keys, pairs, `against`, value, mean, low, high and p of columns `against` and value, one row per pair and key.
+    """Return keys, pairs, `against`, value, mean, low, high, p and q, a row for each key in the order of the pairs.
 
-    As compare_with_trained has them, in the order of the pairs.
+    `pairs` has a row for each pair and key, with columns `against` and value, whose means are given; mean is that of
+    value - against, low and high its 95 % t-interval, null where there is none; p is two-sided
+    (`PairedDifference.decisive_p`), q is p by Holm's correction over the rows; both are null below four pairs.
     """
     change = pl.col("value") - pl.col(against)
     cells = pairs.group_by(*keys, maintain_order=True).agg(
@@ -43,5 +46,7 @@ def compare_pairs(pairs: pl.DataFrame, keys: Sequence[str], against: str) -> pl.
         changes=change,
     )
     low, high = Student().bounds(cells)
-    found = cells.with_columns(low=pl.Series(low), high=pl.Series(high), p=pl.Series(paired_p(cells)))
-    return found.select(*keys, "pairs", against, "value", "mean", "low", "high", "p")
+    p = decisive_p(cells)
+    columns = {"low": low, "high": high, "p": p, "q": adjust_p(p)}
+    found = cells.with_columns(pl.Series(name, values).fill_nan(None) for name, values in columns.items())
+    return found.select(*keys, "pairs", against, "value", "mean", *columns)

@@ -34,7 +34,7 @@ def best_trials(ended: pl.DataFrame, direction: str, top: int = 10) -> pl.DataFr
 
 
 def compare_parameters(params: pl.Series) -> Parameters:
-    """What differs between trials and what does not, from their `params` as JSON."""
+    """Separate the parameters that differ between trials from those that do not, given their `params` as JSON."""
     decoded: list[Params] = [json.loads(text) for text in params]
     paths = dict.fromkeys(path for each in decoded for path in each)
     rows = {path: tuple(each.get(path) for each in decoded) for path in paths}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from search.analysis.statistics.aggregates import (
     probability_of_improvement,
 )
 from search.analysis.statistics.corrections import adjust_p
-from search.analysis.statistics.paired import summarize_differences
+from search.analysis.statistics.paired import FEWEST_OF_VERDICT, summarize_differences
 from search.analysis.statistics.verdicts import BETTER, SURE, UNDECIDED, WORSE
 from search.analysis.transfer.compatibility_matrix import GAIN, Matrix
 
@@ -38,7 +39,7 @@ def best_sources(matrix: Matrix) -> pl.DataFrame:
     `best`: the same where its verdict is BETTER, else null. `own`: the mean of the target's own source, the matrix's
     diagonal; `others`: the mean over all others; null where there is none. `own_against_rest`: the own source against
     each other one, by paired t-tests over seeds with Holm's correction over all targets: BETTER than every other, WORSE
-    than one, or UNDECIDED; null where there is no own or no other source, or fewer than two pairs.
+    than one, or UNDECIDED; null where there is no own or no other source, or fewer than four pairs.
     """
     own, known = pl.col("source") == pl.col("target"), matrix.cells.filter(pl.col("mean").is_not_null())
     leading = known.sort(GAIN, own, descending=True, maintain_order=True).group_by("target", maintain_order=True)
@@ -70,7 +71,8 @@ def _own_against_rest(matrix: Matrix) -> pl.DataFrame:
         "target", "source", maintain_order=True
     ):
         found = summarize_differences((both["own"] - both["gain"]).to_numpy())
-        rows.append({"target": str(target), "source": str(source), "mean": found.mean, "p": found.p})
+        p = found.decisive_p if found.pairs >= FEWEST_OF_VERDICT else nan
+        rows.append({"target": str(target), "source": str(source), "mean": found.mean, "p": p})
     schema = {"target": pl.String, "source": pl.String, "mean": pl.Float64, "p": pl.Float64}
     tested = pl.DataFrame(rows, schema=schema)
     sure = pl.Series(adjust_p(tested["p"].to_numpy())) < SURE

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from search.analysis.statistics.corrections import adjust_p
-from search.analysis.statistics.intervals import Interval, Student, paired_p
+from search.analysis.statistics.intervals import Interval, Student
+from search.analysis.statistics.paired import decisive_p
 from search.analysis.statistics.verdicts import decide
 from spaces.errors import GraftError
 
@@ -46,9 +47,10 @@ class Matrix:
     source, target, direction, unit, mean, low, high, pairs, dropped, p, q, verdict. `unit` of mean, low and high, one
     for each target: `points` (100 x the difference) of a metric that is maximised and within [0, 1], `percent` of the
     baseline's |value| where less is better, `difference` of any other. `dropped`: seeds that gave no pair, as one side
-    has no finite result; 0 where the source was not tried. `p`: two-sided paired t-test; `q`: p adjusted for the number
-    of cells. `verdict`: BETTER or WORSE than the baseline where q < SURE and the interval excludes 0, else UNDECIDED.
-    Nulls: mean without a pair, low, high, p, q and verdict with fewer than two.
+    has no finite result; 0 where the source was not tried. `p`: two-sided (PairedDifference.decisive_p); `q`: p
+    adjusted for the number of cells. `verdict`: BETTER or WORSE than the baseline where q < SURE and the interval
+    excludes 0, else UNDECIDED. Nulls: mean without a pair, low and high with fewer than two, p, q and verdict with
+    fewer than four.
     """
     pairs: pl.DataFrame
     """source, target, seed, value, against (the baseline's value), change: one row per seed that a source was tried
@@ -182,7 +184,7 @@ def _add_intervals(cells: pl.DataFrame, interval: Interval) -> pl.DataFrame:
     """Cells with the ends of their intervals and p values."""
     known = cells.filter(pl.col("pairs") > 0)
     low, high = interval.bounds(known)
-    columns = {"low": low, "high": high, "p": paired_p(known)}
+    columns = {"low": low, "high": high, "p": decisive_p(known)}
     tested = known.with_columns(pl.Series(name, values).fill_nan(None) for name, values in columns.items())
     tested = tested.with_columns(q=pl.Series(adjust_p(columns["p"], "bh")).fill_nan(None))
     found = pl.concat([tested, cells.filter(pl.col("pairs") == 0)], how="diagonal")

@@ -47,7 +47,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def numbers(self, size: int) -> int:
-        """How many uniform numbers an example is drawn from."""
+        """Return how many uniform numbers an example is drawn from."""
 
     @abstractmethod
     def draw(self, fractions: Tensor, sizes: Tensor, split: Split) -> Tensor:
@@ -71,7 +71,7 @@ class Traced(Algorithm):
 
     @abstractmethod
     def longest_trace(self, size: int) -> Trace[str]:
-        """At least as long as the trace of any example of this size."""
+        """Return a trace at least as long as that of any example of this size."""
 
 
 class Keyed(Algorithm):

@@ -131,7 +131,7 @@ def write_strings(letters: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
 
 
 def longest_strings(size: int) -> str:
-    """What `write_strings` writes of `size` letters."""
+    """Return a text as long as the longest that `write_strings` writes for `size` letters."""
     return f"string: {list_of('0', size)}, key: {list_of('0', size)}"
 
 

@@ -32,7 +32,7 @@ class OverGraph(Algorithm):
 
     @abstractmethod
     def longest_answer(self, size: int) -> str:
-        """At least as long as any answer."""
+        """Return a text at least as long as any answer."""
 
     def numbers(self, size: int) -> int:
         return 2 + PLANES * size**2

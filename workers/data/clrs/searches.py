@@ -24,7 +24,9 @@ class DepthFirst(NamedTuple):
 
 
 def depth_first(linked: Tensor, sizes: Tensor, start: Tensor | None = None) -> DepthFirst:
-    """From node `start` [L, N, 1], else 0, then from each that is not visited; the first neighbour is visited first."""
+    """Search from node `start` [L, N, 1], else 0, then from each node not yet visited; the first neighbour is visited
+    first.
+    """
     index = torch.arange(linked.shape[-1], device=linked.device)
     node = torch.zeros_like(sizes) if start is None else start
     seen = (index >= sizes) | (index == node)

@@ -38,7 +38,7 @@ class _Record:
 
 
 def insertion_sort(keys: Tensor, sizes: Tensor) -> States:
-    """After each insertion (section 2.1): the keys up to there are sorted."""
+    """Record the keys after each insertion (section 2.1): those up to there are sorted."""
     record = _Record()
     for last in range(1, keys.shape[-1]):
         before, after = keys.tensor_split([last + 1], dim=-1)
@@ -47,7 +47,9 @@ def insertion_sort(keys: Tensor, sizes: Tensor) -> States:
 
 
 def bubble_sort(keys: Tensor, sizes: Tensor) -> States:
-    """After each comparison of neighbours (problem 2-2): from the end down to where the sorted part begins."""
+    """Record the keys after each comparison of neighbours (problem 2-2), from the end down to where the sorted part
+    begins.
+    """
     record = _Record()
     for start in range(keys.shape[-1] - 1):
         for place in reversed(range(start + 1, keys.shape[-1])):
@@ -61,7 +63,7 @@ def bubble_sort(keys: Tensor, sizes: Tensor) -> States:
 
 
 def heapsort(keys: Tensor, sizes: Tensor) -> States:
-    """After each call of max-heapify and each exchange with the root (sections 6.2 to 6.4)."""
+    """Record the keys after each call of max-heapify and each exchange with the root (sections 6.2 to 6.4)."""
     record = _Record()
     for node in reversed(range(keys.shape[-1])):
         keys = _sift_down(keys, torch.full_like(sizes, node), sizes, node < sizes, record)
@@ -89,7 +91,7 @@ def _sift_down(keys: Tensor, node: Tensor, heap: Tensor, made: Tensor, record: _
 
 
 def most_of_heapsort(size: int) -> int:
-    """No fewer than the states of any `size` keys."""
+    """Return an upper bound of the number of states that sorting `size` keys records."""
     levels = [0] * size + [0] * (size + 1)
     for node in reversed(range(size)):
         levels[node] = 1 + levels[2 * node + 1]
@@ -97,7 +99,8 @@ def most_of_heapsort(size: int) -> int:
 
 
 def quicksort(keys: Tensor, sizes: Tensor) -> States:
-    """After each comparison with the pivot, the last key of its part, and each exchange of the pivot (section 7.1).
+    """Record the keys after each comparison with the pivot, the last key of its part, and each exchange of the pivot
+    (section 7.1).
 
     The part that comes next is the leftmost one that has two keys or more. The first comparison moves nothing, and
     CLRS-Text takes what it leaves for the initial state.

@@ -214,7 +214,7 @@ def story(numbers: Random) -> str:
 
 
 def _words(numbers: Random) -> dict[str, str]:
-    """What a story is about: the words for the braces."""
+    """Draw the words for the braces of a story."""
     noun, nouns = _pick(numbers, _THINGS)
     adjective, animal, weather = (_pick(numbers, items) for items in (_ADJECTIVES, _ANIMALS, _WEATHERS))
     place, other_place = _some(numbers, _PLACES, 2)

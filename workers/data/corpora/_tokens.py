@@ -74,6 +74,13 @@ class Tokens:
         numbers = dict(zip(Split, self.stored.arrays, strict=True))[split]
         return torch.from_numpy(numbers) if device.type == "cpu" else _on(device, self, split)
 
+    def edge(self, one_in: int) -> int:
+        """Where the last one in `one_in` of the training part's tokens begins, moved back to the end of a piece.
+
+        0 where no piece ends before.
+        """
+        return _edge(self, one_in)
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, dropped ones left out."""
         text = text.lower() if self.source.lower_case else text
@@ -142,6 +149,14 @@ def tokens_of(source: Source) -> Tokens:
             write(path, stored)
             stored = read(path) or stored
     return Tokens(source=source, content=content, stored=stored)
+
+
+@cache
+def _edge(tokens: Tokens, one_in: int) -> int:
+    numbers = tokens.part(Split.TRAINING, torch.device("cpu")).numpy()
+    before = len(numbers) - len(numbers) // one_in
+    ends = np.flatnonzero(numbers[:before] == tokens.end)
+    return int(ends[-1]) + 1 if len(ends) else 0
 
 
 @cache

@@ -31,7 +31,7 @@ class File(Corpus):
     EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
 
     path: FilePath = file(*_SUFFIXES)
-    column: str = text("text")
+    column: str = text("text", plain=True)
     comments: str = option("none", tuple(STRIPPERS))
 
     def documents(self) -> Iterator[str]:

@@ -57,7 +57,7 @@ def play(states: Tensor, plies: int = MOVES) -> Games:
 
     Ply p of a game draws word p of the stream with the game's state, whoever moves. In C++ on a CPU with a compiler.
     """
-    native = library() if states.device.type == "cpu" else None
+    native = library("othello") if states.device.type == "cpu" else None
     if native is None:
         return play_by_torch(states, plies)
     states = states.contiguous()

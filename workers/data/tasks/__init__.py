@@ -78,6 +78,18 @@ class Task(ABC):
         """Whether sequences are apart from one another; windows of one text are not, nor any share of them."""
         return True
 
+    @property
+    def has_documents(self) -> bool:
+        """Whether its training data is a row of documents that can be parted (`training_part`)."""
+        return False
+
+    def training_part(self, streams: Streams, batch: int, one_in: int, *, held_out: bool) -> Batch:
+        """Like `training`, from the last documents, one in `one_in` by size, if `held_out`, else from the others.
+
+        Raises PluginError if a part has no room for a sequence.
+        """
+        raise NotImplementedError
+
     def identity(self, batch: Batch) -> Tensor:
         """[L, N, n] int64: what tells sequences apart, however far they are padded; zeros at its end tell nothing."""
         inputs = batch["inputs"]

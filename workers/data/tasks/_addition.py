@@ -67,7 +67,7 @@ class Addition(Completion):
 
     @final
     def kin(self) -> Mapping[str, Scalar]:
-        """In either order."""
+        """Return what additions share that differ in the order of their digits alone."""
         return {"addition": self.digits}
 
     def facts(self) -> Params:

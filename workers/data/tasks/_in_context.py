@@ -22,8 +22,9 @@ from workers.numerics.randomness import Streams
 class InContext(VectorTask):
     """Trained on prompts that grow: loss at the first 11 points, two more every 2,000 steps, up to all `points`.
 
-    These are the steps of the public code, which goes on to 41 points; paper 000 has 40 and starts at 3 (Appendix A.1)
-    or 11 (Figure 4). A start of `points` trains without a curriculum. The prediction of y_i sees x_1 y_1 ... x_i.
+    These are the steps of the public code, which goes on to 41 points. Paper 000 has 40, and starts at 1 (section 3 and
+    Figure 7) or 3 (Appendix A.1); captions that have 11 mean 1, or the code. A start of `points` trains without a
+    curriculum. The prediction of y_i sees x_1 y_1 ... x_i.
     """
 
     points: int = size(40, low=3)

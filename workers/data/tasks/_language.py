@@ -109,6 +109,23 @@ class LanguageTask(TokenTask):
         starts = below(fractions(streams, batch), self._places(Split.TRAINING))
         return self._examples(Split.TRAINING, starts, streams)
 
+    @property
+    def has_documents(self) -> bool:
+        return True
+
+    def training_part(self, streams: Streams, batch: int, one_in: int, *, held_out: bool) -> Batch:
+        """Windows that start anywhere in the part; a long document is a row of stretches, each of them on one side."""
+        edge, end = self.tokenised.edge(one_in), self.tokenised.sizes[Split.TRAINING]
+        first, last = (edge, end) if held_out else (0, edge)
+        if last - first <= self.length:
+            side = "held out" if held_out else "kept"
+            raise PluginError(
+                f"learning.held_out_one_in: {one_in} leaves {last - first} tokens of whole documents {side}, and "
+                f"task.length {self.length} needs more"
+            )
+        starts = first + below(fractions(streams, batch), last - first - self.length)
+        return self._examples(Split.TRAINING, starts, streams)
+
     def validation(self, streams: Streams, batch: int) -> Batch:
         return self._held_out(Split.VALIDATION, streams, batch)
 

@@ -47,7 +47,7 @@ class LinearRegression(VectorTask):
     task_mean: float = knob(0.0)
     task_scale: float = knob(1.0, low=0, open_low=True)
     task_condition: float = knob(1.0, low=0, open_low=True)
-    shifts: str = text("")
+    shifts: str = text("", plain=True)
     lemma: bool = flag(False)
     """Whether the references have lemma 4.1's weights, too."""
 

@@ -83,7 +83,7 @@ class MaxRetrieval(SetTask):
         return self._draw_evaluation_sets(streams, batch, [self.items])[self.items]
 
     def shifted_sets(self, streams: Streams, batch: int) -> Mapping[str, Batch]:
-        """Of each size `batch` sets, or fewer where these would have more than `EVALUATED_ITEMS` items."""
+        """Draw `batch` sets of each size, or fewer where these would have more than `EVALUATED_ITEMS` items."""
         sets = self._draw_evaluation_sets(streams, batch, self._further_sizes())
         return {f"items={items}": found for items, found in sets.items()}
 

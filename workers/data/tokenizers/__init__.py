@@ -38,7 +38,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def learn(self, documents: Iterable[str]) -> str:
-        """What it takes from the training part of a corpus, as text; the same for the same documents.
+        """Learn from the training part of a corpus and return it as text; the same for the same documents.
 
         Raises PluginError, one line, if a package that it needs is missing.
         """

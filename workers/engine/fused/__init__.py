@@ -3,12 +3,12 @@
 Dropout, loss, gradient, clipping, AdamW and averages are one kernel: workers/numerics/cuda/minimal.cu for the minimal
 transformer on the set complement task, whose data it draws itself, and layered.cu for causal transformers with layers,
 whose data it is given for some steps. They have not run on a GPU yet, only in an emulator of blocks
-(tests/test_fused.py, tests/test_fused_layered.py): a GPU uses one once it has passed its check there (`trust`); else,
-and for all other trials, the traced step runs.
+(tests/test_fused.py, tests/test_fused_layered.py): a GPU uses one once it has passed its check there and is faster than
+the traced step for the structure (`trust`); else, and for all other trials, the traced step runs.
 """
 
 from __future__ import annotations
 
-from workers.engine.fused.device import describe, make_step, obstacle
+from workers.engine.fused.device import describe, make_step, obstacle, rates_of
 
-__all__ = ["describe", "make_step", "obstacle"]
+__all__ = ["describe", "make_step", "obstacle", "rates_of"]

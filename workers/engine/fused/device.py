@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import asdict
 
 import torch
 
+from spaces import plugins
 from workers.engine.fused.kernels import KERNELS, kernel_for, name_of_kernel
 from workers.engine.fused.memory import THREADS, Limits, Workspace
 from workers.engine.fused.step import FusedStep, TrainingPlan
-from workers.engine.fused.trust import find_fault
+from workers.engine.fused.trust import Rates, find_fault, find_rates
 from workers.engine.machine.devices import gpus, is_usable
 from workers.numerics.cuda.compiler import CompilerError, compiler_version, load_cubin
 from workers.numerics.cuda.driver import Kernel, architecture_of
 from workers.numerics.cuda.programs import Program
 from workers.numerics.processors import instruction_set
-from workers.training.recipe import Recipe
+from workers.training.recipe import SECTIONS, Recipe
 
 
 def obstacle(recipe: Recipe, device: torch.device) -> str | None:
-    """Why trials of this recipe, with padded sizes, have no fused step on this device; None: they have.
+    """Return why trials of this recipe, with padded sizes, are not trained by a fused step here; None if they are.
 
-    The first trial that could have one costs a check of the device, of a minute or so, whose result is kept.
+    The first trial that could be costs a check of the device, of a minute or so, and the first of each structure some
+    seconds in which both steps are timed. What they find is kept.
     """
     if device.type != "cuda":
         return f"the fused step runs on a GPU, not on {device.type}"
@@ -30,7 +33,20 @@ def obstacle(recipe: Recipe, device: torch.device) -> str | None:
         return reason
     if kernel.arrange(recipe, limits_of(device)) is None:
         return "its arrays do not fit into the GPU's shared memory"
-    return _fault_of(name_of_kernel(recipe), device)
+    if fault := _fault_of(name_of_kernel(recipe), device):
+        return fault
+    rates = rates_of(recipe, device)
+    return f"the fused step has {rates.describe()}" if rates and rates.fused < rates.traced else None
+
+
+def rates_of(recipe: Recipe, device: torch.device) -> Rates | None:
+    """Return how fast the fused and the traced step train this recipe on a GPU; None if they could not be timed."""
+    configuration = {
+        **{section: plugins.config_of(getattr(recipe, section)) for section in SECTIONS},
+        "training": asdict(recipe.training),
+    }
+    where = torch.cuda.get_device_name(device), architecture_of(device), str(device)
+    return find_rates(name_of_kernel(recipe), plugins.canonical_json(configuration), *where)
 
 
 def make_step(recipe: Recipe, device: torch.device) -> FusedStep:

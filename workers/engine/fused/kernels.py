@@ -32,7 +32,7 @@ KERNELS = {
 
 
 def name_of_kernel(recipe: Recipe) -> str:
-    """Of the one that could train this recipe; its obstacle says whether it does."""
+    """Return the name of the kernel that could train this recipe; its obstacle says whether it does."""
     return "minimal" if isinstance(recipe.model, Minimal) else "layered"
 
 

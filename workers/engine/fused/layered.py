@@ -40,7 +40,7 @@ _BENT = SignedAveraging, FixedSignedAveraging
 _LARGEST_PRODUCT = 1 << 32
 """Rows times columns squared of any array: beyond it the kernel's division by columns is not exact."""
 _OF_KNOBS = 8
-"""Knobs before those of the heads, as in layered.cpp."""
+"""Knobs before those of the heads, as in plan.hpp."""
 
 
 def find_obstacle(recipe: Recipe) -> str | None:

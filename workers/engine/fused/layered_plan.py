@@ -47,7 +47,7 @@ class Sizes(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Of a block of sequences."""
+        """The rows of a block of sequences."""
         return self.sequences * self.length
 
 
@@ -102,7 +102,7 @@ def _mask(sizes: Sizes) -> int:
 
 
 def lay_out(sizes: Sizes, limits: Limits) -> Workspace | None:
-    """Where arrays lie: in shared memory as far as two blocks fit into a multiprocessor, in their order.
+    """Place the arrays, in their order, in shared memory as far as two blocks fit into a multiprocessor.
 
     None: the smallest do not fit. Which ones do changes no bit.
     """

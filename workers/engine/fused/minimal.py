@@ -29,7 +29,9 @@ _OF_EMBEDDING, _OF_ROWS, _WHOLE_TOKENS = 1, 2, 4
 
 
 def find_obstacle(recipe: Recipe) -> str | None:
-    """Why trials of this structure have no fused step; None: they have, where it fits into a GPU's shared memory."""
+    """Return why trials of this structure have no fused step; None if they have one, as far as shared memory
+    suffices.
+    """
     model = recipe.model
     if not isinstance(model, Minimal) or type(recipe.task) is not SetComplement:
         return "the fused step knows the minimal transformer on set complement alone"
@@ -39,7 +41,7 @@ def find_obstacle(recipe: Recipe) -> str | None:
 
 
 def arrange(recipe: Recipe, limits: Limits) -> Workspace | None:
-    """Where the kernel's arrays lie; None where they do not fit. `recipe`, with padded sizes, has no obstacle."""
+    """Place the kernel's arrays; None if they do not fit. `recipe`, with padded sizes, has no obstacle."""
     model, task = recipe.model, recipe.task
     assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
     widths = model.width, model.key_width, model.value_width
@@ -70,7 +72,7 @@ class MinimalStep(FusedStep):
         return plan, self._lane_tensors(bound, len(seeds))
 
     def _lane_tensors(self, bound: Recipe, lanes: int) -> dict[str, Tensor]:
-        """What knobs and actual sizes come to, for the kernel."""
+        """Return the kernel's tensors of knobs and actual sizes."""
         model, task, device = bound.model, bound.task, self.device
         assert isinstance(model, Minimal) and isinstance(task, SetComplement), "there is no obstacle"  # noqa: PT018
         sizes = own_sizes(model, task, task.actual_context)

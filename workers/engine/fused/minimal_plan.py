@@ -78,7 +78,7 @@ def block_arrays(sizes: Sizes) -> dict[str, int]:
 
 
 def lay_out(sizes: Sizes, limits: Limits, *, occurrences: bool) -> Workspace | None:
-    """Where arrays lie: with room for two blocks on a multiprocessor, else for one; None: there is no such way.
+    """Place the arrays with room for two blocks on a multiprocessor, else for one; None if they do not fit.
 
     Which one it is changes no bit: sums have one order, however many sequences are worked on at once.
     """

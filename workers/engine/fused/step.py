@@ -48,7 +48,7 @@ Launch = Callable[[Workspace, TrainingPlan], None]
 
 
 def find_training_obstacle(recipe: Recipe) -> str | None:
-    """Why no fused step trains as this recipe does, whatever its model; None: there is no such reason."""
+    """Return why no fused step trains as this recipe does, whatever its model; None if there is no such reason."""
     if type(recipe.optimizer) not in (AdamW, Adam) or not knows(recipe) or not recipe.learning.is_plain:
         return "the fused step knows AdamW and Adam, and averages of weights that are learned alone"
     if not recipe.steps_whole:
@@ -75,12 +75,12 @@ class FusedStep(ABC):
         """
 
     def most_steps(self, lanes: int) -> int:
-        """Of a launch, at most `AHEAD`."""
+        """Return how many steps a launch may make, at most `AHEAD`."""
         return AHEAD
 
     @property
     def width_seconds(self) -> float:
-        """What the last new number of lanes cost: the recording of scalars."""
+        """The seconds that the last new number of lanes took to record its scalars."""
         return self._scalars.seconds
 
     def advance(self, knobs: Knobs, seeds: Tensor, state: State, most: int) -> tuple[State, int]:

@@ -48,7 +48,9 @@ def describe_torch() -> str:
 
 
 def describe_unused_gpu() -> str | None:
-    """Why torch cannot compute on this machine's NVIDIA cards, and the cure; None if it can, or is not meant to."""
+    """Explain why torch cannot compute on this machine's NVIDIA cards, with the cure; None if it can, or is not meant
+    to.
+    """
     if is_hidden():
         return None
     driver = find_driver()
@@ -64,7 +66,7 @@ def default_width(device: str) -> int:
 
 
 def device_name(device: str) -> str:
-    """What kind of device it is, in its maker's words; of a CPU with the cores that this process may use."""
+    """Return the device's name in its maker's words; for a CPU with the cores that this process may use."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_processor()}, {default_workers(device)} cores"
@@ -91,7 +93,7 @@ def is_usable(device: str) -> bool:
 
 
 def _find_fault(device: str) -> str | None:
-    """What torch says instead of computing on a device: it may see a card that it has no kernels for."""
+    """Return torch's error if it cannot compute on a device: it may see a card that it has no kernels for."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

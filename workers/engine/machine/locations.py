@@ -30,7 +30,7 @@ class Location:
 
 
 def locations_of(device: str) -> list[Location]:
-    """Where workers compute whose device is `cpu`, `cuda` (all GPUs, all their instances) or `cuda:1`."""
+    """List the devices of workers whose device is `cpu`, `cuda` (all GPUs, all their instances) or `cuda:1`."""
     kind, _, index = device.partition(":")
     if kind != "cuda" or index:
         return [Location(device=device, name=f"{device}: {device_name(device)}")]

@@ -35,6 +35,8 @@ _PHRASES = (
 )
 """How torch's plain RuntimeErrors say it. Its CUDA allocator's have a class of their own, which is lost on the way out
 of a replayed step; cuBLAS says that it is not initialized when there was no room for its handle."""
+SMALL = 100_000
+"""Parameters up to which a trial's state is made to see how large it is."""
 HELD = 12
 """Bytes at a traced step's peak by bytes that autograd keeps: 9 to 14 measured on a CPU, validation included."""
 _CGROUP_FILES = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
@@ -51,7 +53,7 @@ class Shortage(NamedTuple):
 
 
 def attempt(act: Callable[[], Result], device: str) -> Result | Shortage:
-    """What `act` returns, or how memory ran out in it; other errors go through."""
+    """Return what `act` returns, or a Shortage if memory ran out in it; other errors go through."""
     try:
         return act()
     except (RuntimeError, MemoryError) as error:
@@ -78,7 +80,9 @@ def _reason(error: BaseException) -> str:
 
 
 def free_bytes(device: str) -> int:
-    """What this process could still allocate on a device: of a CPU what neither the machine nor a cgroup denies."""
+    """Return the bytes that this process could still allocate on a device; a CPU's limits are the machine's and the
+    cgroup's.
+    """
     if torch.device(device).type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -108,14 +112,21 @@ def cgroup_free(membership: Path, mount: Path) -> Iterator[int]:
                         yield max(0, limit - usage)
 
 
+def count_parameters(config: Mapping[str, Any]) -> int:
+    """The parameters that a trial of this configuration trains."""
+    return layout_of(Recipe.of(config), "meta").total
+
+
 def least_bytes(config: Mapping[str, Any]) -> int:
-    """What a trial of this configuration needs at the least.
+    """Return a lower bound of the bytes that a trial of this configuration needs.
 
     Parameters, their gradient, what the optimizer keeps of them, and averages; no activation is counted.
     """
     recipe = Recipe.of(config).pad()
-    layout = layout_of(recipe, "meta")  # tensors without memory
-    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="meta")
+    layout = layout_of(recipe, "meta")  # tensors without memory, for which torch first loads a second's worth of code
+    if layout.total <= SMALL:
+        layout = layout_of(recipe)
+    flat = torch.zeros(layout.total, dtype=recipe.dtype, device="cpu" if layout.total <= SMALL else "meta")
     return flat.nbytes + sum(leaf.nbytes for leaf in tree_leaves(initial_state(recipe, layout, flat)))
 
 
@@ -129,7 +140,8 @@ def estimate_lane_bytes(config: Mapping[str, Any]) -> int:
 
 
 def lane_bytes(recipe: Recipe) -> int:
-    """About what training and validation need for each lane at most: the state before and after a step, activations.
+    """Estimate the most bytes that training and validation need for each lane: activations, and the state before and
+    after a step.
 
     Activations are what autograd keeps of one trial's forward pass on the CPU, times what a step holds beyond that.
     """

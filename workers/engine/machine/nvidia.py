@@ -78,7 +78,7 @@ def is_hidden(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def explain_obstacle(driver: Driver, torch: TorchBuild) -> str:
-    """Why this torch cannot use these cards, and the cure, in a line."""
+    """Explain in a line why this torch cannot use these cards, with the cure."""
     if torch.cuda is None:
         return (
             f"{driver} is here, but torch {torch.version} is built without CUDA; install a build with it, "

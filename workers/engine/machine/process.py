@@ -41,7 +41,7 @@ def prepare() -> None:
 
 
 def use_device(device: torch.device) -> None:
-    """What this thread computes goes to this GPU, also where code does not say where; the choice is each thread's."""
+    """Make this GPU the device of what this thread computes where code names none; each thread has its own choice."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 

@@ -31,7 +31,7 @@ LEAST_POSITIONS = 1 << 13
 
 
 def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
-    """How trials of this configuration are evaluated on this device: `native`, or what is `traced` and why."""
+    """Describe how trials of this configuration are evaluated on this device: `native`, or what is `traced` and why."""
     recipe = Recipe.of(config).pad()
     reasons = {label: obstacle(recipe, label, torch.device(device)) for label in recipe.model.evaluations()}
     found = [f"{label}: {reason}" if label else reason for label, reason in reasons.items() if reason]
@@ -39,7 +39,7 @@ def describe_evaluation(config: Mapping[str, Any], device: str) -> str:
 
 
 def obstacle(recipe: Recipe, label: str, device: torch.device) -> str | None:
-    """Why this evaluation of the recipe's model is traced on this device; None: its outputs are native."""
+    """Return why this evaluation of the recipe's model is traced on this device; None if its outputs are native."""
     if not recipe.learning.is_plain:
         return "the native outputs are those of one model"
     if recipe.training.diagnostics:
@@ -111,7 +111,9 @@ class Evaluation:
             yield variant, self._average(tensors.knobs, tensors.state, torch.tensor(index, device=self._device))
 
     def _means(self, evaluated: EvaluateLanes, knobs: Batch, flat: Tensor, whole: Batch) -> list[Mapping[str, float]]:
-        """For each lane what is reported of a set, from each metric's mean over the set's sequences."""
+        """Return for each lane the metrics of a set: each metric's mean over the set's sequences, as the task
+        summarises them.
+        """
         count, length = whole["inputs"].shape[1:3]
         # A set is evaluated in chunks that need no more memory than a training batch does, or longer inputs would take
         # a pack of the right width out of memory. Groups of sequences that belong together stay in one chunk.

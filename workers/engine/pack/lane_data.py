@@ -51,7 +51,7 @@ def draw_evaluation_sets(recipe: Recipe, lanes: Sequence[LaneTrial | None], tens
 def _draw_by_task(
     recipe: Recipe, lanes: Sequence[LaneTrial | None], tensors: LaneTensors, draw: Callable[[Task, Rows], Any]
 ) -> Any:
-    """What `draw` gives for each lane by the lane's own task: nested tensors [L, ...].
+    """Draw for each lane by the lane's own task: nested tensors [L, ...].
 
     Lanes of one structure differ in their tasks where these differ in their data alone (`Task.kin`). The lanes of each
     task are then drawn together, and put back in the order of the lanes.

@@ -20,6 +20,6 @@ class Takeover(NamedTuple):
 
 
 def line_of_descent(trial: Trial) -> list[Takeover]:
-    """What has to be trained for the trial: its first ancestor from step 0, and so on; the trial itself last."""
+    """List what has to be trained for the trial: its first ancestor from step 0, and so on; the trial itself last."""
     steps = (0, *(ancestor.until for ancestor in trial.lineage))
     return [Takeover(*one) for one in zip(steps, (*trial.lineage, trial), strict=True)]

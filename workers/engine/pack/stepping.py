@@ -84,7 +84,7 @@ def stepper_of(recipe: Recipe, step: Step | FusedStep, device: torch.device) -> 
 
 
 def graph_of(device: torch.device) -> Graph | None:
-    """What captures on this device; None where nothing can."""
+    """Return an object that captures steps on this device; None if it cannot capture any."""
     return CudaGraph(device) if device.type == "cuda" else None
 
 

@@ -71,11 +71,11 @@ class StepCost:
 
     @property
     def flops(self) -> int:
-        """Of all kernels."""
+        """The FLOPs of all kernels."""
         return sum(kernel.flops for kernel in self.kernels)
 
     def of_lanes(self, lanes: int) -> StepCost:
-        """About the cost of another number of lanes: what kernels move and compute is in proportion to it."""
+        """Estimate the cost of another number of lanes: what kernels move and compute is in proportion to it."""
         share = lanes / self.lanes
         kernels = [
             Kernel(one.operation, int(one.bytes * share), int(one.flops * share), int(one.size * share))
@@ -84,7 +84,7 @@ class StepCost:
         return StepCost(lanes=lanes, kernels=kernels)
 
     def seconds(self, gpu: Gpu) -> float:
-        """What the step would take."""
+        """Estimate the seconds that the step takes on a GPU."""
         return sum(_seconds(kernel, gpu) for kernel in self.kernels)
 
     def launch_share(self, gpu: Gpu) -> float:

@@ -80,7 +80,7 @@ def count_fused_step(recipe: Recipe, gpu: Gpu) -> FusedCost | None:
 
 
 def _count_loss_rows(recipe: Recipe) -> int:
-    """In a batch of one lane."""
+    """Count the rows that carry loss in a batch of one lane."""
     none = torch.zeros(1, dtype=torch.int64)
     batch = recipe.learning.training(recipe.task, none, recipe.training.batch, none)
     _, weights = recipe.task.position_targets(batch, recipe.dtype)

@@ -36,7 +36,7 @@ class RateFile:
         return {width: max(rates) for width, rates in sorted(self._known(key).items())}
 
     def times(self, key: str, width: int) -> int:
-        """How often the rate of a width was measured."""
+        """Return how often the rate of a width was measured."""
         return len(self._known(key).get(width, ()))
 
     def add(self, key: str, width: int, rate: float) -> None:

@@ -5,29 +5,38 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
+import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import Tensor
 
 from spaces.records import Trial
 from workers.data.tasks import Batch
+from workers.engine.fused.step import FusedStep
 from workers.engine.machine.process import flush_subnormals, use_device
 from workers.engine.pack import NARROWEST, Pack
 from workers.engine.pack.lane_tensors import LaneTensors
 from workers.engine.pack.stepping import stepper_of
-from workers.engine.step import TracedStep, step_of
+from workers.engine.step import Step, step_of
 from workers.numerics.layout import Layout
+from workers.numerics.parameters import Parameter
 from workers.training.averaging import RAW
 from workers.training.recipe import Recipe, evaluate, evaluation_sets, layout_of
 
 WARM_UP_STEPS = 3
 STEPS_BETWEEN_LOOKS = 10
 BURST_SECONDS = 0.05
+TURNS = 15
+"""Bursts of each pack, where packs are timed beside one another."""
 VALIDATED_LANES = 2
 """Whose validation is timed on a CPU, where that of more lanes takes as much longer."""
+LARGEST_EVALUATED = 300_000_000
+"""Multiplications, about, of an evaluation that is made to see what it reports; a tenth of a second."""
 
 
 def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: float = 1.0) -> float:
@@ -54,9 +63,10 @@ def variants_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
-    """Name, variant and condition of what a trial reports each time, of whatever size its model is.
+    """Return name, variant and condition of what a trial reports each time, of whatever size its model is.
 
-    Found by an evaluation whose tensors have shapes and no numbers, on sets of two sequences.
+    Found by an evaluation on sets of two sequences. The tensors of a large one have shapes and no numbers; of a small
+    one they have, as torch takes a second of processor time to get ready for shapes alone.
     """
     recipe = Recipe.of(trial.config)
     seeds = torch.tensor([trial.seed])
@@ -66,20 +76,47 @@ def reported_metrics(trial: Trial) -> list[tuple[str, str, str]]:
     alike: dict[frozenset[str], Batch] = {}  # what a task reports of a set follows from what there is in it
     for whole in sets.values():
         alike.setdefault(frozenset(whole), whole)
-    names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
     trained = recipe.learning.parameters(recipe.model.parameters(recipe.task))  # read numbers: a spline's first knots
-    with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
-        layout = Layout.of(trained, recipe.dtype, "cpu")
-        parameters = layout.initial(shapes.from_tensor(seeds))[0].to(recipe.dtype)
-        for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
-            few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
-            batch: Batch = {name: shapes.from_tensor(tensor.contiguous()) for name, tensor in few.items()}
-            metrics = evaluate(recipe, layout, model, parameters, batch)
-            names[label, kind] = recipe.task.summary(dict.fromkeys(metrics, 1.0))
+    layout = partial(Layout.of, trained, recipe.dtype, "cpu")
+    if _is_small(trained, alike.values()):
+        names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
+    else:
+        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True) as shapes:
+                names = _metric_names(recipe, layout(), seeds, alike, shapes.from_tensor)
+        except DataDependentOutputException:  # as where a mask decides how attention is computed
+            names = _metric_names(recipe, layout(), seeds, alike, lambda tensor: tensor)
     for label, (condition, whole) in itertools.product(recipe.model.evaluations(), sets.items()):
         for name, variant in itertools.product(names[label, frozenset(whole)], variants):
             found.append((name, variant.name, " ".join(filter(None, (condition, label, variant.condition)))))
     return found
+
+
+def _is_small(trained: Mapping[str, Parameter], batches: Iterable[Batch]) -> bool:
+    """Return whether a few sequences are evaluated sooner than torch is ready for shapes without numbers."""
+    parameters = sum(math.prod(parameter.shape) for parameter in trained.values())
+    positions = max(tensor[0].numel() for batch in batches for tensor in batch.values())
+    return positions * (parameters + positions) <= LARGEST_EVALUATED
+
+
+def _metric_names(
+    recipe: Recipe,
+    layout: Layout,
+    seeds: Tensor,
+    alike: Mapping[frozenset[str], Batch],
+    change: Callable[[Tensor], Tensor],
+) -> dict[tuple[str, frozenset[str]], Iterable[str]]:
+    """The metrics of each evaluation model on each kind of set; `change` makes the tensors that it is found with."""
+    names: dict[tuple[str, frozenset[str]], Iterable[str]] = {}
+    parameters = layout.initial(change(seeds))[0].to(recipe.dtype)
+    for (label, model), (kind, whole) in itertools.product(recipe.model.evaluations().items(), alike.items()):
+        few = {name: tensor[0, : max(2, recipe.task.evaluated_together)] for name, tensor in whole.items()}
+        batch: Batch = {name: change(tensor.contiguous()) for name, tensor in few.items()}
+        metrics = evaluate(recipe, layout, model, parameters, batch)
+        names[label, kind] = recipe.task.summary(dict.fromkeys(metrics, 1.0))
+    return names
 
 
 def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> float:
@@ -99,16 +136,39 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
     return width / fastest
 
 
-def step_rate(trial: Trial, *, width: int, device: str, traced: bool, seconds: float = 0.5) -> float:
+def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float]:
+    """Optimizer steps of single models per second, of packs of each trial that take turns.
+
+    What else runs on the machine slows all of them alike, so that ratios of these rates repeat. Medians over the turns;
+    on a CPU seconds are those of this thread, and no validation is timed.
+    """
+    clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
+    packs = [_make_pack_of_copies(trial, width, device) for trial in trials]
+    bursts: list[int] = []
+    for pack in packs:
+        pack.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
+        bursts.append(max(1, int(BURST_SECONDS / _seconds_a_step(pack, WARM_UP_STEPS, clock))))
+    turns = [
+        [_seconds_a_step(pack, burst, clock) for pack, burst in zip(packs, bursts, strict=True)] for _ in range(TURNS)
+    ]
+    return [width / statistics.median(seconds) for seconds in zip(*turns, strict=True)]
+
+
+MakeStep = Callable[[Recipe, str, torch.device], Step | FusedStep]
+"""Makes the step of a recipe, given its structure and the device."""
+
+
+def step_rate(trial: Trial, *, width: int, device: str, make: MakeStep = step_of, seconds: float = 0.5) -> float:
     """Optimizer steps of single models per second, data included, of `width` copies of a trial; no validation.
 
-    `traced`: by the traced step, also where there is a faster one. The fastest of several bursts, as in `best_rate`.
+    `make` may be a step that is not the fastest, such as `TracedStep`. The fastest of several bursts counts, as in
+    `best_rate`.
     """
     where = torch.device(device)
     use_device(where)
     recipe = Recipe.of(trial.config).pad()
     tensors = LaneTensors.of_copies(trial, recipe, layout_of(recipe, where), max(width, NARROWEST), where)
-    step = (TracedStep if traced else step_of)(recipe, trial.structure, where)
+    step = make(recipe, trial.structure, where)
     advance = stepper_of(recipe, step, where).of([None] * max(width, NARROWEST), tensors)
     on_cpu = where.type == "cpu"
     clock = time.thread_time if on_cpu else time.perf_counter

@@ -23,11 +23,11 @@ class Activation(ABC):
         return 1
 
     def parameters(self) -> Mapping[str, Parameter]:
-        """What is learned; the model names it `activation.<name>`. Most activations learn nothing."""
+        """Return what is learned; the model names it `activation.<name>`. Most activations learn nothing."""
         return {}
 
     def facts(self) -> Params:
-        """What follows from its fields and is worth a column; of most nothing."""
+        """Return what follows from its fields and is worth a column; most activations return nothing."""
         return {}
 
     @abstractmethod

@@ -64,7 +64,7 @@ class Approximation(Activation):
         return (fit @ values.double()).to(like.dtype)
 
     def facts(self) -> Params:
-        """How far it is from the other activation as that starts: root mean square and at most, over the range."""
+        """Return its distance from the other activation at the start: root mean square and largest, over the range."""
         mean, largest = _error_at_start(self)
         return {"approximation_error": mean, "largest_approximation_error": largest}
 
@@ -77,7 +77,9 @@ class Approximation(Activation):
 
     @abstractmethod
     def fit(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Where to look at the other activation, [m] in [-1, 1], and the map [n + 1, m] from there to coefficients."""
+        """Return the points [m] in [-1, 1] at which the other activation is evaluated, and the map [n + 1, m] from
+        its values to coefficients.
+        """
 
     @abstractmethod
     def evaluate(self, unit: Tensor, coefficients: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def gather_knots(points: Tensor, knots: Tensor, low: Number, scale: Number) -> T
 
 
 def _cells(points: Tensor, count: int, low: Number, scale: Number) -> tuple[Tensor, Tensor, Tensor]:
-    """Where points lie among the knots, the knot before each, and, in one row, the cell that it begins."""
+    """Locate points among the knots: their position, the knot before each and, in one row, the cell that it begins."""
     wide = points.to(torch.promote_types(points.dtype, torch.float32))
     place = (wide - low) * scale
     cell = place.detach().floor().nan_to_num(nan=-1.0).clamp(-1, count - 1)  # no number is in no cell: it stays none

@@ -1,4 +1,4 @@
-"""Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.cpp says how it is laid out.
+"""Loss and gradient of the layered transformers in C++, and outputs, on a CPU; layered.hpp says how it is laid out.
 
 The same function as `workers.networks.models._layers` differentiated by torch, to 1e-10 in float64, from the same
 random bytes (tests/test_native_layered.py). It covers most plug-ins; `obstacle` says what it does not.
@@ -40,6 +40,7 @@ from workers.networks.gradients.plans import (
     gradient_tensors,
     per_lane,
     starts_of,
+    unknown_loss,
 )
 from workers.networks.gradients.scoring import SCORES, Number, kind_of, kinds_of, learned_by, parts_of
 from workers.networks.positions import Position
@@ -89,17 +90,17 @@ _TENSORS = (
 
 
 class _Plan(ctypes.Structure):
-    """`Plan` of layered.cpp."""
+    """`Plan` of plan.hpp."""
 
     _fields_ = [(name, ctypes.c_int64) for name in _SIZES] + [(name, ctypes.c_void_p) for name in _TENSORS]
 
 
 def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
-    if reason := find_obstacle(dtype, device):
+    if reason := find_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:
-        return f"the loss of {name_of(task)} is not known to the native step"
+        return unknown_loss(task)
     if type(model.position) not in POSITIONS:
         return f"positions of {name_of(model.position)} are not in the native step"
     if model.mlp_multiple and type(model.activation) not in ACTIVATION_NAMES:
@@ -245,7 +246,7 @@ class _Site(NamedTuple):
     stream: int
     """Its number among the model's sites."""
     place: int
-    """Its number in layered.cpp."""
+    """Its number in plan.hpp."""
     family: int
     """Of its rate: embedding, attention, mlp, weights."""
 
@@ -261,7 +262,7 @@ def _sites(model: Layered, task: Task, on: Sequence[bool]) -> list[_Site]:
 
 
 def structure_of(model: Layered, task: Task) -> dict[str, int]:
-    """Sizes and choices as layered.cpp has them."""
+    """Sizes and choices as plan.hpp has them."""
     parameters, has_mlp = model.parameters(task), model.mlp_multiple > 0
     spline = model.activation if has_mlp and isinstance(model.activation, Spline) else None
     unembedding = parameters.get("unembedding") or parameters.get("read_out")
@@ -299,7 +300,7 @@ def _of_layer(places: Mapping[str, int], layer: int, name: str) -> int:
 
 
 def end_places(places: Mapping[str, int]) -> list[int]:
-    """Where what stands before and after the layers starts in the flat vector, as layered.cpp has it; -1: nowhere."""
+    """Where what stands before and after the layers starts in the flat vector, as plan.hpp has it; -1: nowhere."""
     return [next((places[name] for name in names if name in places), -1) for names in _END_PLACES]
 
 

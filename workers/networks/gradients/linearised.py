@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from spaces import plugins
 from workers.data.tasks import Batch, Task, VectorTask
 from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import (
@@ -23,6 +22,7 @@ from workers.networks.gradients.plans import (
     gradient_tensors,
     per_lane,
     starts_of,
+    unknown_loss,
 )
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams
@@ -53,10 +53,10 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Linearised, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
-    if reason := find_obstacle(dtype, device):
+    if reason := find_obstacle("linearised", dtype, device):
         return reason
     if task.position_loss not in LOSSES or not isinstance(task, VectorTask) or task.outputs != 1:
-        return f"the loss of {plugins.name_of(task)} is not known to the native step"
+        return unknown_loss(task)
     if not model.centred:
         return "linear attention that is not centred is not in the native step"
     return "an estimated temperature is not in the native step" if model.estimated else None

@@ -2,7 +2,7 @@
 next-token cross entropy.
 
 The same function as the model `minimal` differentiated by torch, to 1e-10 in float64, from the same random bytes
-(tests/test_native.py). minimal.cpp says how it is laid out.
+(tests/test_native.py). minimal.hpp says how it is laid out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Minimal(Protocol):
 
 def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
-    if reason := find_obstacle(dtype, device):
+    if reason := find_obstacle("minimal", dtype, device):
         return reason
     if not isinstance(task, NextToken):
         return f"the loss of {name_of(task)} is not known to the native step"
@@ -99,7 +99,7 @@ class _Gradient:
     def __init__(self, model: Minimal, task: Task, dtype: torch.dtype) -> None:
         assert isinstance(task, NextToken), "there is no obstacle"
         self._function = function_of("minimal", dtype)
-        self._outputs = function_of("minimal_outputs", dtype)
+        self._outputs = function_of("minimal", dtype, "minimal_outputs")
         self._dtype = dtype
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         rates = model.embedding_dropout, model.residual_dropout

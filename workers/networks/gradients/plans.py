@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from spaces.plugins import name_of
 from workers.data.tasks import Batch, Task
 from workers.networks.gradients.scoring import Number
 from workers.numerics.blocks import Blocks
@@ -21,20 +22,30 @@ SUFFIXES = {torch.float32: "float32", torch.float64: "float64"}
 """Of the native functions' names."""
 
 
-def find_obstacle(dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why no gradient is computed in C++ in this precision on this device; None: there is no such reason."""
+def find_obstacle(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Return why the gradient of this name cannot be computed in C++ in this precision on this device, or None."""
     if device.type != "cpu":
         return f"the native step runs on a CPU, not on {device.type}"
     if dtype not in SUFFIXES:
         return f"the native step knows float32 and float64, not {dtype}"
-    return "there is no C++ compiler" if library() is None else None
+    return "there is no C++ compiler" if library(f"{name}_{SUFFIXES[dtype]}") is None else None
 
 
-def function_of(name: str, dtype: torch.dtype) -> Callable[..., int]:
-    """The native function of this name; there is no obstacle to it."""
-    native = library()
+def unknown_loss(task: Task) -> str:
+    """Why a task's loss keeps it from the native steps, and what would mend it."""
+    if task.position_loss is not None:
+        return f"the loss of {name_of(task)}, {task.position_loss!r}, is not known to the native step of this model"
+    return (
+        f"the loss of {name_of(task)} is not known to the native step; a task that says it by position_loss and "
+        "position_targets trains natively (docs/how-to/plug-in.md, Make it fast)"
+    )
+
+
+def function_of(name: str, dtype: torch.dtype, what: str = "") -> Callable[..., int]:
+    """Return the gradient's native function, or another one, `what`, of its library; there is no obstacle to it."""
+    native = library(f"{name}_{SUFFIXES[dtype]}")
     assert native, "it is no obstacle"
-    return getattr(native, f"{name}_{SUFFIXES[dtype]}")
+    return getattr(native, f"{what or name}_{SUFFIXES[dtype]}")
 
 
 def call(function: Callable[[object], int], plan: ctypes.Structure, tensors: Mapping[str, Tensor | None]) -> None:

@@ -15,7 +15,15 @@ from torch import Tensor
 from spaces import plugins
 from workers.data.tasks import Batch, SetTask, Task
 from workers.networks.gradients import NativeGradient, NativeOutputs
-from workers.networks.gradients.plans import call, find_obstacle, function_of, gradient_tensors, per_lane, starts_of
+from workers.networks.gradients.plans import (
+    call,
+    find_obstacle,
+    function_of,
+    gradient_tensors,
+    per_lane,
+    starts_of,
+    unknown_loss,
+)
 from workers.networks.gradients.scoring import SCORES, kind_of, learned_by
 from workers.networks.scorers import Scorer
 from workers.numerics.parameters import Parameter
@@ -47,10 +55,10 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
-    if reason := find_obstacle(dtype, device):
+    if reason := find_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
-        return f"the loss of {plugins.name_of(task)} is not known to the native step"
+        return unknown_loss(task)
     if kind_of(model.scorer) is None:
         return f"the scorer {plugins.name_of(model.scorer)} is not in the native step"
     return None

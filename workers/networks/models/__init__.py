@@ -66,7 +66,7 @@ class Model(ABC):
 
     @property
     def padding_obstacle(self) -> str | None:
-        """Why zeros added to its tensors, or its task's, would change what it computes; None: they would not."""
+        """Why zeros added to its tensors, or its task's, would change what it computes; None if they would not."""
         return "its layers do not tell padding from content"
 
     @property
@@ -94,7 +94,9 @@ class Model(ABC):
         """
 
     def attention(self, parameters: Parameters, batch: Batch) -> Sequence[Attention]:
-        """What each layer's attention does with a batch when the model is evaluated; empty: there is none to show."""
+        """Return what each layer's attention does with a batch when the model is evaluated; empty if there is nothing
+        to show.
+        """
         return ()
 
     def evaluations(self) -> Mapping[str, Model]:

@@ -21,9 +21,10 @@ from workers.networks.models import Affine, Attention, drop, dropout_scale
 from workers.networks.positions import Position
 from workers.networks.scorers import LogitScorer, Scorer, scaled_logits
 from workers.networks.scorers.softmax import Softmax
-from workers.numerics.parameters import Constant, Parameter, Parameters, Uniform, under, within
+from workers.numerics.parameters import Constant, Parameter, Parameters, Start, Uniform, under, within
 
 CANON_KERNEL = 4
+_ZERO = Constant(value=0)
 
 
 @final
@@ -37,10 +38,13 @@ class Linear:
     bias: bool
     matrices: int = 1
     """How many maps lie side by side in W."""
+    start: Start
+    bias_start: Start = _ZERO
 
     def parameters(self) -> dict[str, Parameter]:
-        weight = {self.name: Parameter(shape=(self.inputs, self.outputs), matrices=self.matrices)}
-        return weight | zero_bias(self.name, self.outputs) if self.bias else weight
+        weight = Parameter(shape=(self.inputs, self.outputs), start=self.start, matrices=self.matrices)
+        bias = Parameter(shape=(self.outputs,), start=self.bias_start, decay=False)
+        return {self.name: weight, f"{self.name}_bias": bias} if self.bias else {self.name: weight}
 
     def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:
         image = vectors @ own[self.name]
@@ -62,7 +66,8 @@ class Norm:
 
     def parameters(self) -> dict[str, Parameter]:
         gain = {self.name: Parameter(shape=(self.width,), start=Constant(value=1), decay=False)}
-        return gain | zero_bias(self.name, self.width) if self.bias and self.kind == "layer_norm" else gain
+        bias = Parameter(shape=(self.width,), start=_ZERO, decay=False)
+        return gain | {f"{self.name}_bias": bias} if self.bias and self.kind == "layer_norm" else gain
 
     def __call__(self, vectors: Tensor, own: Parameters) -> Tensor:
         if self.kind == "layer_norm":
@@ -214,11 +219,6 @@ class Mlp:
         hidden = self.mlp_in(self.canon_input(stream, own), own)  # [N, s, f], or [N, s, 2 f]
         hidden = self.canon_hidden(hidden, own)
         return self.mlp_out(self.activation.apply(hidden, within("activation", own)), own)
-
-
-def zero_bias(name: str, channels: int) -> dict[str, Parameter]:
-    """The bias of a map or of a norm."""
-    return {f"{name}_bias": Parameter(shape=(channels,), start=Constant(value=0), decay=False)}
 
 
 def divide_by_root_mean_square(vectors: Tensor, epsilon: float | Tensor) -> Tensor:

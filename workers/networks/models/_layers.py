@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -23,9 +23,10 @@ from workers.networks.activations import Activation
 from workers.networks.gradients import NativeGradient, NativeOutputs, layered
 from workers.networks.models import HIGHEST_RATE, Attention, Model, Site
 from workers.networks.models._blocks import Canon, Linear, Mlp, Norm, SelfAttention, dropout
+from workers.networks.models._initialisation import INITIALISATIONS, Initialisation
 from workers.networks.positions import Position
 from workers.networks.scorers import LogitScorer, Scorer
-from workers.numerics.parameters import Parameter, Parameters, under, within
+from workers.numerics.parameters import Normal, Parameter, Parameters, Start, under, within
 
 CANON_PLACES = ["".join(letters) for count in range(1, 5) for letters in combinations("ABCD", count)]
 
@@ -35,8 +36,17 @@ class Layered(Model):
     """Reads a batch into a stream, passes the stream through its layers, writes outputs from it.
 
     A layer adds attention, then an MLP, to the residual stream; the norm stands before each (and once after the last
-    layer), or, post-norm, after each sum. Weights start normal, 0.02, truncated at two deviations; biases at 0, gains
-    at 1. Weight decay spares biases, gains, and what the scorer and the activation exempt.
+    layer), or, post-norm, after each sum. Weight decay spares biases, gains, and what the scorer and the activation
+    exempt.
+
+    `initialisation` says how weights start; biases start at 0 and gains at 1. A space without it starts as all spaces
+    did before there was a choice, by the first of these.
+    `truncated_normal`: normal, 0.02, truncated at two deviations (paper 002, Appendix B; paper 003, section 5.4).
+    `normal`: the same without truncation, as in BERT, Llama and minGPT.
+    `gpt2`: `normal`, but the matrices that write to the residual stream, attention's output and the MLP's, have a
+    deviation of 0.02 / sqrt(2 depth) (GPT-2 and nanoGPT).
+    `modded_nanogpt`: maps as those of torch.nn.Linear, embeddings of N(0, 1), and 0 for the unembedding and for what
+    writes to the residual stream (NanoGPT Speedrun, paper 002, Appendix E).
 
     Dropout: on the sum of input and position, and on what attention and MLP each add to the stream.
     Canon layers, h + a causal depthwise convolution of h over four positions, stand before attention (A), on the
@@ -66,6 +76,7 @@ class Layered(Model):
     bias: bool = flag(True)
     """Biases of all maps but the unembedding, and of LayerNorm, as in GPT-2."""
     canon: str = option("none", ("none", *CANON_PLACES))
+    initialisation: str = option("truncated_normal", tuple(INITIALISATIONS))
     embedding_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     attention_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
     mlp_dropout: float = knob(0.0, low=0, high=HIGHEST_RATE, switch=True)
@@ -100,7 +111,12 @@ class Layered(Model):
         """Of what turns the stream into outputs, `write`."""
 
     def parameters(self, task: Task) -> Mapping[str, Parameter]:
-        found = {**self.input_parameters(task), **under("position", self.position.parameters(self.width, task.longest))}
+        # A position without a start of its own starts as an embedding.
+        positions = {
+            name: replace(one, start=self.starts.embedding) if one.start == Normal() else one
+            for name, one in self.position.parameters(self.width, task.longest).items()
+        }
+        found = {**self.input_parameters(task), **under("position", positions)}
         attention, mlp = self._attention, self._mlp
         for layer in range(self.depth):
             own = {**self._norm("attention_norm").parameters(), **attention.parameters()}
@@ -130,6 +146,11 @@ class Layered(Model):
     # -- its parts ---------------------------------------------------------------------------------------------------
 
     @property
+    def starts(self) -> Initialisation:
+        """How its parameters start."""
+        return INITIALISATIONS[self.initialisation]
+
+    @property
     def _attention(self) -> SelfAttention:
         return SelfAttention(
             heads=self.heads,
@@ -142,7 +163,7 @@ class Layered(Model):
             scorer=self.scorer,
             causal=self.causal,
             weight_dropout=self.weight_dropout,
-            output=self._linear("output", self.width, self.width),
+            output=self._linear("output", self.width, self.width, start=self.starts.residual(self.depth)),
         )
 
     @property
@@ -157,14 +178,15 @@ class Layered(Model):
             canon_hidden=self._canon("D", inputs * hidden),
             activation=self.activation,
             activation_per_layer=self.activation_per_layer,
-            mlp_out=self._linear("mlp_out", hidden, self.width),
+            mlp_out=self._linear("mlp_out", hidden, self.width, start=self.starts.residual(self.depth)),
         )
 
     def _norm(self, name: str) -> Norm:
         return Norm(name=name, width=self.width, kind=self.norm, epsilon=self.norm_epsilon, bias=self.bias)
 
-    def _linear(self, name: str, inputs: int, outputs: int, matrices: int = 1) -> Linear:
-        return Linear(name=name, inputs=inputs, outputs=outputs, bias=self.bias, matrices=matrices)
+    def _linear(self, name: str, inputs: int, outputs: int, matrices: int = 1, start: Start | None = None) -> Linear:
+        start = start or self.starts.map(inputs)
+        return Linear(name=name, inputs=inputs, outputs=outputs, bias=self.bias, matrices=matrices, start=start)
 
     def _canon(self, letter: str, channels: int) -> Canon:
         return Canon(name=f"canon_{letter}", channels=channels, present=letter in self.canon)

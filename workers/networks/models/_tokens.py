@@ -28,11 +28,13 @@ class TokenTransformer(Layered):
         super().check(task)
 
     def input_parameters(self, task: Task) -> Mapping[str, Parameter]:
-        return {"embedding": Parameter(shape=(require_task(TokenTask, task, self).tokens, self.width))}
+        tokens = require_task(TokenTask, task, self).tokens
+        return {"embedding": Parameter(shape=(tokens, self.width), start=self.starts.embedding)}
 
     def output_parameters(self, task: Task) -> Mapping[str, Parameter]:
         tokens = require_task(TokenTask, task, self).tokens
-        return {} if self.tied else {"unembedding": Parameter(shape=(self.width, tokens))}
+        unembedding = Parameter(shape=(self.width, tokens), start=self.starts.unembedding)
+        return {} if self.tied else {"unembedding": unembedding}
 
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:
         return nn.functional.embedding(batch["inputs"], parameters["embedding"])

@@ -45,7 +45,7 @@ class LinearisedAttention(Model):
 
     temperature: float = knob(1.0, low=0, open_low=True)
     estimated: bool = flag(False)
-    temperatures: str = text("")
+    temperatures: str = text("", plain=True)
     centred: bool = flag(True)
 
     def __post_init__(self) -> None:

@@ -21,7 +21,9 @@ class Regressor(Layered):
     """A decoder-only transformer on real numbers, for learning in context.
 
     The stream starts with x W_in + b_in and outputs are linear in its end, as in Garg et al. 2022, "What can
-    transformers learn in-context?", and paper 000. The outputs at a position depend on inputs up to it.
+    transformers learn in-context?", and paper 000. The outputs at a position depend on inputs up to it. In their code
+    these two maps stand outside GPT-2 and start as torch.nn.Linear does, weight and bias uniform on +-1 / sqrt(inputs),
+    and so they do with every `initialisation` but `truncated_normal`, which starts them as all other maps.
     """
 
     @property
@@ -34,11 +36,11 @@ class Regressor(Layered):
 
     def input_parameters(self, task: Task) -> Mapping[str, Parameter]:
         features = require_task(VectorTask, task, self).features
-        return Linear(name="read_in", inputs=features, outputs=self.width, bias=True, matrices=0).parameters()
+        return self._end("read_in", features, self.width)
 
     def output_parameters(self, task: Task) -> Mapping[str, Parameter]:
         outputs = require_task(VectorTask, task, self).outputs
-        return Linear(name="read_out", inputs=self.width, outputs=outputs, bias=True, matrices=0).parameters()
+        return self._end("read_out", self.width, outputs)
 
     def read(self, parameters: Parameters, batch: Batch) -> Tensor:
         weight = parameters["read_in"]
@@ -46,3 +48,9 @@ class Regressor(Layered):
 
     def write(self, parameters: Parameters, stream: Tensor) -> Tensor:
         return stream @ parameters["read_out"] + parameters["read_out_bias"]
+
+    def _end(self, name: str, inputs: int, outputs: int) -> Mapping[str, Parameter]:
+        """Return the parameters of a map at an end of the model, which Muon leaves alone."""
+        start, bias = self.starts.ends(inputs)
+        own = Linear(name=name, inputs=inputs, outputs=outputs, bias=True, matrices=0, start=start, bias_start=bias)
+        return own.parameters()

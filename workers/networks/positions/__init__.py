@@ -20,7 +20,7 @@ class Position:
         """Raise PluginError if inputs of `longest` tokens or heads of `head_width` channels cannot be encoded."""
 
     def parameters(self, width: int, longest: int) -> Mapping[str, Parameter]:
-        """What is learned, for inputs of up to `longest` tokens; the model names it `position.<name>`."""
+        """Return what is learned, for inputs of up to `longest` tokens; the model names it `position.<name>`."""
         return {}
 
     def add_to(self, stream: Tensor, learned: Parameters) -> Tensor:

@@ -22,7 +22,13 @@ class Alibi(Position):
     def bias(self, heads: int, like: Tensor) -> Tensor:
         positions = torch.arange(like.shape[-2], device=like.device)
         distance = (positions[:, None] - positions).to(like.dtype)
-        return -torch.tensor(slopes(heads), dtype=like.dtype, device=like.device)[:, None, None] * distance
+        # torch makes no tensor of numbers on the meta device while it takes a gradient; there they count for nothing.
+        numbers = (
+            torch.empty(heads, dtype=like.dtype, device="meta")
+            if like.is_meta
+            else torch.tensor(slopes(heads), dtype=like.dtype, device=like.device)
+        )
+        return -numbers[:, None, None] * distance
 
 
 def slopes(heads: int) -> list[float]:

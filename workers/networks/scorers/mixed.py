@@ -75,5 +75,5 @@ class Mixed(LogitScorer):
         }
 
     def split(self, heads: int) -> int:
-        """How many of so many heads have the first scorer."""
+        """Return how many of so many heads have the first scorer."""
         return min(self.first_heads or (heads + 1) // 2, heads)

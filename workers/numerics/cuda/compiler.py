@@ -104,6 +104,8 @@ def _call(function: str, *arguments: object) -> None:
 def _nvrtc() -> ctypes.CDLL:
     for path in _libraries():
         with suppress(OSError):
+            for builtins in sorted(Path(path).parent.glob("libnvrtc-builtins.so.*")) if "/" in path else ():
+                ctypes.CDLL(str(builtins))  # NVRTC opens it by name, and NVIDIA's wheel has no path to it
             return ctypes.CDLL(path)
     raise CompilerError("there is no NVRTC, which compiles kernels; pip install nvidia-cuda-nvrtc")
 

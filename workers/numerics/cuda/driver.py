@@ -36,9 +36,10 @@ class Kernel:
         Raises RuntimeError where there is no driver, or where it does not take the kernel.
         """
         self._device = device
-        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        module, self._function, self._context = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):
             torch.cuda.current_stream(device).synchronize()  # so that the device's context is this thread's
+            _call("cuCtxGetCurrent", ctypes.byref(self._context))
             _call("cuModuleLoadData", ctypes.byref(module), cubin)
             _call("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
             if most_shared_bytes is not None:
@@ -61,6 +62,8 @@ class Kernel:
         with torch.cuda.device(self._device):
             stream = ctypes.c_void_p(torch.cuda.current_stream(self._device).cuda_stream)
             sizes = blocks, 1, 1, threads, 1, 1, shared_bytes
+            # torch binds a context to a thread at its own first call there, which a launch of ours may come before.
+            _call("cuCtxSetCurrent", self._context)
             _call("cuLaunchKernel", self._function, *sizes, stream, places, None)
 
 

@@ -1,4 +1,4 @@
-// Random words, exponential and logarithm, number by number: the same as splitmix.hpp and minimal.cpp of
+// Random words, exponential and logarithm, number by number: the same as splitmix.hpp and minimal.hpp of
 // workers/numerics/native. What is rounded once says so; compilers are told to fuse nothing by themselves
 // (--fmad=false, -ffp-contract=off).
 #pragma once

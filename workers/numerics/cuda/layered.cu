@@ -40,7 +40,10 @@ class Lane : public Backward {
         for (first = 0; first < N; first += most) {
             rows = (N - first < most ? N - first : most) * s;
             read_rows();
-            if (!loss_rows) continue;
+            if (!loss_rows) {
+                each(0, [](int) {}); // all threads have read `loss_rows` before the next block's rows overwrite it
+                continue;
+            }
             embed();
             ROLLED for (int l = 0; l <= last; l++) attend(l), pass_mlp(l);
             predict();

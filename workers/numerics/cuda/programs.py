@@ -19,11 +19,11 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Of the kernel in the source."""
+        """The kernel's name in the source."""
         return f"fused_{self.source.stem}"
 
     def options(self, *, weights_in_shared: bool) -> tuple[str, ...]:
-        """Of the compiler. Subnormal numbers are zero, as on a CPU."""
+        """Return the compiler's options; subnormal numbers are zero, as on a CPU."""
         return "--ftz=true", f"-DWEIGHTS_IN_SHARED={int(weights_in_shared)}"
 
     def key(self, architecture: str) -> str:

@@ -41,7 +41,7 @@ __device__ inline void train_lane(const Training &plan, int lane, Advance advanc
 }
 
 // Clipping, AdamW or Adam, and averages of a lane at the n-th step of a launch: the formulas of
-// workers/numerics/native/update.cpp, parameter by parameter. `length`: of the gradient.
+// workers/numerics/native/update.hpp, parameter by parameter. `length`: of the gradient.
 class Update {
   public:
     __device__ Update(const Training &given, int number, int n, float length)

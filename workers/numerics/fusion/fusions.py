@@ -134,7 +134,8 @@ class Fusion:
         largest = max([0.0, *(_largest(one) for one in given if one.dtype.is_floating_point)])
         for one, other in zip(found, expected, strict=True):
             most = _RELATIVE * _largest(other) + _ABSOLUTE * largest
-            if not torch.allclose(one, other, 0.0, most, equal_nan=True):
+            parts = zip(_parts(one), _parts(other), strict=True)
+            if not all(torch.allclose(own, others, 0.0, most, equal_nan=True) for own, others in parts):
                 return "the kernel gives other numbers than the operations"
         return ""
 
@@ -160,9 +161,21 @@ _TOLD: set[str] = set()
 """Why kernels of this process are not used."""
 
 
+_COMPARED = 1 << 20
+"""How many numbers are compared at a time: copies of whole arguments would need memory that the pack then lacks."""
+
+
+def _parts(tensor: Tensor) -> Sequence[Tensor]:
+    """Split a tensor along its first dimension into views of about `_COMPARED` numbers."""
+    if tensor.numel() <= _COMPARED or not tensor.dim():
+        return [tensor]
+    return tensor.split(max(1, _COMPARED * len(tensor) // tensor.numel()))
+
+
 def _largest(tensor: Tensor) -> float:
-    finite = tensor.double().nan_to_num(posinf=0.0, neginf=0.0).abs()
-    return float(finite.max()) if finite.numel() else 0.0
+    """Return the largest finite magnitude of a tensor, 0 if it has none."""
+    found = [part.double().nan_to_num(posinf=0.0, neginf=0.0).abs().max() for part in _parts(tensor) if part.numel()]
+    return float(torch.stack(found).max()) if found else 0.0
 
 
 @functools.cache

@@ -81,7 +81,8 @@ class Writer:
         if not isinstance(operand, Slot | Tensor):
             return spell(operand, dtype)
         kind = self.kind(operand)
-        if isinstance(operand, Tensor) and not kind.shape:
+        # On the meta device, where only an estimate is made, a number in a tensor has no value: it is loaded instead.
+        if isinstance(operand, Tensor) and not kind.shape and not operand.is_meta:
             return spell(operand.item(), dtype)
         found = self.value(scope, operand, self.broadcast(scope, place, kind.shape))
         return found if kind.dtype == dtype else f"{TYPES[dtype]}({found})"

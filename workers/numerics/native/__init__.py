@@ -1,9 +1,12 @@
-"""Steps written in C++ for one processor core: compiled once per machine, where there is a compiler.
+"""Steps written in C++ for one processor core, in libraries that are each loaded, or compiled, when it is first needed.
 
 A native step is an exact rewrite of what the traced one computes. It works on one lane after another, so that what it
-touches stays in the core's cache, and it costs no recording per shape. Without a compiler (`$CXX`, else `c++`) a
-library that was compiled ahead is loaded (prebuilt.py), if there is one; without both, on another device, and for all
-it does not cover, the traced step runs instead. `$CXXFLAGS` are the compiler's last flags.
+touches stays in the core's cache, and it costs no recording per shape.
+
+A library that was compiled ahead for this processor is taken where there is one (prebuilt.py): its bits are those of
+one compiled here. All others are compiled once per machine by `$CXX`, else `c++`, with `$CXXFLAGS` as the last flags;
+who sets either has all libraries compiled. Without a library, on another device, and for all it does not cover, the
+traced step runs instead.
 """
 
 from __future__ import annotations
@@ -14,109 +17,177 @@ import functools
 import logging
 import os
 import platform
-import shlex
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator
+import threading
+from collections import defaultdict
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor
 
 from spaces.cache import cache_folder
 from workers.numerics.native import building
+from workers.numerics.native.building import Unit, packaged
 
 _LOG = logging.getLogger(__name__)
 
 
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """The native steps; None where they cannot be compiled, or loaded as compiled ahead, which is logged once."""
-    compiler = _compiler()
-    if compiler:
-        try:
-            return ctypes.CDLL(str(_find_library(compiler)))
-        except (OSError, subprocess.SubprocessError) as error:
-            detail = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
-            _LOG.warning("the native step could not be compiled, training goes on without it: %s", detail)
-            return None
-    found = load_prebuilt()
-    return found[0] if found else None
+class _Loaded(NamedTuple):
+    library: ctypes.CDLL
+    origin: str
+    """What compiled it, for people."""
+
+
+_LOADED: dict[Unit, _Loaded | None] = {}
+_LOCKS: dict[Unit, threading.Lock] = defaultdict(threading.Lock)
+_SAID: set[str] = set()
+_AT_ONCE = threading.Semaphore(os.cpu_count() or 1)
 
 
 @functools.cache
+def library(name: str) -> ctypes.CDLL | None:
+    """Return the library of a `.cpp` file of this folder; None where it cannot be had, which is logged once."""
+    return load(packaged(name))
+
+
+def load(unit: Unit) -> ctypes.CDLL | None:
+    """Return the library of a unit, compiled now if need be; None where it cannot be had, which is logged once."""
+    loaded = _load(unit)
+    return loaded.library if loaded else None
+
+
+def begin(units: Iterable[Unit]) -> None:
+    """Load or compile units in the background, several at a time; `load` waits for the one that it asks for."""
+    for unit in units:
+        if unit not in _LOADED:
+            threading.Thread(target=_load, args=(unit,), name=f"compile {unit.name}").start()
+
+
+def available() -> bool:
+    """Return whether there are native steps on this machine."""
+    return library("streams") is not None
+
+
 def describe_compiler() -> str:
-    """What compiled the steps here, with flags of the user's own; empty where nothing did."""
-    compiler = _compiler()
-    if not compiler:
-        found = load_prebuilt()
-        return found[1] if found else ""
-    try:
-        name = building.version(compiler).partition("\n")[0]
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return " ".join([name, *shlex.split(os.environ.get("CXXFLAGS", ""))])
+    """Return what compiled the steps here, with flags of the user's own; empty where there are none."""
+    loaded = _load(packaged("streams"))
+    return loaded.origin if loaded else ""
+
+
+def instruction_set() -> str:
+    """Return the vector instructions of the steps here: `AVX512`, `AVX2`, `NEON`, else `DEFAULT`."""
+    found = library("streams")
+    assert found, "there are native steps"
+    found.instruction_set.restype = ctypes.c_char_p
+    return found.instruction_set().decode()
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Where the tensor's numbers start; it must be contiguous, and outlive the call."""
+    """Return where the tensor's numbers start; it must be contiguous, and outlive the call."""
     assert tensor.is_contiguous(), "native code reads contiguous memory"
     return ctypes.c_void_p(tensor.data_ptr())
 
 
-def _compiler() -> list[str]:
-    """The compiler's command; empty where it is not installed."""
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
-    return compiler if compiler and shutil.which(compiler[0]) else []
+def forget() -> None:
+    """Forget all libraries, as after a change of `$CXX`, `$CXXFLAGS` or the cache's folder."""
+    for remembered in (library, packaged, building.read_headers, building.version, _processor):
+        remembered.cache_clear()
+    _LOADED.clear()
+    _SAID.clear()
 
 
-@functools.cache
-def load_prebuilt() -> tuple[ctypes.CDLL, str] | None:
-    """The steps that were compiled ahead, and what they are; None where there are none for this processor."""
+def _load(unit: Unit) -> _Loaded | None:
+    with _LOCKS[unit]:  # threads that ask at the same time compile once
+        if unit not in _LOADED:
+            _LOADED[unit] = _find(unit)
+        return _LOADED[unit]
+
+
+def _find(unit: Unit) -> _Loaded | None:
+    compiler = building.find_compiler()
+    wants_own = compiler and (os.environ.get("CXX") or building.user_flags())
+    if not wants_own and (loaded := _load_prebuilt(unit)):
+        return loaded
+    if not compiler:
+        _say("there is no C++ compiler, so steps on a CPU are traced, which is slower; install g++, or set CXX")
+        return None
+    try:
+        return _compile(unit, compiler)
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
+        _say("the native step could not be compiled, training goes on without it: %s", detail)
+        return None
+
+
+def _say(text: str, *values: object) -> None:
+    """Log a line once in this process."""
+    if text not in _SAID:
+        _SAID.add(text)
+        _LOG.warning(text, *values)
+
+
+def _load_prebuilt(unit: Unit) -> _Loaded | None:
     from workers.numerics.native import prebuilt
 
-    try:
-        found = prebuilt.load()
-    except OSError as error:
-        _LOG.warning("the native step that was compiled ahead cannot be loaded, training goes on without it: %s", error)
-        return None
+    found = prebuilt.find(unit)
     if not found:
-        _LOG.warning("there is no C++ compiler, so steps on a CPU are traced, which is slower; install g++, or set CXX")
-    return found
-
-
-def _find_library(compiler: list[str]) -> Path:
-    """The shared library, from the cache if this source was compiled here before."""
-    options = building.flags()
-    name = f"step-{building.digest(options, *compiler, building.version(compiler), _processor())}.so"
+        return None
+    path, origin = found
     try:
-        cache = cache_folder()
-        if (cache / name).exists():
-            return cache / name
-        cache.mkdir(parents=True, exist_ok=True)
-        with _lock(cache):
-            if not (cache / name).exists():
-                building.build(compiler, options, cache / name)
-        return cache / name
+        return _Loaded(ctypes.CDLL(str(path)), origin)
+    except OSError as error:
+        _say("the native step that was compiled ahead cannot be loaded: %s", error)
+        return None
+
+
+def _compile(unit: Unit, compiler: list[str]) -> _Loaded:
+    """Load the unit's library from the cache, into which it is compiled if it was not compiled here before."""
+    options, version = [*building.flags(), *building.user_flags()], building.version(tuple(compiler))
+    name = f"{unit.name}-{building.digest(unit, options, *compiler, version, _processor())}.so"
+    origin = " ".join([version.partition("\n")[0], *building.user_flags()])
+    path = cache_folder() / name
+    if kept := _open(path):
+        return _Loaded(kept, origin)
+    _say("compiling native steps for this processor, once per machine: it takes some seconds")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _AT_ONCE, _locked(path):
+            kept = _open(path) or ctypes.CDLL(str(building.build(unit, compiler, options, path)))
+        return _Loaded(kept, origin)
     except OSError:  # a home that cannot be read or written
-        return building.build(compiler, options, Path(tempfile.mkdtemp(prefix="graft-"), name))
+        _say("%s cannot be written to, so that each process compiles anew; set XDG_CACHE_HOME", path.parent)
+    with tempfile.TemporaryDirectory(prefix="graft-") as folder, _AT_ONCE:  # once loaded, the file may go
+        return _Loaded(ctypes.CDLL(str(building.build(unit, compiler, options, Path(folder, name)))), origin)
+
+
+def _open(path: Path) -> ctypes.CDLL | None:
+    """Load a library that was compiled before; None where it is not there, or broken."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        return None
 
 
 @contextmanager
-def _lock(folder: Path) -> Generator[None]:
+def _locked(path: Path) -> Generator[None]:
     """Processes that start together compile once; a file system without locks lets each of them."""
-    handle = os.open(folder, os.O_RDONLY)
+    aside = path.with_suffix(".lock")
+    handle = os.open(aside, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
+        aside.unlink(missing_ok=True)  # who opened it before, and waits, finds the library
         os.close(handle)
 
 
+@functools.cache
 def _processor() -> str:
-    """What `-march=native` depends on: homes are shared between machines of different kinds."""
+    """Return what `-march=native` depends on: homes are shared between machines of different kinds."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,52 +1,84 @@
-"""The sources of the native steps are compiled to one shared library; needs a compiler and nothing else."""
+"""C++ texts compiled to shared libraries, one each; needs a compiler and nothing else."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import platform
 import shlex
+import shutil
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-Wno-psabi", "-fno-math-errno", "-ffp-contract=off")
 """Without errno square roots are vectors' too; their bits are the same. Products and sums are rounded together where
 the source says so (fused.hpp), and nowhere else."""
 SOURCES = Path(__file__).parent
+_FIRST = '#include "instructions.hpp"\n#line 1\n'
+
+
+class Unit(NamedTuple):
+    """A C++ text that becomes a library of its own."""
+
+    name: str
+    """The name of the library, for its file and for people: `minimal_float32`."""
+    text: str
+    """The text may include the headers of this folder."""
+
+
+@functools.cache
+def packaged(name: str) -> Unit:
+    """Return the unit that is a file of this folder, by the file's name without its suffix."""
+    return Unit(name, (SOURCES / f"{name}.cpp").read_text(encoding="utf-8"))
+
+
+def packaged_units() -> list[Unit]:
+    """Return all units that are files of this folder."""
+    return [packaged(path.stem) for path in sorted(SOURCES.glob("*.cpp"))]
+
+
+def find_compiler() -> list[str]:
+    """Return the compiler's command, `$CXX` or `c++`; empty where it is not installed."""
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    return compiler if compiler and shutil.which(compiler[0]) else []
+
+
+def user_flags() -> list[str]:
+    """Return the user's own flags, `$CXXFLAGS`."""
+    return shlex.split(os.environ.get("CXXFLAGS", ""))
 
 
 def flags(processor: str = "native") -> list[str]:
-    """The compiler's flags for a processor that it knows; the last are the user's own, `$CXXFLAGS`."""
-    return [*FLAGS, f"-march={processor}", *shlex.split(os.environ.get("CXXFLAGS", ""))]
+    """Return the compiler's flags for a processor that it knows."""
+    is_apple = processor == "native" and platform.machine() == "arm64"  # whose clang knows `-march=native` late
+    return [*FLAGS, "-mcpu=native" if is_apple else f"-march={processor}"]
 
 
-def digest(options: list[str], *others: str) -> str:
-    """16 hexadecimal digits of the sources, the compiler's flags and whatever else the library depends on."""
-    sources = [path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.[ch]pp"))]
-    return hashlib.sha256("\0".join([*sources, *options, *others]).encode()).hexdigest()[:16]
+def digest(unit: Unit, options: list[str], *others: str) -> str:
+    """Return 16 hexadecimal digits of the text, the headers, the flags and whatever else the library depends on."""
+    return hashlib.sha256("\0".join([unit.text, *read_headers(), *options, *others]).encode()).hexdigest()[:16]
 
 
-def version(compiler: list[str]) -> str:
-    """What the compiler says of itself; raises OSError or subprocess's errors where it does not work."""
+@functools.cache
+def read_headers() -> tuple[str, ...]:
+    """Return the texts of all headers of this folder."""
+    return tuple(path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.hpp")))
+
+
+@functools.cache
+def version(compiler: tuple[str, ...]) -> str:
+    """Return what the compiler says of itself; raises OSError or subprocess's errors where it does not work."""
     return subprocess.run([*compiler, "--version"], check=True, capture_output=True, text=True).stdout
 
 
-def build(compiler: list[str], options: list[str], library: Path) -> Path:
-    """Compile beside `library` and rename, so that processes that start together never load half a file.
-
-    The sources are compiled side by side, as many as there are cores.
-    """
+def build(unit: Unit, compiler: list[str], options: list[str], library: Path) -> Path:
+    """Compile beside `library` and rename, so that no process ever loads half a file."""
     with tempfile.TemporaryDirectory(dir=library.parent) as aside:
-        sources = sorted(SOURCES.glob("*.cpp"))
-        objects = [str(Path(aside) / f"{source.stem}.o") for source in sources]
-        commands = [["-c", str(source), "-o", made] for source, made in zip(sources, objects, strict=True)]
-
-        def run(arguments: list[str]) -> None:
-            subprocess.run([*compiler, *options, *arguments], check=True, capture_output=True, text=True)
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(run, commands))
-        made = Path(aside) / library.name
-        run(["-shared", *objects, "-o", str(made)])
+        source, made = Path(aside) / f"{unit.name}.cpp", Path(aside) / library.name
+        source.write_text(_FIRST + unit.text, encoding="utf-8")
+        command = [*compiler, *options, "-I", str(SOURCES), "-shared", str(source), "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
         return made.replace(library)

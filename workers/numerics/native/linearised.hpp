@@ -9,6 +9,7 @@
 // Legend: L lanes, N prompts, s positions, f features of a row, of which the last is the label.
 
 #pragma once
+#include <algorithm>
 #include <exception>
 #include <vector>
 

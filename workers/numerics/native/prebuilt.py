@@ -1,65 +1,101 @@
-"""The native steps compiled ahead, for machines without a compiler: `python -m workers.numerics.native.prebuilt`.
+"""The native steps compiled ahead: `python -m workers.numerics.native.prebuilt`, and a wheel then carries them.
 
-A library lies beside the sources for each level of instructions, and a wheel that is made then carries it. It is loaded
-only where there is no compiler, by a processor that has its instructions, and only if it was made from these sources.
+There is a folder of libraries for each level of instructions. A processor takes the level that a compiler on the
+machine would compile for, so that the bits are those of a library compiled there (tests/test_prebuilt.py), and only
+what was made from these sources.
 """
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import os
 import platform
-import shlex
+import shutil
+import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from workers.numerics.native import building
+from workers.numerics.native.building import Unit
 
-LEVELS: Mapping[str, Mapping[str, frozenset[str]]] = {
-    "x86_64": {
-        "x86-64-v4": frozenset(["avx2", "fma", "bmi2", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
-        "x86-64-v3": frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"]),
-    },
-    "aarch64": {"armv8-a": frozenset(["asimd"])},
+_AVX2 = frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"])
+_AVX512 = _AVX2 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+
+
+class Level(NamedTuple):
+    """A level of instructions that libraries are compiled for."""
+
+    name: str
+    """As `-march=` knows it."""
+    needs: frozenset[str]
+    """Flags that /proc/cpuinfo must name. Source: x86-64 psABI, table 3.1; `abm` is what Linux calls lzcnt."""
+    excludes: frozenset[str]
+    """Flags that a compiler would use for wider registers, whose sums have other bits."""
+
+
+LEVELS: Mapping[str, tuple[Level, ...]] = {
+    "x86_64": (
+        Level("x86-64-v4", _AVX512, frozenset()),
+        Level("x86-64-v3", _AVX2, frozenset(["avx512f"])),
+    ),
+    "aarch64": (Level("armv8-a", frozenset(["asimd"]), frozenset()),),
 }
-"""Machine -> name of a level for `-march=`, best first -> flags that /proc/cpuinfo must name. Source: x86-64 psABI,
-table 3.1; `abm` is what Linux calls lzcnt."""
+"""Machine -> its levels. A processor has one of them at most."""
+_CROSS = {"aarch64": "aarch64-linux-gnu-g++", "x86_64": "x86_64-linux-gnu-g++"}
+"""Machine -> the compiler for it on another one, as Debian names it."""
 
 
 def build() -> list[Path]:
-    """Compile the libraries of this kind of machine, in place of those that are there; raises as subprocess does."""
-    compiler = shlex.split(os.environ.get("CXX", "c++"))
-    folder = _folder()
-    folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.so"):
-        old.unlink()
-    _note(folder).write_text(building.version(compiler).partition("\n")[0], encoding="utf-8")
-    return [
-        building.build(compiler, building.flags(level), _library(folder, level))
-        for level in LEVELS.get(platform.machine(), {})
-    ]
+    """Compile all libraries for this kind of machine, and for others that there is a compiler for.
+
+    They take the place of those that are there. Raises as subprocess does.
+    """
+    shutil.rmtree(_folder(), ignore_errors=True)
+    tasks: list[tuple[Unit, list[str], str]] = []
+    for machine, levels in LEVELS.items():
+        compiler = building.find_compiler() if machine == platform.machine() else [_CROSS[machine]]
+        if not compiler or not shutil.which(compiler[0]):
+            continue
+        for level in levels:
+            (_folder() / level.name).mkdir(parents=True)
+            note = building.version(tuple(compiler)).partition("\n")[0]
+            _note(level.name).write_text(note + "\n", encoding="utf-8")
+            tasks += [(unit, compiler, level.name) for unit in building.packaged_units()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [*pool.map(_build, *zip(*tasks, strict=True))] if tasks else []
+
+
+def _build(unit: Unit, compiler: list[str], level: str) -> Path:
+    return building.build(unit, compiler, _flags(level), _library(unit, level))
+
+
+def _flags(level: str) -> list[str]:
+    """`-s`: names of what is not called from outside say where it was compiled, and no two builds would be equal."""
+    return [*building.flags(level), "-s"]
 
 
 def levels_here() -> Iterator[str]:
-    """The levels that this processor can run, best first."""
-    has = processor_flags()
-    return (level for level, needs in LEVELS.get(platform.machine(), {}).items() if needs <= has)
+    """Yield the level whose libraries are those of this processor, if there is one."""
+    if sys.platform == "linux":
+        has = processor_flags()
+        for level in LEVELS.get(platform.machine(), ()):
+            if level.needs <= has and not level.excludes & has:
+                yield level.name
 
 
-def load() -> tuple[ctypes.CDLL, str] | None:
-    """The best library that this processor can run, and what it is, for people; None where there is none.
-
-    Raises OSError if it cannot be loaded.
-    """
-    folder = _folder()
+def find(unit: Unit) -> tuple[Path, str] | None:
+    """Return the library of a unit for this processor and what it is, for people; None where there is none."""
     for level in levels_here():
-        if (path := _library(folder, level)).exists():
-            return ctypes.CDLL(str(path)), f"prebuilt {level}, {_note(folder).read_text(encoding='utf-8')}"
+        if (path := _library(unit, level)).exists():
+            return path, f"prebuilt {level}, {_note(level).read_text(encoding='utf-8').strip()}"
     return None
 
 
+@functools.cache
 def processor_flags() -> frozenset[str]:
-    """The instructions that Linux names; none on another system."""
+    """Return the instructions that Linux names; none on another system."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -71,12 +107,12 @@ def _folder() -> Path:
     return building.SOURCES / "prebuilt"
 
 
-def _library(folder: Path, level: str) -> Path:
-    return folder / f"step-{level}-{building.digest(building.flags(level))}.so"
+def _library(unit: Unit, level: str) -> Path:
+    return _folder() / level / f"{unit.name}-{building.digest(unit, _flags(level))}.so"
 
 
-def _note(folder: Path) -> Path:
-    return folder / "compiler.txt"
+def _note(level: str) -> Path:
+    return _folder() / level / "compiler.txt"
 
 
 if __name__ == "__main__":

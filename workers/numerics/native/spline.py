@@ -22,7 +22,7 @@ _Dims = tuple[int | None, ...]
 
 def covers(points: Tensor) -> bool:
     """Whether points of this precision, on this device, can be interpolated here."""
-    return points.device.type == "cpu" and points.dtype in _NAMES and library() is not None
+    return points.device.type == "cpu" and points.dtype in _NAMES and library("spline") is not None
 
 
 def interpolate(points: Tensor, knots: Tensor, low: Tensor, scale: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def _gradients(gradient: Tensor, points: Tensor, knots: Tensor, low: Tensor, sca
 
 
 def _run(name: str, points: Tensor, knots: Tensor, *tensors: Tensor) -> None:
-    native = library()
+    native = library("spline")
     assert native, "there was a compiler when the operation was recorded"
     sizes = ctypes.c_int(points.shape[0]), ctypes.c_ssize_t(points.shape[1]), ctypes.c_int(knots.shape[1])
     if getattr(native, f"{name}_{_NAMES[points.dtype]}")(*sizes, *map(address, tensors)):

@@ -28,7 +28,7 @@ def check_access(address: str | None, environment: Mapping[str, str] = os.enviro
 
 
 def stay_on_loopback() -> None:
-    """Have a cluster that is started on this machine listen on 127.0.0.1 alone; to be called before ray is imported.
+    """Make a cluster that is started on this machine listen on 127.0.0.1 alone; to be called before ray is imported.
 
     Ray does so by default on macOS and Windows, where it supports no clusters of several machines; this variable says
     whether it does.
@@ -56,7 +56,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _token_file(environment: Mapping[str, str]) -> Path:
-    """Where Ray looks for the token when it is not in RAY_AUTH_TOKEN."""
+    """Return the file where Ray looks for the token when it is not in RAY_AUTH_TOKEN."""
     named = environment.get("RAY_AUTH_TOKEN_PATH")
     return Path(named) if named else Path.home() / ".ray" / "auth_token"
 

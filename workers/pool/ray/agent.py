@@ -56,7 +56,7 @@ class _Agent:
         """(worker, line) -> the answer that it waits for."""
 
     async def run(self) -> None:
-        """To the end of the service, or of the cluster."""
+        """Report slots and carry messages until the service, or the cluster, ends."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), daemon=True).start()
         slots = await asyncio.to_thread(self._slots.reserve_first)
@@ -92,7 +92,7 @@ class _Agent:
             self._workers[worker].cancel()
 
     async def _employ(self, worker: int, task: Task) -> None:
-        """Have an actor, and carry what it asks, to its end."""
+        """Start an actor for a worker and carry its questions until it ends."""
         node, actor = self._slots.node_of(task.slot), None
         renewals: asyncio.Task[str | None] | None = None
         try:

@@ -59,7 +59,7 @@ def connect(cluster: Cluster) -> None:
 
 
 def _environment(cluster: Cluster) -> RuntimeEnv:
-    """What is asked for, and our own packages as they are here: all nodes run what this one runs."""
+    """Return the requested environment with our own packages as they are here: all nodes run what this one runs."""
     root = Path(__file__).parents[3]
     try:
         return RuntimeEnv(**cluster.environment, py_modules=[str(root / package) for package in cluster.packages])
@@ -76,7 +76,7 @@ def _knock(address: str) -> None:
 
 @contextmanager
 def _hush() -> Generator[None]:
-    """What Ray's own machinery prints past Python while it connects is left out: its exceptions say it again."""
+    """Discard what Ray's machinery prints past Python while it connects: its exceptions say it again."""
     sys.stderr.flush()
     before = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
@@ -94,5 +94,5 @@ def swift(method: Any) -> Any:
 
 
 def last_line(error: BaseException) -> str:
-    """What an error of Ray comes to."""
+    """Return the last line of an error's message, where Ray says what happened."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]

@@ -40,7 +40,9 @@ class ControllerActor:
         self._clear(slot, self._controller.handle_departure)
 
     def exchange(self, reports: Sequence[Report], offer: Offer) -> Directives:
-        """As the controller's; after an error of ours every worker is dismissed, and the driver gets the error."""
+        """Exchange with the controller; after an error of Graft's every worker is dismissed, and the driver gets the
+        error.
+        """
         if self._error is None and offer.worker in self._holders.values():
             try:
                 return self._controller.exchange(reports, offer)
@@ -49,11 +51,11 @@ class ControllerActor:
         return Directives(done=True)
 
     def renew(self, worker: str) -> bool:
-        """As the controller's; False also to one whose slot has another holder."""
+        """Renew a worker's lease; False also if its slot has another holder."""
         return worker in self._holders.values() and self._controller.renew(worker)
 
     def sweep(self) -> None:
-        """As the controller's."""
+        """Let the controller check leases, unless an error has ended the run."""
         if self._error is None:
             self._guard(self._controller.sweep)
 
@@ -64,11 +66,11 @@ class ControllerActor:
         )
 
     def request_stop(self) -> None:
-        """As the controller's."""
+        """Ask the controller to stop the study."""
         self._controller.request_stop()
 
     def progress(self) -> Progress:
-        """As the controller's; raises the error that ended the run."""
+        """Return where the study stands; raises the error that ended the run."""
         if self._error is not None:
             raise self._error
         return self._controller.progress()

@@ -27,7 +27,9 @@ class DeviceSlots:
     """
 
     def __init__(self, workers: int | None) -> None:
-        """As `share_of` shares the devices that are there now among so many; StudyError if there is none."""
+        """Share the devices that are there now among so many workers, as `share_of` does; StudyError if there is
+        none.
+        """
         self._nodes = Nodes()
         self._most = workers
         [(self._resource, self._amount)] = share_of(self._nodes.devices(), workers).items()
@@ -37,7 +39,7 @@ class DeviceSlots:
 
     @property
     def device(self) -> str:
-        """What workers in the slots compute on: `cuda` or `cpu`."""
+        """The kind of device of the slots: `cuda` or `cpu`."""
         return "cuda" if self._resource == "GPU" else "cpu"
 
     def reserve_first(self) -> tuple[int, ...]:
@@ -67,7 +69,7 @@ class DeviceSlots:
         return tuple(sorted(self._placed))
 
     def options(self, slot: int) -> dict[str, Any]:
-        """Of an actor in a slot."""
+        """Return Ray's options for an actor in a slot."""
         amount = int(self._amount / PARTS * 10_000) / 10_000  # Ray counts in ten thousandths
         amounts = {"num_cpus": 0.0, "num_gpus": 0.0, f"num_{self._resource.lower()}s": amount}
         place = PlacementGroupSchedulingStrategy(

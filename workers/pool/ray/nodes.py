@@ -22,13 +22,13 @@ class Nodes:
         self._read: tuple[float, dict[str, dict[str, float]]] = (float("-inf"), {})
 
     def now(self) -> Mapping[str, Mapping[str, float]]:
-        """As Ray knows them."""
+        """Return the live nodes with their resources, as Ray knows them."""
         alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
         self._read = time.monotonic(), alive
         return alive
 
     def recent(self) -> Mapping[str, Mapping[str, float]]:
-        """As they were at most `NODES_SECONDS` ago."""
+        """Return the live nodes as they were at most `NODES_SECONDS` ago."""
         when, alive = self._read
         return alive if time.monotonic() < when + NODES_SECONDS else self.now()
 

@@ -28,7 +28,7 @@ class PlacedWorker:
         return self._exchanges.fetch(*answer)
 
     def fetch_renewal(self, *answer: Any) -> Question:
-        """As `fetch_exchange`, of the questions that are answered at once."""
+        """Fetch the next question that is answered at once, as `fetch_exchange` does for the others."""
         return self._renewals.fetch(*answer)
 
     def _work(self, task: Task) -> None:

@@ -50,7 +50,7 @@ class Placing(Searcher):
             self.slots.note_departure(slot)
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing: what a study needs to go on is in its database."""
+        """Save nothing: what a study needs to resume is in its database."""
 
 
 @final

@@ -120,7 +120,7 @@ class SharedCluster:
             raise desk.failure
 
     def employ(self, desk: StudyDesk, task: Task) -> int:
-        """Have a worker that asks this desk; its number."""
+        """Start a worker whose questions go to this study, and return its number."""
         worker = next(self._numbers)
         self._desks[worker] = desk
         self.send(("employ", worker, task))
@@ -205,7 +205,7 @@ class StudyDesk:
         """When a worker was told that the study has ended."""
 
     def serve(self) -> None:
-        """Have workers, and answer them, to the end of the study."""
+        """Start workers and answer them to the end of the study."""
         try:
             self._serve()
             self.actor.progress()  # raises what ended it
@@ -250,7 +250,7 @@ class StudyDesk:
         return self._crashes[slot] < MOST_CRASHES
 
     def _employ(self) -> None:
-        """Have a worker in each slot that there is."""
+        """Start a worker in each free slot."""
         if self.is_stopping or self._ended is not None:
             return
         for slot in {*self._cluster.slots} - {*self._slots.values()}:

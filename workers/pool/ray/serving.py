@@ -27,7 +27,7 @@ def serve(
     saving: Saving | None,
     outside: Outside | ray.ObjectRef[Outside] = Outside(),
 ) -> None:
-    """What runs inside a Tune trial: a pack worker on the device that Tune placed it on.
+    """Run a pack worker on the device that Tune placed this trial on.
 
     One whose lease ran out goes on as a new worker in the same slot: what it held is others' by then. `outside`: the
     study's plug-ins, whose files need not be here, and its data, or where both are kept in the cluster.

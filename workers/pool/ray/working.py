@@ -26,7 +26,7 @@ def work(
     exchange: Exchange,
     renew: Callable[[str], bool],
 ) -> None:
-    """Be one worker after the other in a slot, as leases run out, until the controller says that it is done.
+    """Run one worker after the other in a slot, as leases run out, until the controller says that the study is done.
 
     `attach` is told the name of each, and `renew` renews the lease of the one of this name.
     """

@@ -33,7 +33,7 @@ class Learning(ABC):
 
     @property
     def passes(self) -> int:
-        """How often a step passes through a model, as memory has to hold it."""
+        """How many passes of a step through a model memory has to hold."""
         return 1
 
     def check(self, model: Model, task: Task, *, padded: bool) -> None:
@@ -42,7 +42,7 @@ class Learning(ABC):
 
     @abstractmethod
     def parameters(self, model: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
-        """What is trained, in a fixed order, for a model with these parameters."""
+        """Return what is trained, in a fixed order, for a model with these parameters."""
 
     @abstractmethod
     def training(self, task: Task, seeds: Tensor, batch: int, step: Tensor) -> Batch:

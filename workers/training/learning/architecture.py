@@ -52,7 +52,8 @@ class Architecture(Learning):
     models: int = size(8)
     held_out_one_in: int = size(5, low=0)
     """One sequence in so many, by a hash of its inputs, teaches the form and never the weights; the others never the
-    form. 0: both learn from all, as for a map that is memorised. 5 is the paper's 20 %."""
+    form. Of a text it is the last documents, as windows of one share content. 0: both learn from all, as for a map that
+    is memorised. 5 is the paper's 20 %."""
     life: int = step_count(0)
     """Steps after which a model is reset to new initial weights, and over which its schedule runs. The models are
     reset in turn, one every life / M steps (rounded down), so that the form serves weights of every age. 0: never, as
@@ -82,7 +83,7 @@ class Architecture(Learning):
                 f"learning.name: 'architecture' keeps splines that all layers share, not {unkept[0]}; set "
                 "model.activation or model.scorer.phi to spline itself, and model.activation_per_layer to false"
             )
-        if self.held_out_one_in and not task.has_identities:
+        if self.held_out_one_in and not (task.has_identities or task.has_documents):
             raise PluginError(
                 f"learning.held_out_one_in: {self.held_out_one_in}, but sequences of {plugins.name_of(task)!r} share "
                 "content, so that no share of them is apart from the rest; set it to 0"
@@ -106,6 +107,10 @@ class Architecture(Learning):
         wanted = self.models * batch
         if not self.held_out_one_in:
             return task.training(own, wanted, step) | under(_HELD_OUT, task.held_out(other, batch, step))
+        if task.has_documents:
+            trained = task.training_part(own, wanted, self.held_out_one_in, held_out=False)
+            form_batch = task.training_part(other, batch, self.held_out_one_in, held_out=True)
+            return trained | under(_HELD_OUT, form_batch)
         trained = draw_kept(task, lambda count: task.training(own, count, step), wanted, self.held_out_one_in)
         form_batch = draw_held_out(task, lambda count: task.held_out(other, count, step), batch, self.held_out_one_in)
         return trained | under(_HELD_OUT, form_batch)

@@ -17,6 +17,7 @@ from spaces.plugins.fields import knob, part
 from workers.numerics.layout import Layout
 from workers.numerics.parameters import Parameter
 from workers.training.schedules import Schedule
+from workers.training.schedules import exact as exact
 
 Moments = Mapping[str, Tensor]
 
@@ -41,7 +42,7 @@ class Optimizer(ABC):
 
     @property
     def padding_obstacle(self) -> str | None:
-        """Why zeros added to the parameters would change what it computes; None: they would not."""
+        """Why zeros added to the parameters would change what it computes; None if they would not."""
         return None
 
     def check(self, parameters: Iterable[Parameter]) -> None:
@@ -64,11 +65,6 @@ class Optimizer(ABC):
         self, parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, step: Tensor, layout: Layout
     ) -> tuple[Tensor, Moments]:
         """One step: parameters [P], clipped gradient [P], rate and step n (from 0) scalars."""
-
-
-def exact(knob: float | Tensor) -> Tensor:
-    """A knob as float64, which it is inside the engine; torch would make a plain number float32."""
-    return torch.as_tensor(knob, dtype=torch.float64)
 
 
 def clip(gradient: Tensor, norm: Tensor) -> Tensor:

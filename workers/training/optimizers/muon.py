@@ -72,7 +72,9 @@ class Muon(TwoMoments):
         return layout.join(named), {**two, "buffer": buffer}
 
     def matrices_of(self, layout: Layout) -> Iterator[tuple[int, int, int, int, float]]:
-        """Of each matrix that is orthogonalised: where it starts in [P], rows, columns, step of rows, adjustment."""
+        """Yield for each matrix that is orthogonalised its start in [P], rows, columns, the step between rows, and
+        the adjustment.
+        """
         start = 0
         for parameter in layout.parameters.values():
             if count := parameter.matrices:
@@ -83,7 +85,7 @@ class Muon(TwoMoments):
             start += math.prod(parameter.shape)
 
     def _turn(self, layout: Layout, direction: Tensor) -> dict[str, Tensor]:
-        """What each hidden matrix moves by, for rate 1; matrices of one shape are turned together."""
+        """Return by name how much each hidden matrix moves for rate 1; matrices of one shape are turned together."""
         by_shape: dict[torch.Size, list[tuple[str, Sequence[Tensor]]]] = defaultdict(list)
         for name, tensor in layout.split(direction).items():
             if count := layout.parameters[name].matrices:

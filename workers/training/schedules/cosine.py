@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spaces.plugins.fields import knob, step_count
-from workers.training.schedules import Schedule
+from workers.training.schedules import Schedule, exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class Cosine(Schedule):
     end_multiplier: float = knob(0.0, low=0, high=1)
 
     def factor(self, step: Tensor, steps: Tensor) -> Tensor:
+        step, steps = exact(step), exact(steps)
         rise = (step + 1) / (self.warmup + 1)
         passed = (step - self.warmup) / torch.clamp(steps - self.warmup, min=1)
         fall = self.end_multiplier + (1 - self.end_multiplier) * (1 + torch.cos(math.pi * passed)) / 2

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from spaces.plugins.fields import knob, step_count
-from workers.training.schedules import Schedule
+from workers.training.schedules import Schedule, exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class Linear(Schedule):
     end_multiplier: float = knob(0.0, low=0, high=1)
 
     def factor(self, step: Tensor, steps: Tensor) -> Tensor:
+        step, steps = exact(step), exact(steps)
         rise = (step + 1) / (self.warmup + 1)
         left = torch.clamp(steps - self.warmup, min=1)
         fall = 1 - (1 - self.end_multiplier) * (step - self.warmup) / left

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spaces.plugins.fields import knob
-from workers.training.schedules import Schedule
+from workers.training.schedules import Schedule, exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class WarmupCooldown(Schedule):
     cooldown: float = knob(0.5, low=0, high=1)
 
     def factor(self, step: Tensor, steps: Tensor) -> Tensor:
+        step, steps = exact(step), exact(steps)
         rise = ((step + 1) / (self.warmup * steps + 1)).clamp(max=1)
         cooling = torch.as_tensor(self.cooldown * steps)
         passed = (step - (steps - cooling)).clamp(min=0) / cooling.clamp(min=1)

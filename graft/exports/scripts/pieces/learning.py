@@ -102,7 +102,10 @@ class ArchitectureLearning:
         """The batches of all models behind one another, and that of the form."""
         own, other = (open_stream(seed, TRAINING_DATA, step, site) for site in (0, 1))
         wanted, one_in = self.models * count, self.held_out_one_in
-        if one_in:
+        if one_in and hasattr(task, "training_part"):
+            trained = task.training_part(own, wanted, one_in, held_out=False)
+            form = task.training_part(other, count, one_in, held_out=True)
+        elif one_in:
             drawn = task.training(own, ceil(1.25 * wanted * one_in / (one_in - 1)) + 16, step)
             trained = take_share(task, drawn, wanted, one_in, held_out=False)
             drawn = task.held_out(other, ceil((1.25 * count + 16) * one_in), step)

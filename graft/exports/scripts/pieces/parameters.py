@@ -17,9 +17,9 @@ Batch = dict[str, Tensor]
 """The data of a step, or a set: `inputs` and what else a task has."""
 
 
-def start_normal(deviation: float = 0.02) -> Callable[[Tensor], Tensor]:
-    """Normal numbers by inversion, truncated at two standard deviations."""
-    tail = 0.5 * (1 - erf(2 / sqrt(2)))
+def start_normal(deviation: float = 0.02, bound: float = 2.0) -> Callable[[Tensor], Tensor]:
+    """Normal numbers by inversion, truncated at so many standard deviations."""
+    tail = 0.5 * (1 - erf(bound / sqrt(2)))
     return lambda uniform: deviation * torch.special.ndtri(tail + (1 - 2 * tail) * uniform)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import Any, ClassVar
 
 import torch
@@ -15,17 +17,23 @@ from graft.exports.scripts.pieces.parameters import (
     Parameter,
     Values,
     start_constant,
+    start_normal,
     start_uniform,
     under,
     within,
 )
 from graft.exports.scripts.pieces.parts import build
 
+Start = Callable[[Tensor], Tensor]
 
-def make_linear(name: str, inputs: int, outputs: int, bias: bool, matrices: int) -> dict[str, Parameter]:
+
+def make_linear(
+    name: str, inputs: int, outputs: int, bias: bool, matrices: int, start: Start, bias_start: Start | None = None
+) -> dict[str, Parameter]:
     """The map x W, or x W + b."""
-    weight = {name: Parameter((inputs, outputs), matrices=matrices)}
-    return weight | {f"{name}_bias": Parameter((outputs,), start_constant(0.0), decays=False)} if bias else weight
+    weight = {name: Parameter((inputs, outputs), start, matrices=matrices)}
+    own = Parameter((outputs,), bias_start or start_constant(0.0), decays=False)
+    return weight | {f"{name}_bias": own} if bias else weight
 
 
 def apply_linear(vectors: Tensor, name: str, own: Values) -> Tensor:
@@ -53,6 +61,7 @@ class Layered(Model):
     query_key_norm: bool
     bias: bool
     canon: str
+    initialisation: str
     embedding_dropout: float
     attention_dropout: float
     mlp_dropout: float
@@ -62,6 +71,16 @@ class Layered(Model):
         self.scorer = build("scorer", self.scorer)
         self.activation = build("activation", self.activation)
         self.position = build("position", self.position)
+
+    def start(self, kind: str, inputs: int = 0) -> Start:
+        """How a `map`, `residual` map, `embedding` or `unembedding` starts."""
+        if self.initialisation == "modded_nanogpt":
+            if kind == "map":
+                return start_uniform(1 / sqrt(inputs))
+            return start_normal(1.0, inf) if kind == "embedding" else start_constant(0.0)
+        if self.initialisation == "gpt2" and kind == "residual":
+            return start_normal(0.02 / sqrt(2 * self.depth), inf)
+        return start_normal(0.02, 2.0 if self.initialisation == "truncated_normal" else inf)
 
     def read_parameters(self, task: Any) -> dict[str, Parameter]:
         """Of what turns inputs into the stream."""
@@ -81,7 +100,8 @@ class Layered(Model):
 
     def parameters(self, task: Any) -> dict[str, Parameter]:
         found = self.read_parameters(task)
-        found |= under("position", self.position.parameters(self.width, task.longest))
+        positions = self.position.parameters(self.width, task.longest)
+        found |= {f"position.{name}": one._replace(start=self.start("embedding")) for name, one in positions.items()}
         form = under("activation", self.activation.parameters()) if self.mlp_multiple else {}
         scorer = under("scorer", self.scorer.parameters(self.heads))
         for layer in range(self.depth):
@@ -98,10 +118,10 @@ class Layered(Model):
         return {
             **self._norm_parameters("attention_norm"),
             **self._canon_parameters("A", self.width),
-            **make_linear("query_key_value", self.width, 3 * self.width, self.bias, 3),
+            **make_linear("query_key_value", self.width, 3 * self.width, self.bias, 3, self.start("map", self.width)),
             **self._canon_parameters("B", 3 * self.width),
             **scorer,
-            **make_linear("output", self.width, self.width, self.bias, 1),
+            **make_linear("output", self.width, self.width, self.bias, 1, self.start("residual")),
         }
 
     def _mlp_parameters(self, activation: dict[str, Parameter]) -> dict[str, Parameter]:
@@ -111,10 +131,10 @@ class Layered(Model):
         return {
             **self._norm_parameters("mlp_norm"),
             **self._canon_parameters("C", self.width),
-            **make_linear("mlp_in", self.width, gates * hidden, self.bias, gates),
+            **make_linear("mlp_in", self.width, gates * hidden, self.bias, gates, self.start("map", self.width)),
             **self._canon_parameters("D", gates * hidden),
             **activation,
-            **make_linear("mlp_out", hidden, self.width, self.bias, 1),
+            **make_linear("mlp_out", hidden, self.width, self.bias, 1, self.start("residual")),
         }
 
     def _norm_parameters(self, name: str) -> dict[str, Parameter]:
@@ -202,10 +222,11 @@ class TokenTransformer(Layered):
     logit_cap: float
 
     def read_parameters(self, task: Any) -> dict[str, Parameter]:
-        return {"embedding": Parameter((task.tokens, self.width))}
+        return {"embedding": Parameter((task.tokens, self.width), self.start("embedding"))}
 
     def write_parameters(self, task: Any) -> dict[str, Parameter]:
-        return {} if self.tied else {"unembedding": Parameter((self.width, task.tokens))}
+        unembedding = Parameter((self.width, task.tokens), self.start("unembedding"))
+        return {} if self.tied else {"unembedding": unembedding}
 
     def read(self, values: Values, batch: Batch) -> Tensor:
         return values["embedding"][batch["inputs"]]
@@ -232,10 +253,17 @@ class RegressorModel(Layered):
     """Vectors in and numbers out, by linear maps."""
 
     def read_parameters(self, task: Any) -> dict[str, Parameter]:
-        return make_linear("read_in", task.features, self.width, True, 0)
+        return self._make_end("read_in", task.features, self.width)
 
     def write_parameters(self, task: Any) -> dict[str, Parameter]:
-        return make_linear("read_out", self.width, task.outputs, True, 0)
+        return self._make_end("read_out", self.width, task.outputs)
+
+    def _make_end(self, name: str, inputs: int, outputs: int) -> dict[str, Parameter]:
+        """As torch.nn.Linear starts, but where all weights start truncated."""
+        if self.initialisation == "truncated_normal":
+            return make_linear(name, inputs, outputs, True, 0, self.start("map"))
+        start = start_uniform(1 / sqrt(inputs))
+        return make_linear(name, inputs, outputs, True, 0, start, start)
 
     def read(self, values: Values, batch: Batch) -> Tensor:
         return apply_linear(batch["inputs"].to(values["read_in"].dtype), "read_in", values)

@@ -158,6 +158,16 @@ class Corpus(Task):
         places = len(read_data()["training"]) - self.length
         return self._windows("training", below(draw_fractions(stream, count), places), stream)
 
+    def training_part(self, stream: Words, count: int, one_in: int, *, held_out: bool) -> Batch:
+        """Windows of the last documents, one in so many by size, or of the others."""
+        tokens = read_data()["training"]
+        before = len(tokens) - len(tokens) // one_in
+        edge = int(np.flatnonzero(tokens[:before] == self.end)[-1]) + 1
+        first, last = (edge, len(tokens)) if held_out else (0, edge)
+        return self._windows(
+            "training", first + below(draw_fractions(stream, count), last - first - self.length), stream
+        )
+
     def validation(self, stream: Words, count: int) -> Batch:
         return self._spread("validation", stream, count)
 

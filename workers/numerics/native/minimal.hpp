@@ -7,7 +7,7 @@
 //
 // Legend: L lanes, N sequences, s positions, v tokens, d width, k key width, u value width; W sequences of a block.
 // Suffix _g: gradient. Matrices are row-major; [a][b] of T are shared by all sequences, of V one per sequence.
-
+#pragma once
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -769,7 +769,3 @@ void outputs_of_all_lanes(int batch, const Shape &all, int lanes, const int64_t 
     } catch (const std::exception &) {                                                                                 \
         return 1;                                                                                                      \
     }
-GRAFT_MINIMAL_OUTPUTS(minimal_outputs_float32, float)
-GRAFT_MINIMAL_OUTPUTS(minimal_outputs_float64, double)
-GRAFT_MINIMAL(minimal_float32, float)
-GRAFT_MINIMAL(minimal_float64, double)

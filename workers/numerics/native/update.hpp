@@ -7,7 +7,7 @@
 // all else has the parameters' precision T, to which scalars are rounded where the formulas say so.
 //
 // Legend: L lanes, P parameters, k averages, m matrices of Muon.
-
+#pragma once
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -283,7 +283,3 @@ template <typename T> int all_lanes(const Update &plan) try {
 }
 
 } // namespace
-
-extern "C" int update_float32(const Update *plan) { return all_lanes<float>(*plan); }
-extern "C" int update_float64(const Update *plan) { return all_lanes<double>(*plan); }
-extern "C" int update_plan_bytes() { return sizeof(Update); }

@@ -1,0 +1,60 @@
+"""Rows of a GPU's first day: each printed and written as soon as it is known, so that a crash loses one row at most."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Value = Mapping[str, Any]
+
+
+class Results:
+    """A file with a row of JSON a line; a row that is there and did not fail is not measured again."""
+
+    def __init__(self, file: Path, command: str, about: Mapping[str, str], seconds: float) -> None:
+        """`about`: what the rows were measured on, a part of each; no row is begun after `seconds`."""
+        self._file, self._command, self._about = file, command, about
+        self._ends_at = time.monotonic() + seconds
+        self.failed = 0
+        self.left = 0
+        """How many rows were not begun for want of time."""
+        rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        self._known = {
+            row["name"]
+            for row in rows
+            if row["command"] == command and row["failure"] is None and row["about"] == dict(about)
+        }
+
+    def add(self, name: str, act: Callable[[], Value]) -> None:
+        """Run `act` and keep what it returns; an error is a row, too, and hides none of the others."""
+        if name in self._known:
+            print(f"{name}: there already", flush=True)
+            return
+        if time.monotonic() > self._ends_at:
+            self.left += 1
+            return
+        start, value, failure = time.monotonic(), {}, None
+        try:
+            value = dict(act())
+        except Exception as error:  # whatever a device, a driver or a peer raises
+            failure = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            self.failed += 1
+        row = {
+            "command": self._command,
+            "name": name,
+            "value": value,
+            "failure": failure,
+            "seconds": round(time.monotonic() - start, 1),
+            "about": dict(self._about),
+        }
+        with self._file.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"{name}: {failure or ', '.join(f'{key} {shown(one)}' for key, one in value.items())}", flush=True)
+
+
+def shown(value: Any) -> str:
+    """Return a number with its thousands apart, anything else as it is."""
+    return f"{value:,.0f}" if isinstance(value, float) and value >= 100 else f"{value}"

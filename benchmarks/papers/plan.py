@@ -1,0 +1,75 @@
+"""What is trained and what is claimed of it, from plan.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from graft import Space
+
+PLAN = Path(__file__).with_name("plan.yaml")
+
+Expected = Literal["less", "more", "open"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyPlan:
+    """A packaged space with some of its paths set."""
+
+    name: str
+    space: str
+    set: Mapping[str, Any]
+
+    @property
+    def study(self) -> str:
+        """The name of its study in the database."""
+        return f"papers-{self.name}"
+
+    def as_space(self) -> Space:
+        """The space, to be launched."""
+        space = Space(self.space)
+        for path, value in {"study": self.study, **self.set}.items():
+            space = space.set(path, value)
+        return space
+
+    def command(self) -> str:
+        """The call of `search launch` that trains the same trials."""
+        settings = "".join(f" --set {path}={value}" for path, value in self.set.items())
+        return f"search launch {self.space}{settings} --study {self.study}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One comparison: of two arms, or of two conditions of the same trials."""
+
+    study: str
+    item: str
+    claim: str
+    metric: str
+    condition: str
+    against: str
+    """The baseline arm, or where there is no `arm` the baseline condition."""
+    arm: str = ""
+    expected: Expected
+    """Direction of the difference that the plan expects."""
+    paper: str
+    """The paper's own numbers, as it gives them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Studies in the order in which they are trained, and the comparisons made of them."""
+
+    studies: Mapping[str, StudyPlan]
+    rows: tuple[Row, ...]
+
+
+def read_plan(path: Path = PLAN) -> Plan:
+    """The plan in a file."""
+    plan = yaml.safe_load(path.read_text())
+    studies = {name: StudyPlan(name=name, **fields) for name, fields in plan["studies"].items()}
+    return Plan(studies=studies, rows=tuple(Row(**fields) for fields in plan["rows"]))

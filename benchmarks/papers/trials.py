@@ -1,0 +1,155 @@
+"""The trials of the plan: trained, kept as one frame, compared, and trained again from that frame alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+import polars as pl
+
+import graft
+from benchmarks.papers.plan import Plan, Row, StudyPlan
+from search.analysis.statistics.corrections import adjust_p
+from search.analysis.statistics.paired import PairedDifference, mean_interval, summarize_differences
+from workers.engine.replay import retrain
+
+
+def train(studies: Iterable[StudyPlan], database: str) -> None:
+    """Train what is left of these studies, one after another; an interrupt or a kill loses nothing recorded."""
+    run = graft.Run(executor="inline", workers=1, device="cpu", checkpoints=None)
+    for one in studies:
+        graft.launch(one.as_space(), database=database, run=run)
+
+
+_TRIALS = """
+SELECT trials.number, trials.state, fingerprints.numerics, fingerprints.step_kind, studies.space,
+       MIN(trials.started_at) OVER () AS first, MAX(trials.finished_at) OVER () AS last
+FROM trials JOIN studies ON studies.id = trials.study_id
+JOIN fingerprints ON fingerprints.study_id = trials.study_id AND fingerprints.number = trials.fingerprint
+WHERE studies.name = '{study}'
+"""
+
+
+def collect(plan: Plan, database: str) -> pl.DataFrame:
+    """The metrics that the plan's rows name, of the trials of finished studies; one row per trial and metric.
+
+    Columns: study, number, arm, seed, state, metric, condition, value (null of a trial that diverged), numerics,
+    step_kind, minutes (of the whole study, from its first start to its last end), space (its text).
+    """
+    stored, found = graft.open(database), list[pl.DataFrame]()
+    for one in plan.studies.values():
+        if one.study not in stored or stored[one.study].status().state != "finished":
+            continue
+        study = stored[one.study]
+        trials = stored.query(_TRIALS.format(study=one.study)).with_columns(
+            minutes=_minutes(pl.col("last")) - _minutes(pl.col("first"))
+        )
+        params = study.trials().select("number", *_columns(study.trials()))
+        wanted = pl.DataFrame(
+            {(row.metric, condition) for row in plan.rows if row.study == one.name for condition in _conditions(row)},
+            schema=["metric", "condition"],
+            orient="row",
+        )
+        metrics = study.metrics().filter(pl.col("variant") == "raw")
+        last = metrics.filter(pl.col("step") == metrics["step"].max())
+        values = last.select("number", "condition", "value", metric="name").join(wanted, on=["metric", "condition"])
+        joined = values.join(params, on="number").join(trials.drop("first", "last"), on="number")
+        found.append(joined.with_columns(study=pl.lit(one.name)).sort("number", "metric", "condition"))
+    return pl.concat(found, how="diagonal") if found else pl.DataFrame()
+
+
+def _minutes(column: pl.Expr) -> pl.Expr:
+    return column.str.to_datetime(strict=False).dt.epoch("ms") / 60_000
+
+
+def _columns(trials: pl.DataFrame) -> list[pl.Expr]:
+    """Arm and seed of an experiment's trials; of others the trial's number is its seed."""
+    if "params.arm" in trials.columns:
+        return [pl.col("params.arm").alias("arm"), pl.col("params.seed").cast(pl.Int64).alias("seed")]
+    return [pl.lit("").alias("arm"), pl.col("number").cast(pl.Int64).alias("seed")]
+
+
+def _conditions(row: Row) -> tuple[str, ...]:
+    return (row.condition,) if row.arm else (row.condition, row.against)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came out of one row of the plan."""
+
+    row: Row
+    against: float
+    """Mean of the baseline, of the pairs that have both."""
+    value: float
+    difference: PairedDifference
+    against_interval: tuple[float, float]
+    value_interval: tuple[float, float]
+    adjusted_p: float
+    """Holm's, over all rows of the plan that have results."""
+
+    @property
+    def verdict(self) -> str:
+        """What may be said at the adjusted level of 5 %."""
+        if self.adjusted_p >= 0.05 or self.difference.low <= 0 <= self.difference.high:
+            return "not told apart"
+        found = "less" if self.difference.mean < 0 else "more"
+        return (
+            found
+            if self.row.expected == "open"
+            else f"{found}, {'as' if found == self.row.expected else 'not as'} planned"
+        )
+
+
+def compare(plan: Plan, kept: pl.DataFrame) -> list[Result]:
+    """The rows whose study is finished, each with Student's paired interval, corrected together by Holm."""
+    pairs = [(row, _pairs(row, kept)) for row in plan.rows if row.study in kept["study"].unique()]
+    differences = [summarize_differences(own - base) for _, (own, base) in pairs]
+    adjusted = adjust_p(np.array([one.p for one in differences]))
+    return [
+        Result(
+            row=row,
+            against=float(base.mean()),
+            value=float(own.mean()),
+            difference=difference,
+            against_interval=mean_interval(base),
+            value_interval=mean_interval(own),
+            adjusted_p=float(p),
+        )
+        for (row, (own, base)), difference, p in zip(pairs, differences, adjusted, strict=True)
+    ]
+
+
+def _pairs(row: Row, kept: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Values of the row and of its baseline, by seed."""
+    rows = kept.filter((pl.col("study") == row.study) & (pl.col("metric") == row.metric))
+    own = rows.filter((pl.col("condition") == row.condition) & (pl.col("arm") == row.arm))
+    base = rows.filter(
+        (pl.col("condition") == (row.condition if row.arm else row.against))
+        & (pl.col("arm") == (row.against if row.arm else ""))
+    )
+    both = own.join(base, on="seed", suffix="_base").drop_nulls(["value", "value_base"]).sort("seed")
+    return both["value"].to_numpy(), both["value_base"].to_numpy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """A trial trained again: how many of its kept values it gives again to the bit."""
+
+    study: str
+    number: int
+    equal: int
+    values: int
+
+
+def replay(kept: pl.DataFrame, study: str, number: int) -> Replayed:
+    """Train a kept trial again, alone, from the space's text that is kept with it."""
+    rows = kept.filter((pl.col("study") == study) & (pl.col("number") == number)).to_dicts()
+    with graft.Space(rows[0]["space"]).load() as space:
+        trial = space.sample(number, lambda _: 0.5)  # nothing is drawn
+        last = retrain(trial, steps=int(trial.config["training"]["steps"]), device="cpu", watch=lambda _: None)[-1]
+    again = {(one.name, one.condition): one.value for one in last.metrics if one.variant == "raw"}
+    found = [again.get((row["metric"], row["condition"])) for row in rows]
+    equal = [a == row["value"] for a, row in zip(found, rows, strict=True) if a is not None and isfinite(a)]
+    return Replayed(study=study, number=number, equal=sum(equal), values=len(rows))

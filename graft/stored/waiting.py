@@ -1,0 +1,62 @@
+"""Waiting until a study is no longer being run, by its database alone, whatever process runs it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from graft.stored.studies import read_state
+from spaces.errors import StudyError
+from storage.frames import Reader
+
+LOOK_SECONDS = 1.0
+"""Between two looks at the database."""
+
+Outcome = Literal["finished", "failed", "stopped", "interrupted", "timeout"]
+
+
+def wait_for_study(
+    reader: Reader,
+    name: str,
+    timeout: float | None = None,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Wait until the study is finished, failed or stopped, at most `timeout` seconds; return which it is.
+
+    A study in the queue of a service is waited for while its entry waits, runs or is paused; `stopped` stands for an
+    entry that was cancelled, too. `interrupted` is a study whose process is gone before it ended, and `timeout` one
+    that is still being run. A study that nobody runs and that no queue has returns at once. Raises StudyError if there
+    is no such study, or it is deleted meanwhile.
+    """
+    if timeout is not None and not timeout >= 0:
+        raise StudyError(f"timeout: {timeout!r} must be at least 0 seconds")
+    ends_at = None if timeout is None else clock() + timeout
+    before: Outcome | None = None
+    while True:
+        found = _look(reader, name)
+        # A process that ends writes the state before it gives the study back. One look may fall between the two rows
+        # that it reads, so that a study counts as interrupted only if the next look says so again.
+        if found is not None and (found != "interrupted" or before == found):
+            return found
+        before = found
+        left = LOOK_SECONDS if ends_at is None else ends_at - clock()
+        if left <= 0:
+            return "timeout"
+        sleep(min(LOOK_SECONDS, left))
+
+
+def _look(reader: Reader, name: str) -> Outcome | None:
+    """Return how the study ended; None while it is run or will be."""
+    study = reader.study(name)
+    state = read_state(reader, study.row)
+    if state == "finished":
+        return "finished"
+    entry = next((one for one in reader.queue() if one.study == name), None)
+    if (entry and entry.is_open) or study.holder():
+        return None
+    if state == "failed" or (entry and entry.state == "failed"):
+        return "failed"
+    return "interrupted" if state == "interrupted" else "stopped"

@@ -1,0 +1,137 @@
+"""Submissions are checked in processes of their own: a space is work, of which who sends it decides how much.
+
+A process is forked for each from a server of forks that has imported all that a check needs, so that it begins at once.
+It may use so much memory and so many seconds, and is killed after those; the process that answers does none of the
+work, and learns a text of JSON from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import resource
+import signal
+import threading
+from collections.abc import Generator
+from dataclasses import asdict
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, final
+
+from graft.web.security.refusals import RefusalError
+from storage import QueueRequest, Terms
+
+if TYPE_CHECKING:
+    from graft.web.submissions import Submitted
+
+_AT_ONCE = 2
+"""Checks at one time; who comes then waits."""
+_MEMORY_BYTES = 1 << 30
+"""That a check may use beyond what the imports do."""
+_PRIORITY = 10
+"""As `nice` has it: below that of training, above that of pages. A check that waits for the processor for long would
+be taken for one that has no end."""
+_CONTEXT = multiprocessing.get_context("forkserver")
+
+
+def warm_up() -> None:
+    """Start the server of forks, once in a process and before its priority is lowered, which forks inherit."""
+    _CONTEXT.set_forkserver_preload(["graft.web.forks"])
+    forkserver.ensure_running()
+
+
+@final
+class Checker:
+    """Checks submissions, a few at a time, one of each person."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds`: of a check, and twice as many as it may wait for its turn."""
+        self._seconds = seconds
+        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._people: set[str] = set()
+        self._lock = threading.Lock()
+
+    def check(self, submitted: Submitted, person: str) -> QueueRequest:
+        """The request that puts the study of a submission into the queue, on no terms yet.
+
+        Refused as `read_submission` does, and with 400 if it takes too long or too much memory.
+        """
+        with self._turn(person):
+            ours, theirs = _CONTEXT.Pipe(duplex=False)
+            process = _CONTEXT.Process(
+                target=_check, args=(theirs, json.dumps(asdict(submitted), default=list), self._seconds), daemon=True
+            )
+            process.start()
+            theirs.close()
+            try:
+                answer = ours.recv_bytes() if ours.poll(self._seconds) else b""
+            except EOFError:
+                answer = b"null"
+            finally:
+                process.kill()
+                process.join()
+                ours.close()
+        if not answer:
+            raise RefusalError(400, f"the space took more than {self._seconds:g} seconds to check; {_ELSEWHERE}")
+        found: dict[str, Any] | None = json.loads(answer)
+        if found is None:
+            raise RefusalError(400, f"the space took more memory or time to check than it may; {_ELSEWHERE}")
+        if "reason" in found:
+            raise RefusalError(found["status"], found["reason"])
+        return QueueRequest.from_json(answer.decode())
+
+    @contextlib.contextmanager
+    def _turn(self, person: str) -> Generator[None]:
+        """Wait for a turn, of which a person has one at a time; refused with 429 or 503."""
+        with self._lock:
+            if person in self._people:
+                raise RefusalError(429, "a submission of yours is being checked; wait for its answer")
+            self._people.add(person)
+        try:
+            if not self._turns.acquire(timeout=self._seconds / 2):
+                raise RefusalError(503, "other submissions are being checked; try again", {"Retry-After": "10"})
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            with self._lock:
+                self._people.discard(person)
+
+
+_ELSEWHERE = "submit it on the server's machine, with `search submit`"
+
+
+def _check(connection: Connection, text: str, seconds: float) -> None:
+    """Check one submission, in a process of its own; what is sent is JSON."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, 2 * seconds)  # should the process that waits be gone
+    with contextlib.suppress(OSError):
+        os.nice(max(0, _PRIORITY - os.nice(0)))
+    used = int(_status("VmData").split()[0]) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (used + _MEMORY_BYTES, used + _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    from graft.web.settings import Quotas
+    from graft.web.submissions import Submitted, describe, read_submission
+
+    try:
+        values = json.loads(text)
+        quotas = values.pop("quotas")
+        study = read_submission(Submitted(**values, quotas=Quotas(**quotas) if quotas else None))
+        answer = QueueRequest.of_study(study, Terms()).to_json()
+    except BaseException as error:
+        status, reason = describe(error)
+        answer = json.dumps({"status": status, "reason": " ".join(reason.split())})
+    connection.send_bytes(answer.encode())
+    connection.close()
+    os._exit(0)  # threads that a plug-in has begun are not waited for
+
+
+def _status(name: str) -> str:
+    """A line of what Linux tells of this process."""
+    with open("/proc/self/status") as file:
+        return next(line.partition(":")[2] for line in file if line.startswith(name))

@@ -1,0 +1,17 @@
+"""What checks of submissions are forked from: all is imported, and one space was checked, which takes seconds once.
+
+Nothing here may start a thread, which a fork would not have.
+"""
+
+import os
+from contextlib import suppress
+
+os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
+
+from graft.web.settings import Quotas
+from graft.web.submissions import Submitted, read_submission
+from spaces.errors import GraftError
+from spaces.reading import catalogue
+
+with suppress(GraftError):  # a check of a submission would say what is wrong
+    read_submission(Submitted(text=catalogue.read_text("quick/set_complement"), name=None, quotas=Quotas()))

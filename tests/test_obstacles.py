@@ -1,0 +1,113 @@
+"""Why trials train by a slower step is said where one looks, with what mends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graft.plugins.collecting import plugins_asked_for
+from graft.testing import check
+from graft.testing.training import step_with, trial_with
+from graft.testing.writing import write_template
+from spaces.plugins.active import using
+from tests.inside import called
+from tests.trials import config, trial
+from workers.engine.speed import timing
+
+MEND = "a task that says it by position_loss and position_targets trains natively"
+SPACE = """\
+study: masked
+plugins: [./masked.py]
+task: {name: masked, length: 6, symbols: 8}
+model: {name: transformer, width: 8, depth: 1, heads: 2, mlp_multiple: 1}
+optimizer: {name: adamw}
+averaging: none
+training: {steps: 4, batch: 4, validate_every: 2, validation_batch: 4}
+search: {trials: 2, objective: {maximize: accuracy/raw}}
+"""
+
+
+@pytest.fixture
+def masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The template of a task, whose loss is masked, without what says so to the compiled steps."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEARCH_STORAGE", raising=False)
+    file = tmp_path / "masked.py"
+    write_template("task", file)
+    text = file.read_text()
+    start, end = text.index("    # The same loss, told"), text.index("    def metrics")
+    file.write_text(text[:start] + text[end:])
+    (tmp_path / "space.yaml").write_text(SPACE)
+    return file
+
+
+def test_a_masked_loss_is_native_as_the_template_has_it(tmp_path: Path) -> None:
+    write_template("task", tmp_path / "masks.py")
+    with using(plugins_asked_for([str(tmp_path / "masks.py")])):
+        assert step_with("task", {"name": "masks", "length": 6, "symbols": 8}) == "native"
+
+
+def test_launch_dry_run_and_check_name_what_a_masked_loss_lacks(
+    masked: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(timing, "TURNS", 1)
+    status, out, error = called(monkeypatch, capsys, "launch", "space.yaml", "--device=cpu", "--dry-run")
+    assert status == 0, error
+    assert re.search(rf"step +traced: the loss of masked .*{MEND}", out)
+    status, _, error = called(monkeypatch, capsys, "launch", "space.yaml", "--device=cpu", "--workers=1", "--pack=2")
+    assert status == 0, error
+    assert len(re.findall(rf"note: trials train by recorded operations, .*{MEND}", error)) == 1
+    status, out, _ = called(monkeypatch, capsys, "plugin", "check", str(masked))
+    assert status == 0, out
+    assert re.search(rf"  step: traced: the loss of masked .*{MEND}", out)
+
+
+@pytest.mark.parametrize("line", ["        return 'squared'\n", "        return 'margin'\n", None])
+def test_the_contract_finds_a_loss_that_is_told_wrongly(tmp_path: Path, line: str | None) -> None:
+    write_template("task", tmp_path / "wrong.py")
+    text = (tmp_path / "wrong.py").read_text()
+    if line is None:
+        text = text.replace('weights_of(batch["wanted"], dtype)', 'weights_of(batch["wanted"] | True, dtype)')
+    else:
+        text = text.replace('        return "cross_entropy"\n', line)
+    (tmp_path / "wrong.py").write_text(text)
+    with using(plugins_asked_for([str(tmp_path / "wrong.py")])):
+        found = {one.check.name: one for one in check("task", {"name": "wrong", "length": 6, "symbols": 8})}
+    assert found["position_loss"].verdict == "broken"
+    assert "position_loss and position_targets say another loss" in found["position_loss"].reason
+
+
+def test_packs_that_are_timed_beside_one_another_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's: a machine that gets slower from turn to turn slows all alike."""
+    now = [0.0]
+    order: list[float] = []
+    steps: Mapping[int, float] = {0: 1.0, 1: 4.0}
+
+    def take(pack: Any, count: int, clock: Any) -> float:
+        now[0] += 1
+        order.append(pack.speed)
+        return pack.speed * now[0]
+
+    class Pack:
+        def __init__(self, speed: float) -> None:
+            self.speed = speed
+
+        def train(self, count: int) -> None:
+            pass
+
+    monkeypatch.setattr(timing, "_make_pack_of_copies", lambda one, width, device: Pack(steps[one.number]))
+    monkeypatch.setattr(timing, "_seconds_a_step", take)
+    fast, slow = timing.rates_beside([trial(0, config()), trial(1, config())], 8, "cpu")
+    assert order == [1.0, 4.0] * (timing.TURNS + 1)
+    assert fast / slow == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_ratio_of_speeds_repeats_within_a_fifth() -> None:
+    trials = [trial_with("scorer", {"name": name}) for name in ("entmax", "softmax")]
+    ratios = [one / other for one, other in (timing.rates_beside(trials, 8, "cpu") for _ in range(5))]
+    assert max(ratios) <= 1.2 * min(ratios), ratios

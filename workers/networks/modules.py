@@ -1,0 +1,240 @@
+"""Models that are a `torch.nn.Module`: called with the trial's own parameters, and checked for what no pack can train.
+
+A pack computes its lanes with one module, so a module must be a function of its parameters and its inputs: it may not
+draw random numbers, change its buffers, or decide by a number that it computed.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from spaces import plugins
+from spaces.errors import PluginError
+from spaces.messages import shorten
+from spaces.plugins.importing import explain
+from workers.data.tasks import Batch, SetTask, Task, TokenTask, VectorTask
+from workers.networks.models import Model, Site, check_causality, require_task
+from workers.numerics.parameters import Constant, Given, Parameter, Parameters, Start
+
+_BUILDS = 4
+"""Modules that are built to see how a parameter starts."""
+_QUANTILES = 255
+"""Steps between the least and the largest starting value of a parameter."""
+_LOOKED_AT = 1 << 20
+"""Starting values of a parameter that are looked at."""
+
+
+class ModuleError(PluginError):
+    """A module that lanes of a pack cannot share, whatever the task."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Quantiles(Start):
+    """Drawn from the distribution with these quantiles, at equal distances from the least value to the largest."""
+
+    values_at: tuple[float, ...]
+
+    def values(self, uniform: Tensor) -> Tensor:
+        table = torch.tensor(self.values_at, dtype=uniform.dtype, device=uniform.device)
+        position = uniform * (len(table) - 1)
+        below = position.long().clamp(0, len(table) - 2)
+        return torch.lerp(table[below], table[below + 1], position - below)
+
+
+class ModuleModel(Model):
+    """A model that is a torch.nn.Module; a plug-in derives from it and says how the module is built.
+
+    The module's own initialisation is kept as a distribution: an entry of a trial's parameter is drawn by the trial's
+    stream from the values that the module starts with, over all entries. A parameter that starts equal in each module
+    (ones, zeros, a table) starts so, and one without `requires_grad` stays so. Its fields are sizes and options.
+    """
+
+    kind: ClassVar[type[TokenTask | VectorTask | SetTask]] = TokenTask
+    """The tasks that it reads."""
+
+    @abstractmethod
+    def module(self, task: Any) -> nn.Module:
+        """Build the module for a task of its kind, whose longest input has `task.longest` positions.
+
+        It is called with `arguments` of a batch, and returns logits [N, s, v], numbers [N, s, o] or logits [N, c]. Of
+        tasks whose parameters have equal shapes only the length may tell modules apart.
+        """
+
+    def arguments(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The module's arguments, from a batch: the inputs, and of a set the question and the lengths, too."""
+        return (batch["inputs"], batch["query"], batch["lengths"]) if self.kind is SetTask else (batch["inputs"],)
+
+    @final
+    def check(self, task: Task) -> None:
+        self._require(task)
+        if isinstance(task, TokenTask):
+            check_causality(task, self, causal=self.causal)
+        if [*plugins.knobs(self)]:
+            raise ModuleError(
+                f"model.name: {plugins.name_of(self)!r} has knobs, which a module cannot; use size, option"
+            )
+        _check_module(self, task)
+
+    @final
+    def parameters(self, task: Task) -> Mapping[str, Parameter]:
+        return _build(self, self._require(task)).parameters
+
+    def _require(self, task: Task) -> TokenTask | VectorTask | SetTask:
+        """The task, which is of the kind that the module reads; raises PluginError if it is not."""
+        if self.kind is TokenTask:
+            return require_task(TokenTask, task, self)
+        if self.kind is VectorTask:
+            return require_task(VectorTask, task, self)
+        return require_task(SetTask, task, self)
+
+    @final
+    def dropout_sites(self, task: Task, batch: int, length: int) -> Mapping[str, Site]:
+        return {}
+
+    def outputs(self, parameters: Parameters, batch: Batch, keep: Mapping[str, Tensor]) -> Tensor:
+        if (
+            "lengths" in batch
+            and self.kind is not SetTask
+            and not self.causal
+            and type(self).outputs is ModuleModel.outputs
+        ):
+            raise PluginError(
+                f"model.name: {plugins.name_of(self)!r} is not causal, so it would see the padding of this task's "
+                "sequences; define `outputs`, which may read batch['lengths']"
+            )
+        return self.call(parameters, *self.arguments(batch))
+
+    @final
+    def call(self, parameters: Parameters, *arguments: Tensor) -> Tensor:
+        """What the module returns with these parameters."""
+        built = _MODULES[self, tuple((name, tuple(one.shape)) for name, one in parameters.items())]
+        length = arguments[0].shape[1]
+        module = built[min((longest for longest in built if longest >= length), default=max(built))]
+        like = next(iter(parameters.values()))
+        buffers = {
+            name: one.to(like.device, like.dtype if one.is_floating_point() else one.dtype)
+            for name, one in module.named_buffers()
+        }
+
+        def compute(own: dict[str, Tensor]) -> Tensor:
+            return functional_call(module, {**own, **buffers}, arguments)
+
+        # vmap knows no recurrent layers (aten::lstm). Where a gradient is taken, torch computes them by operations that
+        # it knows.
+        if any(one.requires_grad for one in parameters.values()):
+            return compute(dict(parameters))
+        return vjp(compute, dict(parameters))[0]
+
+
+@dataclass(frozen=True)
+class _Built:
+    module: nn.Module
+    parameters: dict[str, Parameter]
+
+
+_MODULES: dict[Any, dict[int, nn.Module]] = {}
+"""A model, and names and shapes of its parameters -> the task's longest input -> the module that was built for it."""
+
+
+@functools.lru_cache(maxsize=64)
+def _build(model: ModuleModel, task: Any) -> _Built:
+    """The module, and its parameters with their starts."""
+    modules: list[nn.Module] = []
+    with torch.random.fork_rng(devices=()):
+        for seed in range(_BUILDS):
+            torch.manual_seed(seed)
+            modules.append(model.module(task).train())
+    first = modules[0]
+    parameters: dict[str, Parameter] = {}
+    for name, one in first.named_parameters():
+        own = [dict(module.named_parameters())[name].detach() for module in modules]
+        parameters[name] = Parameter(
+            shape=tuple(one.shape),
+            start=_start_of(torch.stack(own)),
+            decay=one.dim() > 1,
+            frozen=not one.requires_grad,
+        )
+        if not one.requires_grad:
+            parameters[name] = Parameter(shape=tuple(one.shape), start=_given(one.detach()), frozen=True)
+    if not parameters:
+        raise ModuleError(f"model.name: the module of {plugins.name_of(model)!r} has no parameters")
+    key = model, tuple((name, one.shape) for name, one in parameters.items())
+    _MODULES.setdefault(key, {})[task.longest] = first
+    return _Built(first, parameters)
+
+
+def _start_of(values: Tensor) -> Start:
+    """The start of a parameter from its values [n, ...] in several modules."""
+    if bool((values == values.flatten()[0]).all()):
+        return Constant(value=float(values.flatten()[0]))
+    if bool((values == values[0]).all()):
+        return _given(values[0])
+    at = torch.linspace(0, 1, _QUANTILES + 1, dtype=torch.float64)
+    found = values.flatten()[:_LOOKED_AT].double().quantile(at).tolist()
+    # Rounded, since torch's normal numbers may differ in their last bit from one processor to another.
+    return Quantiles(values_at=tuple(float(f"{value:.5g}") for value in found))
+
+
+def _given(values: Tensor) -> Start:
+    return Given(numbers=tuple(values.double().flatten().tolist()))
+
+
+# -- what no pack can train --------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=64)
+def _check_module(model: ModuleModel, task: Any) -> None:
+    """Raise ModuleError, one line, for a module that draws numbers, changes its buffers or decides by its data."""
+    module = _build(model, task).module
+    name = plugins.name_of(model)
+    arguments = model.arguments(_example(task))
+    before = {key: one.clone() for key, one in module.named_buffers()}
+    with torch.no_grad(), torch.random.fork_rng(devices=()):
+        random = torch.get_rng_state()
+        module(*arguments)
+        is_random = not torch.equal(random, torch.get_rng_state())
+    if is_random:
+        raise ModuleError(
+            f"model.name: {name!r} draws random numbers while it trains, as dropout does, which lanes of a pack cannot "
+            "share: set its dropout to 0, or write a Model with dropout_sites"
+        )
+    changed = [key for key, one in module.named_buffers() if not torch.equal(one, before[key])]
+    for key, one in module.named_buffers():
+        one.copy_(before[key])
+    if changed:
+        raise ModuleError(
+            f"model.name: {name!r} changes its buffer {changed[0]!r} while it trains, which lanes of a pack cannot "
+            "share: use LayerNorm or GroupNorm, or track_running_stats=False"
+        )
+    stacked = {key: one.detach().expand(2, *one.shape) for key, one in module.named_parameters()}
+    try:
+        with torch.no_grad():
+            vmap(lambda own, given: model.call(own, *given))(
+                stacked, tuple(one.expand(2, *one.shape) for one in arguments)
+            )
+    except Exception as error:
+        where = str(explain(error) or f"{type(error).__name__}: {error}").partition("\n")[0]
+        raise ModuleError(
+            f"model.name: {name!r} cannot be stacked in a pack, as where it decides by a number that it computed, or "
+            f"calls what torch.func.vmap does not know: {shorten(where, 300)}"
+        ) from error
+
+
+def _example(task: TokenTask | VectorTask | SetTask) -> Batch:
+    """A batch of two sequences or sets of the task's kind, with numbers that are not its own."""
+    if isinstance(task, TokenTask):
+        return {"inputs": torch.arange(2 * task.context).view(2, -1) % task.tokens}
+    inputs = torch.linspace(-1, 1, 2 * task.context * task.features).view(2, task.context, task.features)
+    if isinstance(task, VectorTask):
+        return {"inputs": inputs}
+    lengths = torch.full((2,), task.context)
+    return {"inputs": inputs, "query": torch.ones(2, task.query_features), "lengths": lengths}
