@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -198,7 +199,9 @@ def test_a_plug_in_that_keeps_what_it_read_gets_what_the_study_has(folder: Path,
     assert not torch.equal(first["targets"], other["targets"])
 
 
-def test_a_text_that_changes_while_a_study_runs_does_no_harm(folder: Path) -> None:
+def test_a_text_that_changes_while_a_study_runs_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    tokens_of.cache_clear()
     with using(plugins_of_space(str(folder / "file.yaml"))):
         trial = load(str(folder / "file.yaml"), families()).sample(0, lambda _: 0.5)
         tokens = Recipe.of(trial.config).task.facts()["content"]
@@ -211,7 +214,10 @@ def test_a_text_that_changes_while_a_study_runs_does_no_harm(folder: Path) -> No
             Recipe.of(trial.config).task.facts()
 
 
-def test_a_worker_with_an_old_copy_uses_what_it_was_sent(folder: Path, space: Space, tmp_path: Path) -> None:
+def test_a_worker_with_an_old_copy_uses_what_it_was_sent(
+    folder: Path, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     space.sample(0, lambda _: 0.5)
     sent = pickle.loads(pickle.dumps(with_contents(current())))
     table = (folder / "table.txt").read_bytes()
@@ -257,6 +263,8 @@ def test_each_packaged_corpus_says_what_it_reads() -> None:
 
 
 def test_a_data_set_of_the_hub_is_known_by_its_tokens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    tokens_of.cache_clear()
     rows = [{"text": f"{number} is a number"} for number in range(400)]
     fake: Any = ModuleType("datasets")
     fake.load_dataset = lambda *_, **__: iter(rows)
@@ -300,10 +308,13 @@ def test_a_large_file_is_read_once_and_again_after_each_change(tmp_path: Path, m
 def test_a_file_that_was_just_written_is_not_trusted_by_its_time(tmp_path: Path) -> None:
     path = tmp_path / "small"
     path.write_bytes(b"1")
-    first = state_of(path)
-    path.write_bytes(b"2")
-    os.utime(path, ns=(1, first.modified))
-    assert state_of(path).digest != first.digest
+    for later, is_kept in ((10**18, False), (-(10**18), True)):  # its time is ahead of the clock, or long ago
+        os.utime(path, ns=(1, time.time_ns() + later))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(digests, "_SETTLED", 0 if is_kept else digests._SETTLED)  # its inode was changed just now
+            first = state_of(path)
+        assert (str(path) in digests._known) == is_kept
+        assert first.digest == digests.digest_of(b"1")
 
 
 def test_what_is_no_file_is_told_in_one_line(tmp_path: Path) -> None:
