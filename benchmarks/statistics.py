@@ -27,11 +27,12 @@ from graft.report.data import StudyData
 from graft.report.rendering.document import Table
 from graft.report.sections import FigureNumbers
 from graft.report.sections.arms import Arms
-from search.analysis.arms.comparison import compare_arms
+from search.analysis.arms.comparison import choose_p, compare_arms
 from search.analysis.statistics.aggregates import interquartile_interval
+from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.intervals import Bootstrap, Interval, Student
 from search.analysis.statistics.paired import mean_interval, summarize_differences
-from search.analysis.statistics.verdicts import BETTER, WORSE
+from search.analysis.statistics.verdicts import BETTER, SURE, WORSE
 from search.analysis.study.top_k import mean_margin, median_interval, top_k_statistics
 from search.analysis.transfer.affinity import interval_of_correlation
 
@@ -277,15 +278,33 @@ NULL_ARMS = (2, 3, 6)
 def false_verdicts(kind: str, arms: int, seeds: int, studies: int) -> float:
     """Return the share of studies without effect whose table of arms has a verdict anywhere."""
     metric, draw = NULLS[kind]
-    random, claimed = np.random.default_rng([*map(ord, kind), arms, seeds]), 0
-    arm, seed, condition = (axis.ravel() for axis in np.indices((arms, seeds, len(CONDITIONS))))
+    random = np.random.default_rng([*map(ord, kind), arms, seeds])
+    return sum(has_verdict(draw(random, arms, seeds), metric) for _ in range(studies)) / studies
+
+
+def has_verdict(values: Numbers, metric: str) -> bool:
+    """Return whether a table of arms with these values, [arms, seeds, conditions], has a verdict.
+
+    It takes the steps of `compare_arms`, whose frames would be most of the time of thousands of tables.
+    """
+    differences = [
+        summarize_differences(row) for row in np.moveaxis(values[1:] - values[0], 2, 0).reshape(-1, values.shape[1])
+    ]
+    p: list[float] = []
+    for condition in np.moveaxis(values, 2, 0):
+        known = {ARMS[arm]: dict(enumerate(own.tolist())) for arm, own in enumerate(condition)}
+        for arm in range(1, len(condition)):
+            p.append(choose_p(differences[len(p)], known, (ARMS[0], ARMS[arm]), metric))
+    sure = adjust_p(np.array(p)) < SURE
+    return any(certain and not one.low <= 0 <= one.high for certain, one in zip(sure, differences, strict=True))
+
+
+def compares_as_verdict(values: Numbers, metric: str) -> bool:
+    """Return the same by `compare_arms`."""
+    arm, seed, condition = (axis.ravel() for axis in np.indices(values.shape))
     places = {"condition": [CONDITIONS[one] for one in condition], "arm": [ARMS[one] for one in arm], "seed": seed}
-    frame = pl.DataFrame(places).with_columns(state=pl.lit("finished"))
-    for _ in range(studies):
-        results = frame.with_columns(value=pl.Series(draw(random, arms, seeds).ravel()))
-        table = compare_arms(results, ARMS[0], "minimize", metric=metric).table
-        claimed += bool(table["verdict"].is_in([BETTER, WORSE]).any())
-    return claimed / studies
+    results = pl.DataFrame({**places, "value": values.ravel()}).with_columns(state=pl.lit("finished"))
+    return bool(compare_arms(results, ARMS[0], "minimize", metric=metric).table["verdict"].is_in([BETTER, WORSE]).any())
 
 
 # ------------------------------------------------------------------------------------------------- what reports say

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generators import commands, language, papers, plug_ins, sql
+from docs.generators import commands, language, papers, plug_ins, python, sql
 
 
 def pages() -> Mapping[str, str]:
     """Path below docs/ -> Markdown of every page that is made from the code."""
     return {
         "reference/commands.md": commands.page(),
+        "reference/python.md": python.page(),
+        "reference/contracts.md": python.contracts_page(),
         "reference/language.md": language.page(),
         "reference/spaces.md": language.spaces_page(),
         "reference/papers.md": papers.page(),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spaces.grammar.declarations import LeafDescription
     from spaces.grammar.formulas import Draw
     from spaces.grammar.sections import Families
-    from spaces.reading import load, parse
+    from spaces.reading import load, parse, parse_stored
     from spaces.reading.catalogue import packaged_spaces
     from spaces.records import Trial
     from spaces.space import Space
@@ -34,6 +34,7 @@ __all__ = [
     "load",
     "packaged_spaces",
     "parse",
+    "parse_stored",
 ]
 
 _HOME = {
@@ -48,6 +49,7 @@ _HOME = {
     "load": "reading",
     "packaged_spaces": "reading.catalogue",
     "parse": "reading",
+    "parse_stored": "reading",
 }
 
 

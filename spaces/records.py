@@ -317,6 +317,13 @@ class QueuedTrial(NamedTuple):
     """Those that it can resume from, the newest first."""
 
 
+class TimeLeft(NamedTuple):
+    """Seconds until all trials of a study have ended."""
+
+    least: float
+    most: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Where a study stands: by its controller, which knows what was done since it began, or by its database."""
@@ -339,6 +346,8 @@ class Progress:
     """Reports recorded by this controller; a database does not count them."""
     stopping: bool = False
     """Whether a controller dismisses its workers before the study is finished."""
+    time_left: TimeLeft | None = None
+    """Until all trials have ended; `None` where nothing tells."""
 
     @property
     def ended(self) -> int:

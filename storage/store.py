@@ -270,7 +270,7 @@ class Store:
 
 
 def _put_aside(mailbox: Mailbox, name: str, reason: str) -> None:
-    reason = shorten(reason, 400)
+    reason = shorten(reason, 400).encode(errors="backslashreplace").decode()  # it may quote half a character
     mailbox.put_aside(name, reason)
     _log.warning("a request to the queue was moved aside, as it cannot be done: %s", reason)
 

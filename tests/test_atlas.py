@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.atlas.__main__ import FIRST, FOLDER, KEPT, read_trial
-from benchmarks.atlas.effects import compare_atlases, detectable, find_effects, find_gaps
+from benchmarks.atlas.effects import compare_atlases, detectable, find_effects, find_gaps, find_power
 from benchmarks.atlas.page import sentences, write_page
 from benchmarks.atlas.plan import TaskPlan, read_plan
 from benchmarks.atlas.trials import collect, replay, train
@@ -132,6 +132,13 @@ def test_the_detectable_effect_is_detected_four_times_in_five() -> None:
     random, effect = np.random.default_rng(2), detectable(2.0, SEEDS)
     changes = effect + 2 * random.normal(size=(4000, SEEDS))
     assert np.mean(stats.ttest_1samp(changes, 0, axis=1).pvalue < 0.05) == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_power_is_that_of_many_tests() -> None:
+    changes = np.random.default_rng(5).normal(1, 1, size=(20_000, SEEDS))
+    p = stats.ttest_1samp(changes, 0, axis=1).pvalue
+    for level in (0.05, 0.01):
+        assert find_power(1, SEEDS, level) == pytest.approx(np.mean(p < level), abs=0.01)
 
 
 @pytest.mark.long

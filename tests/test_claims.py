@@ -21,9 +21,11 @@ from benchmarks.statistics import (
     NULLS,
     Kind,
     claims,
+    compares_as_verdict,
     coverage,
     false_claims,
     false_verdicts,
+    has_verdict,
     made_study,
     power,
     study_of,
@@ -72,7 +74,21 @@ def test_a_few_studies_without_effect_claim_little(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "arms", "seeds"), [*product(NULLS, NULL_ARMS, NULL_SEEDS)])
 def test_without_effect_few_tables_have_a_verdict(kind: str, arms: int, seeds: int) -> None:
     """The whole table, of a thousand studies each, is that of `python -m benchmarks.statistics --tables nulls`."""
-    assert false_verdicts(kind, arms, seeds, 40) <= 0.05 + SLACK / sqrt(40)
+    assert false_verdicts(kind, arms, seeds, 200) <= 0.05 + SLACK / sqrt(200)
+
+
+@pytest.mark.parametrize("kind", NULLS)
+def test_a_table_of_the_null_studies_is_that_of_compared_arms(kind: str) -> None:
+    metric, draw = NULLS[kind]
+    random = np.random.default_rng(11)
+    found = set[bool]()
+    for arms, seeds in ((2, 3), (3, 4), (4, 8)):
+        values = draw(random, arms, seeds)
+        for effect in (0.0, 0.5, 4.0):
+            moved = values + effect * (np.arange(arms) == 1)[:, None, None]
+            found.add(has_verdict(moved, metric))
+            assert has_verdict(moved, metric) == compares_as_verdict(moved, metric)
+    assert len(found) == 2
 
 
 def test_accuracies_that_differ_alike_are_no_certainty() -> None:

@@ -247,6 +247,26 @@ def test_files_of_a_folder_are_read_in_order_each_in_its_way(tmp_path: Path) -> 
     assert list(File(path=find_file(str(folder / "e.md"))).documents()) == ["not read"]
 
 
+def test_a_folder_of_another_ending_is_read_where_it_is_named(tmp_path: Path) -> None:
+    for name, content in {
+        "b/One.java": "int a; // one\n",
+        "a.java": "int b;\n",
+        "c.txt": "no",
+        "d.javac": "no",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    folder = File(path=str(tmp_path), ending=".java", comments="java")
+    assert list(folder.documents()) == ["int b;\n", "int a;\n"]
+    assert list(File(path=str(tmp_path)).documents()) == ["no"]
+    before = folder.content()
+    (tmp_path / "a.java").write_text("int c;\n")
+    assert folder.content() != before
+    with pytest.raises(PluginError) as error:
+        list(File(path=str(tmp_path), ending=".kt").documents())
+    assert "a folder of files that end in .kt" in one_line(error)
+
+
 def test_comments_of_files_go_where_asked(tmp_path: Path) -> None:
     written(tmp_path, "x = 1  # one\n", "a.py")
     assert list(File(path=find_file(str(tmp_path / "a.py")), comments="python").documents()) == ["x = 1\n"]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
+import graft
 from cli.main import program
 from docs import generate
 from docs.generators import commands as commands_page
 from docs.offline import fetched
-from graft.plugins.families import families
+from graft.plugins.families import families, families_by_folder, family_of
 from spaces import parse, plugins
 from spaces.plugins import rules
 from spaces.reading import catalogue
@@ -86,7 +89,7 @@ BLOCKS = [
 def lines(text: str) -> Iterator[str]:
     """The commands of a block, or of a script; a quotation may go over several lines."""
     whole = ""
-    for line in text.splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         whole += line
         try:
             shlex.split(whole, comments=True)
@@ -194,6 +197,57 @@ def test_the_commands_of_the_documentation_run(
     assert {"launch", "resume", "report", "replay", "query", "export", "weights", "space", "db"} <= ran
 
 
+@pytest.mark.long
+def test_the_numbers_of_the_first_study_are_those_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """README and the tutorial print numbers of one study, which is trained here whole; the last digits may differ."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SEARCH_STORAGE", raising=False)
+
+    def run(*arguments: str) -> str:
+        status, out, error = called(monkeypatch, capsys, *arguments)
+        assert status == 0, error
+        return out + error
+
+    tutorial, readme = text_of("tutorial.md"), " ".join(text_of("index.md").split())
+    told = run("launch", "quick/set_complement", *HERE[:-1], "--pack=64")
+    best = r"finished of 64; best tvd/bema (\S+) \(trial (\d+)\);"
+    assert_alike(best, tutorial, told)
+    run("report", "study", "quick-set-complement", "-o", "report.md")
+    change = r"([+−]\d+\.\d) ± (\d+\.\d) %(?: \(best 10 %\)| for the best tenth)"
+    assert_alike(change, tutorial, Path("report.md").read_text())
+    worse = re.findall(r"the best tenth is (\S+) ± (\S+) % worse with BEMA", readme)
+    assert worse == [(rise.removeprefix("+"), margin) for rise, margin in re.findall(change, tutorial)]
+
+    query, table = re.findall(r'search query "(.*?)"\n```\n\n(.*?)\n\n', tutorial, flags=re.DOTALL)[0]
+    row = r"^ +(\d) +(\d+) +(\S+) +(\S+)$"
+    assert_alike(row, re.sub("^    ", "", table, flags=re.MULTILINE), run("query", query))
+    [without] = re.findall(r"(\d+) of the 64", readme)
+    assert f"{without} of 64 trials have none" in tutorial
+    assert re.findall(row, table, re.MULTILINE)[1][1] == without
+    of_best = run("trials", "quick-set-complement", "--sort", "objective", "--top", "6", "--format", "json")
+    rates = [one for one in json.loads(of_best) for path in one if path.endswith("dropout") and one[path] != 0]
+    assert not rates, "the six best have no dropout"
+    [mean] = run("query", "SELECT avg(params->>'model.embedding_dropout') AS mean FROM trials").split()[1:]
+    assert_alike(r"rates are about (\d\.\d+) over", tutorial, f"rates are about {float(mean):.2f} over")
+    assert "finding:" not in tutorial.replace("not a finding:", "")
+
+
+def assert_alike(pattern: str, printed: str, made: str) -> None:
+    """Compare the numbers that a page prints with those that were made, to two units of the last digit printed."""
+    said, found = ([match.groups() for match in re.finditer(pattern, text, re.MULTILINE)] for text in (printed, made))
+    assert said
+    assert len(said) == len(found), f"{said} is printed, but {found} was made"
+    for number, again in zip(chain(*said), chain(*found), strict=True):
+        decimals = len(number.partition(".")[2])
+        assert abs(_number(number) - _number(again)) <= 2.01 * 10.0**-decimals, f"{number} is printed, not {again}"
+
+
+def _number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
 def spaces_of(page: str) -> list[str]:
     """The spaces written out on a page."""
     return [
@@ -248,6 +302,53 @@ def test_the_reference_names_all_that_there_is() -> None:
         assert all(f"| `{field}` |" in pages["reference/language.md"] for field in rules(settings))
     for name in catalogue.packaged_spaces():
         assert f"## {name}\n" in pages["reference/spaces.md"]
+
+
+def test_the_default_of_an_option_with_a_variable_is_its_value() -> None:
+    rows = made()["reference/commands.md"].splitlines()
+    assert any("| `$SEARCH_LOG_FORMAT`, else `text` |" in row for row in rows)
+    assert any("| `$SEARCH_STORAGE`, else `sqlite:///graft.db` |" in row for row in rows)
+    assert not any("else `True`" in row or "`None`" in row for row in rows)
+
+
+def test_the_reference_of_python_has_every_public_name_with_its_signature() -> None:
+    page = made()["reference/python.md"]
+    for name in graft.__all__:
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        assert section, name
+        found = getattr(graft, name)
+        for member, value in vars(found).items() if isinstance(found, type) else ():
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                assert f"\n### {name}.{member}\n" in section, f"{name}.{member}"
+    assert "### Study.trials\n\n```python\ntrials(where: str | None = None, sort: str | None = None" in page
+    assert "### Study.wait" in page
+
+
+def test_the_reference_of_contracts_has_what_a_plug_in_implements_and_is_given() -> None:
+    page = made()["reference/contracts.md"]
+    for family in map(family_of, families_by_folder().values()):
+        assert f"\n## {family.__name__}\n" in page
+    for name in ("Task.training", "Task.validation", "Scorer.weights", "Model.outputs", "Streams.of", "Streams.words"):
+        assert f"\n### {name}\n" in page, name
+
+
+ANCHORS = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchor_of(heading: str) -> str:
+    """The anchor that the site gives a heading."""
+    plain = re.sub(r"[`*]|\[(.*?)\]\(.*?\)", r"\1", heading)
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_links_lead_to_headings(page: str) -> None:
+    folder = ROOT if page in ROOT_PAGES else (DOCS / page).parent
+    text = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+        if "://" not in target:
+            there = (folder / target).read_text() if target else text_of(page)
+            assert anchor in map(anchor_of, ANCHORS.findall(there)), f"{page}: {target}#{anchor}"
 
 
 def test_pages_that_list_tables_and_families_list_them_all() -> None:

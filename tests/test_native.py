@@ -14,11 +14,13 @@ import pytest
 import torch
 from torch.func import vmap
 
+from spaces import plugins
 from spaces.records import Trial
 from tests.trials import FIRST_STEP, config, trial
 from workers.engine.pack import Pack
 from workers.engine.step import NativeStep, TracedStep, begin_loading, step_of
 from workers.networks.models.minimal import Minimal
+from workers.networks.scorers import Scorer
 from workers.numerics import native
 from workers.numerics.native import building
 from workers.numerics.native.building import Unit
@@ -86,9 +88,20 @@ def test_it_covers_dropout_per_token(dropout: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
-@pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}])
+@pytest.mark.parametrize("scorer", [{"name": "softmax", "temperature": 0.4}, {"name": "average"}, {"name": "ssa"}])
 def test_it_covers_temperature_and_uniform_attention(dropout: tuple[float, float], scorer: dict[str, Any]) -> None:
     native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 16), dropout, scorer=scorer, norm_epsilon=0.1))
+    scale = traced.moments["first"].abs().max()
+    assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
+
+
+LOGIT_SCORERS = [name for name in plugins.names(Scorer) if name not in ("cosformer", "mixed", "spline_kernel")]
+
+
+@pytest.mark.parametrize("name", LOGIT_SCORERS)
+def test_it_covers_every_scorer_of_logits(name: str) -> None:
+    scorer = {"name": name, **({"phase": "always"} if name == "adaptive_temperature" else {})}
+    native, traced = both_steps(recipe_of((7, 5, 9, 3, 6, 19), (0.0, 0.2), scorer=scorer, norm_epsilon=0.1))
     scale = traced.moments["first"].abs().max()
     assert (native.moments["first"] - traced.moments["first"]).abs().max() <= 1e-10 * scale
 

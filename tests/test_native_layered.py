@@ -57,6 +57,11 @@ SCORERS: list[dict[str, Any]] = [
     {"name": "polynomial", "power": 3},
     {"name": "polynomial", "power": 2, "keys": "all"},
     {"name": "mixed", "first": {"name": "ssa"}, "second": {"name": "softmax_learned"}},
+    {"name": "adaptive_temperature", "phase": "always"},
+    {"name": "sparsemax"},
+    {"name": "entmax", "alpha": 1.3},
+    {"name": "entmax_learned", "alpha": 1.6},
+    {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name": "average"}},
 ]
 ACTIVATIONS: list[dict[str, Any]] = [
     *({"name": name} for name in ("gelu", "relu", "relu_squared", "tanh", "identity")),
@@ -233,6 +238,8 @@ def test_models_larger_than_a_cache(model: dict[str, Any], batch: int) -> None:
 def test_a_sequence_has_the_same_gradient_alone_and_among_others(dtype: str) -> None:
     """Of the others no position carries loss, so that they add zeros; they are attended to side by side with it.
 
+    Its own keys lie along a register or beside others', so that sums over them have another order: a rounding apart.
+
     A Canon layer A makes equal tokens differ: otherwise the first layer works on sums over them.
     """
     masked = {**MASKED, "length": 7}
@@ -241,7 +248,7 @@ def test_a_sequence_has_the_same_gradient_alone_and_among_others(dtype: str) -> 
     case.batch["wanted"][:, 1:] = False
     gradient, _ = case.native()
     case.batch = {name: tensor[:, :1] for name, tensor in case.batch.items()}
-    assert torch.equal(gradient, case.native()[0])
+    torch.testing.assert_close(gradient, case.native()[0], rtol=1e-4, atol=2e-6 if dtype == "float32" else 1e-12)
 
 
 @settings(max_examples=20)
@@ -322,9 +329,10 @@ def test_a_loss_is_the_sum_over_positions_that_its_task_says(name: str, task: di
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ({"scorer": {"name": "entmax"}}, "the scorer entmax is not in the native step"),
-        ({"scorer": {"name": "mixed", "second": {"name": "sparsemax"}}}, "the scorer sparsemax is not"),
-        ({"scorer": {"name": "adaptive_temperature", "phase": "always"}}, "the scorer adaptive_temperature is not"),
+        (
+            {"scorer": {"name": "cosformer"}},
+            "the scorer cosformer is not in the native step: it reads queries and keys",
+        ),
         ({"activation": {"name": "chebyshev"}}, "the activation chebyshev is not in the native step"),
     ],
     ids=str,

@@ -133,12 +133,7 @@ def test_a_pack_trains_by_it(task: dict[str, Any], model: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("task", "model", "reason"),
     [
-        (RETRIEVAL, pooling(12, {"name": "entmax"}), "the scorer entmax is not in the native step"),
-        (
-            RETRIEVAL,
-            pooling(12, {"name": "adaptive_temperature", "phase": "always"}),
-            "the scorer adaptive_temperature",
-        ),
+        (RETRIEVAL, pooling(12, {"name": "cosformer"}), "the scorer cosformer is not in the native step"),
         (REGRESSION, {"name": "linearised_attention", "estimated": True}, "an estimated temperature is not"),
     ],
     ids=str,

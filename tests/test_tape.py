@@ -141,6 +141,43 @@ def test_what_shares_memory_unsaid_is_neither_shared_nor_kept(function: Callable
             one.add_(7.0)
 
 
+CUTS: list[tuple[str, Callable[[Tensor], Tensor], bool]] = [
+    ("select", lambda x: x[:, 0] * x[:, 1].sin() * x[:, 2].exp(), True),
+    ("some_selected", lambda x: x[:, 0] * x[:, 2].exp(), False),
+    ("one_selected_twice", lambda x: x[:, 0] * x[:, 1] * x[:, 0].sin(), False),
+    ("slices", lambda x: x[:, :1] * x[:, 1:].sin(), True),
+    ("slices_that_overlap", lambda x: x[:, :2] * x[:, 1:].sin(), False),
+    ("slices_with_a_gap", lambda x: x[:, :1] * x[:, 2:].sin(), False),
+    ("used_between", lambda x: x[:, 0] * x[:, 1].sin() * x[:, 2] * x.sum(1), False),
+]
+
+
+@pytest.mark.parametrize(("cut", "is_joined"), [one[1:] for one in CUTS], ids=[one[0] for one in CUTS])
+def test_gradients_of_parts_that_make_a_tensor_whole_are_joined(
+    cut: Callable[[Tensor], Tensor], is_joined: bool
+) -> None:
+    """In place of a sum of tensors of zeros; of others, and of the same part twice, the sum stays."""
+    names: list[str] = []
+
+    class Listed(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    def function(x: Tensor) -> Tensor:
+        return grad(lambda own: cut(own).sum())(x)
+
+    numbers = torch.Generator().manual_seed(0)
+    leaf, other = (torch.randn(2, 3, 4, generator=numbers, dtype=torch.float64) for _ in range(2))
+    with Tape([leaf]) as tape:
+        results = [function(leaf)]
+    replay = tape.replayer(tape.slots(results))
+    with Listed():
+        [found] = replay(other)
+    torch.testing.assert_close(found, function(other), rtol=0, atol=0)
+    assert bool({"stack", "cat"} & {*names}) == is_joined, names
+
+
 def test_constants_repetitions_and_what_nobody_needs_are_left_out() -> None:
     replayed: list[str] = []
 

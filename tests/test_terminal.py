@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ from graft.launching.progress_text import ProgressText, bar, fit_line
 from graft.plugins.families import families
 from spaces import load
 from spaces.errors import StudyError
-from spaces.records import Progress
+from spaces.records import Progress, TimeLeft
 from storage import open_reader
 from tests.inside import called
 from tests.launches import SPACE
@@ -74,13 +75,16 @@ def test_a_line_of_80_columns_has_the_count_the_rate_the_best_and_the_time_left(
     text = ProgressText(clock)
     text.describe(progress(100, 10_000_000), 60)
     clock.now += 10
-    line = fit_line("set-complement", text.describe(progress(1_234, 13_000_000), 65), progress(1_234, 0), 80)
+    study = replace(progress(1_234, 13_000_000), time_left=TimeLeft(30.6, 31.4))
+    line = fit_line("set-complement", text.describe(study, 65), study, 80)
     assert len(line) <= 80
     assert "1,234/4,800" in line
     assert "300,000 steps/s" in line
     assert "best 0.01234" in line
     assert "ETA 0:31" in line
     assert line.startswith("set-complement")
+    range_shown = text.describe(replace(study, time_left=TimeLeft(70.0, 3700.0)))
+    assert range_shown.endswith("ETA 1:10 to 1:01:40")
 
 
 def test_a_long_trial_shows_its_steps_while_none_has_ended():

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from search.analysis.transfer.compatibility_matrix import compute_matrix
+from search.analysis.transfer.compatibility_matrix import Matrix, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
-from search.analysis.warm_start import Earlier, gains, match_draws, prior, task_of, winners_of
+from search.analysis.warm_start import Earlier, Gain, gains, match_draws, prior, task_of, winners_of
 from search.samplers import Sampler, Strategy
 from search.samplers.grid import Grid
 from search.samplers.random import RandomSearch
@@ -386,7 +386,7 @@ def test_candidates_are_the_best_of_each_study_then_the_second_best_by_weight() 
         earlier("b", "mano", rates(0.3)),
         earlier("c", "copy", rates(0.5, 0.6)),
     ]
-    found = prior(space(PLAIN), studies, {"mano": 2.0, "copy": 7.0})
+    found = prior(space(PLAIN), studies, {"mano": sure_gain(2), "copy": sure_gain(7)})
     assert found.candidates == tuple(rates(0.5, 0.3, 0.1, 0.6, 0.2))
     assert found.studies == ("c", "b", "a")
 
@@ -397,7 +397,7 @@ def test_the_task_itself_counts_most_and_what_harms_is_left_out() -> None:
         earlier("b", "copy", rates(0.3)),
         earlier("own", "set_complement", rates(0.5)),
     ]
-    found = prior(space(PLAIN), studies, {"add": 9.0, "copy": -1.0})
+    found = prior(space(PLAIN), studies, {"add": sure_gain(9), "copy": sure_gain(-1)})
     assert found.candidates == tuple(rates(0.5, 0.1))
 
 
@@ -446,9 +446,49 @@ def test_gains_are_those_of_the_compatibility_matrix(tmp_path: Path) -> None:
     write_stage_two(url, "stage-two")
     with open_reader(url) as reader:
         matrix = compute_matrix(results(reader.study("stage-two").trials(columns=OF_STAGE_TWO), "maximize"))
-    found = gains([matrix, matrix], "add")
-    assert found == pytest.approx({"add": 25, "copy": -6, "mano": 3, "memorize": 0}, abs=0.5)
+    found = gains([matrix], "add")
+    means = {source: gain.mean for source, gain in found.items()}
+    assert means == pytest.approx({"add": 25, "copy": -6, "mano": 3, "memorize": 0}, abs=0.5)
+    for source, gain in found.items():
+        [cell] = matrix.cells.filter(pl.col("source") == source, pl.col("target") == "add").to_dicts()
+        assert (gain.unit, gain.mean) == ("points", pytest.approx(cell["mean"]))
+        assert (gain.low, gain.high) == pytest.approx((cell["low"], cell["high"]))
+    # Of two that are alike the interval is narrower by the root of 2.
+    for source, gain in gains([matrix, matrix], "add").items():
+        assert gain.mean == pytest.approx(found[source].mean)
+        assert gain.high - gain.mean == pytest.approx((found[source].high - found[source].mean) / 2**0.5)
     assert gains([], "add") == gains([matrix], None) == {}
+
+
+def sure_gain(points: float) -> Gain:
+    """A gain that is known to the digit."""
+    return Gain(unit="points", mean=points, low=points, high=points)
+
+
+def gain_matrix(direction: str, values: dict[str, list[float]]) -> Matrix:
+    """A matrix of one target."""
+    rows = [(source, "t", seed, value) for source, own in values.items() for seed, value in enumerate(own)]
+    frame = pl.DataFrame(rows, schema=["source", "target", "seed", "value"], orient="row")
+    return compute_matrix(frame.with_columns(direction=pl.lit(direction)))
+
+
+def test_gains_of_two_units_are_not_added_up_and_the_surer_one_counts_more() -> None:
+    baseline = [0.50, 0.52, 0.54, 0.56, 0.58]
+    sure = gain_matrix(
+        "maximize", {"baseline": baseline, "a": [value + 0.1 + 0.001 * n for n, value in enumerate(baseline)]}
+    )
+    loose = gain_matrix("maximize", {"baseline": baseline, "a": [0.4, 0.9, 0.5, 0.9, 0.6]})
+    percent = gain_matrix("minimize", {"baseline": baseline, "a": [0.1, 0.2, 0.1, 0.2, 0.15]})
+    [one], [other], [both] = (gains(made, "t").values() for made in ([sure], [loose], [sure, loose, percent]))
+    assert both.unit == "points"
+    weights = np.array([1 / (gain.high - gain.low) ** 2 for gain in (one, other)])
+    assert both.mean == pytest.approx(np.average([one.mean, other.mean], weights=weights))
+    assert other.sure == 0
+    assert one.sure == one.low > 0
+    [less] = gains([percent], "t").values()
+    assert (less.unit, less.sure) == ("percent", less.low)
+    assert less.low > 0
+    assert gains([gain_matrix("maximize", {"baseline": [0.5], "a": [0.7]})], "t")["a"].sure == 0
 
 
 def test_a_space_that_draws_its_task_has_none_of_its_own() -> None:

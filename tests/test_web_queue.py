@@ -234,7 +234,7 @@ def test_roles_and_owners(database: str) -> None:
         for method, path, body in (
             ("POST", "/queue/tiny/pause", {}),
             ("POST", "/queue/tiny/cancel", {}),
-            ("PUT", "/queue/tiny/priority", {"priority": 1}),
+            ("PUT", "/queue/tiny/priority", {"priority": -1}),
             ("POST", "/studies/tiny/stop", {}),
         ):
             assert "this needs submit" in ask("eve", method, path, 403, **body)
@@ -244,6 +244,38 @@ def test_roles_and_owners(database: str) -> None:
         ask("root", "POST", "/queue/tiny/resume", 200)
         assert queue(database)["tiny"].owner == "ada"
         ask("ada", "GET", "/queue", 200)
+
+
+GREEDY: dict[str, dict[str, Any]] = {
+    "trials: 999,999,999": {"space": changed("search.trials", 999_999_999)},
+    "steps: ": {"space": changed("training.steps", "1 + floor(uniform(0, 1000000000))")},
+    "parameters: ": {"space": changed("model.width", 10**7)},
+    "memory: one trial needs": {"space": changed("training.batch", 2**30)},
+    "lanes: 2,000": {"space": TEXT, "max_lanes": 2000},
+    "priority: 1": {"space": TEXT, "priority": 1},
+    "weight: 2": {"space": TEXT, "weight": 2},
+}
+
+
+@pytest.mark.parametrize("told", GREEDY)
+def test_who_submits_may_ask_for_so_much(database: str, told: str) -> None:
+    token = make_token(database, "ada", "submit")
+    with client_of(database, needs_token=True) as client:
+        answer = client.post("/api/queue", json=GREEDY[told], headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 403, answer.text
+    assert told in answer.json()["error"]
+    assert queue(database) == {}
+
+
+WITHOUT_END = changed("task", {"language": {"corpus": {"stories": {"words": 10**9}}, "length": 8}})
+
+
+def test_a_check_without_end_is_ended(database: str) -> None:
+    """After so many seconds, of the clock or of the processor; the next submission is checked as if nothing were."""
+    with client_of(database, check_seconds=1) as client:
+        assert "to check" in post(client, "", 400, space=WITHOUT_END)["error"]
+    with client_of(database) as client:
+        post(client, "", space=TEXT)
 
 
 def test_a_study_that_was_launched_is_stopped_by_an_admin_alone(database: str) -> None:

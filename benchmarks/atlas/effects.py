@@ -85,14 +85,19 @@ def compare_atlases(first: Atlas, second: Atlas) -> pl.DataFrame:
     return first.cells.select(*CELL, "verdict", "mean").join(cells, on=CELL, maintain_order="left")
 
 
-def detectable(deviation: float, pairs: int, level: float = SURE, power: float = POWER) -> float:
-    """The effect that a two-sided paired t-test at `level` finds with this power, for changes of this deviation."""
+def find_power(effect: float, pairs: int, level: float = SURE) -> float:
+    """Return how often a two-sided paired t-test at `level` finds an effect, in deviations of the changes."""
     critical = float(stdtrit(pairs - 1, 1 - level / 2))
+    return 1 - float(nctdtr(pairs - 1, effect * pairs**0.5, critical))
+
+
+def detectable(deviation: float, pairs: int, level: float = SURE, power: float = POWER) -> float:
+    """Return the effect that a two-sided paired t-test at `level` finds with this power, for changes of a deviation."""
     low, high = 0.0, 100.0
-    for _ in range(60):  # bisection of the noncentrality, in which power rises
+    for _ in range(60):  # bisection of the effect, in which power rises
         middle = (low + high) / 2
-        low, high = (middle, high) if 1 - float(nctdtr(pairs - 1, middle, critical)) < power else (low, middle)
-    return high * deviation / pairs**0.5
+        low, high = (middle, high) if find_power(middle, pairs, level) < power else (low, middle)
+    return high * deviation
 
 
 def _pair(scored: pl.DataFrame, score: pl.Expr) -> pl.DataFrame:

@@ -10,10 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.atlas.effects import Atlas, compare_atlases, detectable, find_effects, find_gaps
+from benchmarks.atlas.effects import Atlas, compare_atlases, detectable, find_effects, find_gaps, find_power
 from benchmarks.atlas.picture import draw, signed
 from benchmarks.atlas.plan import TaskPlan
-from search.analysis.statistics.verdicts import BETTER, UNDECIDED, WORSE
+from search.analysis.statistics.verdicts import BETTER, SURE, UNDECIDED, WORSE
 
 MOST_SENTENCES = 10
 _WHERE = {"in": "", "out": " out of distribution"}
@@ -46,6 +46,18 @@ def _sentence(row: Row) -> str:
     word = "lowers" if row["mean"] > 0 else "raises"
     size, *ends = (100 * abs(exp(-row[key] / 100) - 1) for key in ("mean", "wide_low", "wide_high"))
     return f"`{row['arm']}` {word} {row['metric']} {where} by {size:.1f} % ({_end(min(ends))} to {_end(max(ends))})."
+
+
+def _say_power(atlas: Atlas) -> str:
+    """Say how often an effect of one deviation is found, without a correction and with what this atlas' one left."""
+    pairs = int(atlas.cells["pairs"].median() or 0)
+    before = find_power(1, pairs)
+    after = find_power(1, pairs, SURE * atlas.found.height / atlas.cells.height)
+    return (
+        f"{pairs} seeds find an effect of one standard deviation of the paired difference in {100 * before:.0f} % of "
+        f"cases before any correction, and in {100 * after:.0f} % at the level that the correction leaves here: a pale "
+        "cell is no evidence of no effect."
+    )
 
 
 def _end(size: float) -> str:
@@ -83,6 +95,8 @@ def _lines(plan: Mapping[str, TaskPlan], kept: pl.DataFrame, atlas: Atlas) -> It
     yield from () if said else ("No cell is told apart from no effect.",)
     yield ""
     yield "Intervals are the corrected ones; of all that are told apart, at most 5 % are expected to miss."
+    yield ""
+    yield _say_power(atlas)
     yield ""
     counts = atlas.cells.group_by("arm", maintain_order=True).agg(
         better=(pl.col("verdict") == BETTER).sum(), worse=(pl.col("verdict") == WORSE).sum(), sets=pl.len()

@@ -13,6 +13,7 @@ import graft
 from benchmarks.papers.plan import Plan, Row, StudyPlan
 from search.analysis.statistics.corrections import adjust_p
 from search.analysis.statistics.paired import PairedDifference, mean_interval, summarize_differences
+from spaces.grammar.sections import defaults_of
 from workers.engine.replay import retrain
 
 
@@ -47,11 +48,9 @@ def collect(plan: Plan, database: str) -> pl.DataFrame:
             minutes=_minutes(pl.col("last")) - _minutes(pl.col("first"))
         )
         params = study.trials().select("number", *_columns(study.trials()))
-        wanted = pl.DataFrame(
-            {(row.metric, condition) for row in plan.rows if row.study == one.name for condition in _conditions(row)},
-            schema=["metric", "condition"],
-            orient="row",
-        )
+        own = [row for row in plan.rows if row.study == one.name]
+        named = sorted({(row.metric, condition) for row in own for condition in _conditions(row)})
+        wanted = pl.DataFrame(named, schema=["metric", "condition"], orient="row")
         metrics = study.metrics().filter(pl.col("variant") == "raw")
         last = metrics.filter(pl.col("step") == metrics["step"].max())
         values = last.select("number", "condition", "value", metric="name").join(wanted, on=["metric", "condition"])
@@ -146,7 +145,7 @@ class Replayed:
 def replay(kept: pl.DataFrame, study: str, number: int) -> Replayed:
     """Train a kept trial again, alone, from the space's text that is kept with it."""
     rows = kept.filter((pl.col("study") == study) & (pl.col("number") == number)).to_dicts()
-    with graft.Space(rows[0]["space"]).load() as space:
+    with defaults_of(rows[0]["numerics"]), graft.Space(rows[0]["space"]).load() as space:
         trial = space.sample(number, lambda _: 0.5)  # nothing is drawn
         last = retrain(trial, steps=int(trial.config["training"]["steps"]), device="cpu", watch=lambda _: None)[-1]
     again = {(one.name, one.condition): one.value for one in last.metrics if one.variant == "raw"}

@@ -131,7 +131,7 @@ def _describe(now: Status) -> str:
 
 def _facts(now: Status) -> list[tuple[str, str]]:
     """What a person wants to know, label and text; what is not known is left out."""
-    from graft.launching.progress_text import duration
+    from graft.launching.progress_text import describe_time_left
 
     progress = now.progress
     counts = [f"{count:,} {state}" for state, count in sorted(progress.counts.items())]
@@ -160,8 +160,8 @@ def _facts(now: Status) -> list[tuple[str, str]]:
     rates = [(now.trials_per_minute, "trials/min"), (now.steps_per_second, "model-steps/s")]
     if any(rate for rate, _ in rates):
         facts.append(("rate", ", ".join(f"{_rate(rate)} {unit}" for rate, unit in rates if rate)))
-    if now.eta_seconds is not None:
-        facts.append(("ETA", duration(now.eta_seconds)))
+    if progress.time_left:
+        facts.append(("ETA", describe_time_left(progress.time_left)))
     facts += [("worker", line) for line in now.workers[:_LISTED_WORKERS]]
     if len(now.workers) > _LISTED_WORKERS:
         more = f"{len(now.workers) - _LISTED_WORKERS:,} more"

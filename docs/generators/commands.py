@@ -52,8 +52,11 @@ def _body(name: str, command: Any) -> Iterator[str]:
 
 
 def _default(option: Any) -> str:
-    if option.envvar:
-        return f"`${option.envvar}`, else `{option.show_default}`"
-    if option.default is None or option.is_flag or option.required:
-        return "required" if option.required else ""
-    return code(option.default)
+    """Return what holds where the option is not given: an environment variable, then a value, both as code."""
+    if option.required:
+        return "required"
+    # A text in place of the default says what it means; True asks typer to show the default itself.
+    shown = option.show_default if isinstance(option.show_default, str) else option.default
+    value = "" if shown is None or option.is_flag else code(shown)
+    variable = code(f"${option.envvar}") if option.envvar else ""
+    return ", else ".join(filter(None, (variable, value)))

@@ -8,6 +8,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
 
+from docs.generators.python import read_comments
 from docs.generators.tables import code, prose, table
 from graft.plugins.families import families
 from spaces.grammar import distributions, expressions
@@ -113,11 +114,4 @@ def _read_comments(settings: type) -> Mapping[str, str]:
     """Field -> the text that stands below it in the source."""
     [definition] = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
     assert isinstance(definition, ast.ClassDef)
-    said: dict[str, str] = {}
-    for field, text in zip(definition.body, definition.body[1:], strict=False):
-        match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
-                said[name] = sentence
-            case _:
-                pass
-    return said
+    return read_comments(definition.body)

@@ -26,7 +26,7 @@ from graft.api.trials import TrialRecord
 from graft.report.rendering.document import Picture
 from graft.stored.status import Status
 from spaces.errors import GraftError, StudyError
-from spaces.records import Progress
+from spaces.records import Progress, TimeLeft
 from storage import QueueEntry, Terms
 
 _SECONDS = 120.0
@@ -174,7 +174,10 @@ class RemoteStudy:
         """Where it stands: trials by state, the best one, rate, note, tags and changes."""
         found = self.connection.json("studies", self.name)["status"]
         lists = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
-        values: dict[str, Any] = {**found, **lists, "progress": Progress(**found["progress"])}
+        fields: dict[str, Any] = dict(found["progress"])
+        if left := fields.get("time_left"):
+            fields["time_left"] = TimeLeft(*left)
+        values: dict[str, Any] = {**found, **lists, "progress": Progress(**fields)}
         return Status(**values)
 
     def trials(self, where: str | None = None, sort: str | None = None, top: int | None = None) -> pl.DataFrame:

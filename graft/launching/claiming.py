@@ -12,7 +12,7 @@ from graft.launching.editing.space_changes import plan_change
 from graft.plugins.families import families, version
 from graft.plugins.stored import plugins_of_study
 from graft.stored.differences import Difference, compare_spaces, describe_differences
-from spaces import parse
+from spaces import parse_stored
 from spaces.errors import StudyError
 from spaces.plugins import active
 from spaces.plugins.active import using
@@ -107,7 +107,7 @@ def extend(url: str, name: str, trials: int) -> Enrolment:
     """Plan another number of trials for a study, from the database alone; raises StudyError as `enrol` does."""
     row = find_study(url, name)
     with using(plugins_of_study(url, name)):
-        space = parse(row["space"], f"the space of study {name}", families(), {"search.trials": str(trials)})
+        space = parse_stored(row, families(), {"search.trials": str(trials)})
         return enrol(url, name, space)
 
 
@@ -161,7 +161,7 @@ def begin_controller(
     from workers.engine.checkpoints import Archive
 
     check_seconds()
-    space = parse(row["space"], f"the space of study {row['name']}", families())
+    space = parse_stored(row, families())
     archive = Archive(saving.url, saving.study) if saving else None
     search = space.search
     study = store.claim(

@@ -7,20 +7,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import final
 
-from spaces.records import TERMINAL, Progress
+from spaces.records import TERMINAL, Progress, TimeLeft
 
 WINDOW_SECONDS = 30.0
-"""The rate shown is that of the last half minute; the expected end is that of the whole run."""
+"""The rate shown is that of the last half minute."""
+_ALIKE = 1.1
+"""Where the most is less than so many times the least, the time left is one number."""
 
 
 @final
 class ProgressText:
-    """Makes the line of a running study: rates and the expected end need what was seen before."""
+    """Makes the line of a running study: its rate needs what was seen before."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._rates: deque[tuple[float, int]] = deque()
-        self._first: tuple[float, int] | None = None
 
     def describe(self, study: Progress, room: int | None = None) -> str:
         """Trials, busy lanes, rate, the best trial and the expected end, in at most `room` characters.
@@ -30,7 +31,7 @@ class ProgressText:
         """
         now = self._clock()
         rate = self._measure_rate(study, now)
-        left = self._estimate_rest(study, now)
+        left = f"ETA {describe_time_left(study.time_left)}" if study.time_left else None
         count = f"{study.ended:,}/{study.planned:,}"
         best = f"{study.best:.4g}" if study.best is not None else None
         variants = [
@@ -51,12 +52,6 @@ class ProgressText:
             self._rates.popleft()
         then, steps = self._rates[0]
         return (study.model_steps - steps) / (now - then) if now > then else 0.0
-
-    def _estimate_rest(self, study: Progress, now: float) -> str | None:
-        start, before = self._first = self._first or (now, study.ended)
-        if study.ended <= before:
-            return None
-        return f"ETA {duration((study.planned - study.ended) * (now - start) / (study.ended - before))}"
 
 
 def _lanes(study: Progress) -> str:
@@ -104,6 +99,12 @@ def fit_line(name: str, text: str, study: Progress, width: int) -> str:
 def shorten_name(name: str, width: int) -> str:
     """A name of at most `width` characters."""
     return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
+def describe_time_left(left: TimeLeft) -> str:
+    """Return `4:10 to 6:30`, or one time where both are nearly the same."""
+    least, most = duration(left.least), duration(left.most)
+    return most if left.most <= _ALIKE * left.least or least == most else f"{least} to {most}"
 
 
 def duration(seconds: float) -> str:

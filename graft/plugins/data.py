@@ -27,10 +27,10 @@ class DataChange(NamedTuple):
 
 def collect_data(reader: Reader, study: str, outside: Outside) -> None:
     """Add to `outside.data` what draws of a study's space read and is not there yet."""
-    from spaces import parse
+    from spaces import parse_stored
 
     with using(outside):
-        parse(reader.study(study).row["space"], f"the space of study {study}", families()).check()
+        parse_stored(reader.study(study).row, families()).check()
 
 
 def find_changed_data(reader: Reader, study: str, data: Mapping[str, Data] | None = None) -> list[DataChange]:

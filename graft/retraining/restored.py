@@ -63,7 +63,7 @@ def restore_trials(
     Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial, and for
     one that read a file which has changed, unless that is accepted.
     """
-    from spaces import parse
+    from spaces import parse_stored
 
     row = reader.study(study).row
     archive = _Archive(
@@ -75,7 +75,7 @@ def restore_trials(
         conditions=read_fingerprints(reader, study),
     )
     with using(read_outside(reader, study)):
-        space = parse(row["space"], f"the space of study {study}", families())
+        space = parse_stored(row, families())
     return space, [archive.restore(number, accept_changes=accept_changes) for number in numbers]
 
 
@@ -93,7 +93,7 @@ class _Archive:
 
     def restore(self, number: int, *, accept_changes: bool) -> RestoredTrial:
         """One of its trials, by the plug-ins from outside and on the data that trained it."""
-        from spaces import parse
+        from spaces import parse_stored
 
         reader, study = self.reader, self.study
         lineage = _read_lineage(reader, study["name"], number)
@@ -111,7 +111,7 @@ class _Archive:
             raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
         outside.data.update({one.name: one.now for one in changes if one.now})
         with using(outside):
-            space = parse(study["space"], f"the space of study {study['name']}", families())
+            space = parse_stored(study, families())
             trial = space.restore([_stage(row) for row in lineage])
             _check_restored(trial, study, lineage[-1])
             found = _describe(reader, trial, lineage[-1], self.kinds, conditions, outside)

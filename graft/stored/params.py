@@ -54,10 +54,10 @@ class Renewal:
     @cached_property
     def _space(self) -> Space | None:
         """None: this version cannot read the space any more."""
-        from spaces import parse
+        from spaces import parse_stored
 
         with suppress(GraftError):
-            return parse(self._study.row["space"], f"the space of study {self._study.row['name']}", families())
+            return parse_stored(self._study.row, families())
 
 
 def _has_choice(params: str) -> bool:

@@ -12,13 +12,16 @@ import polars as pl
 
 from graft.stored.differences import Difference
 from graft.stored.studies import read_best, read_state
-from spaces.records import Progress, State
+from search.steering.time_left import REMEMBERED, EndedTrial, OpenTrial, estimate_time_left, is_stage_one
+from spaces.records import Progress, State, TimeLeft
 from storage.frames import Reader
 from storage.frames.study import StudyReader
 
 WINDOW = timedelta(minutes=10)
-_OF_RUNNING = ("number", "steps", "parent_step", "fence", "started_at")
 """The rate at which trials end is that of the last minutes."""
+_OF_RUNNING = ("number", "steps", "parent_step", "fence", "started_at")
+_OWN_STEPS = "steps - coalesce(parent_step, 0) AS own_steps"
+_PLANNED = "CAST(config->'training'->>'steps' AS integer) AS planned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +48,9 @@ class Status:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Until all trials have ended at the present rate; None if no trial ended lately."""
-        left = max(self.progress.planned - self.progress.ended, 0)
-        return 60 * left / self.trials_per_minute if self.trials_per_minute else None
+        """Seconds until all trials have ended: the middle of `progress.time_left`; `None` where nothing tells."""
+        left = self.progress.time_left
+        return None if left is None else (left.least + left.most) / 2
 
     def to_frame(self) -> pl.DataFrame:
         """One row for programs."""
@@ -66,6 +69,8 @@ class Status:
             "trials_per_minute": self.trials_per_minute,
             "steps_per_second": self.steps_per_second,
             "eta_seconds": self.eta_seconds,
+            "eta_least_seconds": progress.time_left and progress.time_left.least,
+            "eta_most_seconds": progress.time_left and progress.time_left.most,
             "lane_steps": progress.model_steps,
             "lane_room": progress.lane_room,
             "utilisation": progress.utilisation,
@@ -73,9 +78,9 @@ class Status:
         return pl.DataFrame([row], schema_overrides=_NULLABLE)
 
 
-_NULLABLE = {"best": pl.Float64(), "best_number": pl.Int64()} | dict.fromkeys(
-    ("trials_per_minute", "steps_per_second", "eta_seconds", "utilisation"), pl.Float64()
-)
+_RATES = ("trials_per_minute", "steps_per_second", "utilisation")
+_ETAS = ("eta_seconds", "eta_least_seconds", "eta_most_seconds")
+_NULLABLE = {"best_number": pl.Int64()} | dict.fromkeys(("best", *_RATES, *_ETAS), pl.Float64())
 
 
 def read_status(reader: Reader, name: str) -> Status:
@@ -101,6 +106,7 @@ def read_status(reader: Reader, name: str) -> Status:
             steps=row["steps"] + running.select(pl.col("steps") - pl.col("parent_step").fill_null(0)).to_series().sum(),
             model_steps=model_steps,
             lane_room=lane_room,
+            time_left=_estimate_time_left(reader, study, now) if is_running else None,
         ),
         running=tuple(running["number"]),
         trials_per_minute=_ending_rate(reader, row["id"], running, now) if is_running else None,
@@ -137,6 +143,46 @@ def _ending_rate(reader: Reader, study_id: int, running: pl.DataFrame, now: date
         return None
     started = min((time for time in (_time(first), *running["started_at"]) if time is not None), default=since)
     return ended / max((now - max(started, since)).total_seconds() / 60, 1 / 60)
+
+
+def _estimate_time_left(reader: Reader, study: StudyReader, now: datetime) -> TimeLeft | None:
+    """Estimate the time until all trials have ended, as `estimate_time_left` does, from what is stored.
+
+    The speed is that of the newest trials that ended after one start; while there is none, nothing tells it, as no row
+    says when a report came. A trial that resumed counts as if it had had its lane from the step that it last reported.
+    Trials that were never started are taken to be as long as the newest ones. `None` in stage one of a transfer while
+    trials wait.
+    """
+    of_study = f"FROM trials WHERE study_id = {study.row['id']}"
+    newest = f"ORDER BY id DESC LIMIT {REMEMBERED}"
+    started = reader.query(f"SELECT {_PLANNED}, params {of_study} AND started_at IS NOT NULL {newest}")
+    waiting = study.row["trials"] - sum(count for state, count in study.counts().items() if state != "queued")
+    early = [is_stage_one(json.loads(params)) for params in started["params"]]
+    if not early or (waiting > 0 and early[0]):
+        return None
+    planned = started["planned"].filter(pl.Series(early) == early[0])
+    times = f"started_at, finished_at, fence, {_OWN_STEPS}, coalesce(parent_step, 0) AS first_step, {_PLANNED}"
+    once = f"AND fence = 1 AND started_at IS NOT NULL AND finished_at IS NOT NULL {newest}"
+    ended = [
+        EndedTrial(
+            row["planned"] - row["first_step"], row["own_steps"], _seconds(row["started_at"], row["finished_at"])
+        )
+        for row in reader.query(f"SELECT {times} {of_study} {once}").iter_rows(named=True)
+    ]
+    running = [
+        OpenTrial(row["planned"] - row["first_step"], max(_seconds(row["started_at"], now), 0.0))
+        if row["fence"] == 1
+        else OpenTrial(row["planned"] - row["first_step"] - row["own_steps"], 0.0)
+        for row in reader.query(f"SELECT {times} {of_study} AND state = 'running'").iter_rows(named=True)
+    ]
+    return estimate_time_left(ended, running, max(waiting, 0), sum(planned) / len(planned))
+
+
+def _seconds(start: str | datetime, end: str | datetime) -> float:
+    first, last = _time(start), _time(end)
+    assert first is not None, "it is in the row"
+    assert last is not None, "it is in the row"
+    return (last - first).total_seconds()
 
 
 def _training_rate(running: pl.DataFrame, now: datetime) -> float | None:

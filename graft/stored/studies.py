@@ -75,14 +75,14 @@ class TransferTask:
 
 def read_transfer_tasks(reader: Reader, row: Mapping[str, Any]) -> dict[str, TransferTask]:
     """The tasks of the row of a study that is a transfer, in their order; of any other study nothing."""
-    from spaces import parse
+    from spaces import parse_stored
     from spaces.reading.transfer_section import is_transfer_text
     from spaces.transfer import TransferSpace
 
     if not is_transfer_text(row["space"]):
         return {}
     with using(read_outside(reader, row["name"])):
-        space = parse(row["space"], f"the space of study {row['name']}", families())
+        space = parse_stored(row, families())
     assert isinstance(space, TransferSpace), "that is what its text says"
     return {
         domain.name: TransferTask(

@@ -6,12 +6,11 @@ the server allows: plug-ins entry by entry, resources field by field. It may ask
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from graft.launching.claiming import new_study
-from graft.launching.planning.review import list_parts, review
+from graft.launching.planning.review import estimate_shortage, list_parts, review
 from graft.launching.run import CHECKED_DRAWS
 from graft.plugins.collecting import plugins_of_text
 from graft.plugins.families import families
@@ -23,6 +22,7 @@ from spaces.messages import shorten
 from spaces.plugins import resources
 from spaces.plugins.active import using
 from spaces.reading.plugins_section import read_entries_of
+from spaces.records import Trial
 from spaces.space import LAST, Space
 from storage import NewStudy
 
@@ -84,14 +84,18 @@ def _check_quotas(space: Space, quotas: Quotas) -> None:
     from workers.engine.machine.memory import count_parameters
 
     quotas.check("trials", space.search.trials)
-    steps, validations, parameters = 0, 0, 0
-    for config in _draw_configs(space):
-        training = config["training"]
-        steps = max(steps, training["steps"])
+    validations, parameters, structures = 0, 0, set[object]()
+    for trial in _draw_trials(space):
+        training = trial.config["training"]
+        quotas.check("steps", training["steps"])
         validations = max(validations, -(-training["steps"] // training["validate_every"]))
-        quotas.check("steps", steps)
-        parameters = max(parameters, count_parameters(config))
-        quotas.check("parameters", parameters)
+        if trial.structure not in structures:  # which sets the parameters, but not the steps
+            structures.add(trial.structure)
+            parameters = max(parameters, count_parameters(trial.config))
+            quotas.check("parameters", parameters)
+    # A trial that does not fit would take the service with it, and the studies of all others.
+    for shortage in (note for part in list_parts(space) for note in estimate_shortage(part, None, 1)):
+        raise QuotaError(f"memory: {shortage}")
     kept = min(validations, _KEPT[space.search.history])
     rows = space.search.trials * (_TRIAL_BYTES + kept * _METRIC_BYTES)
     # The two newest checkpoints of each lane: parameters, the optimizer's two numbers of each and an average.
@@ -99,15 +103,12 @@ def _check_quotas(space: Space, quotas: Quotas) -> None:
     quotas.check("disk", rows + checkpoints)
 
 
-def _draw_configs(space: Space) -> Iterator[Mapping[str, Any]]:
-    """The configurations of the lowest and the highest draws of each part of a space, and of some in between."""
-    structures = set[object]()
+def _draw_trials(space: Space) -> Iterator[Trial]:
+    """The trials of the lowest and the highest draws of each part of a space, and some in between."""
     for part in list_parts(space):
-        ends = [part.space.sample(0, lambda _, end=end: end) for end in (0.0, LAST)]
-        for trial in (*ends, *part.trials):
-            if trial.structure not in structures:
-                structures.add(trial.structure)
-                yield trial.config
+        yield part.space.sample(0, lambda _: 0.0)
+        yield part.space.sample(0, lambda _: LAST)
+        yield from part.trials
 
 
 def describe(error: BaseException) -> tuple[int, str]:

@@ -71,13 +71,61 @@ def winners_of(finished: int) -> int:
     return min(max(math.ceil(finished / 10), FEWEST_WINNERS), MOST_WINNERS)
 
 
-def gains(matrices: Iterable[Matrix], task: str | None) -> Mapping[str, float]:
-    """Source task -> what its architecture gains on `task`, the mean over matrices; empty for a task that is drawn."""
-    cells = [matrix.cells.select("source", "target", GAIN) for matrix in matrices]
-    if not cells or task is None:
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What the architecture of a source task gains on another task, above 0 better, with its 95 % interval."""
+
+    unit: str
+    """`points`, `percent` or `difference`, as of `Matrix.cells`."""
+    mean: float
+    low: float | None
+    """None: from a single pair."""
+    high: float | None
+
+    @property
+    def sure(self) -> float:
+        """The end of the interval next to 0; 0 where the interval holds 0 or there is none."""
+        if self.low is None or self.high is None:
+            return 0.0
+        return max(self.low, 0.0) + min(self.high, 0.0)
+
+
+def gains(matrices: Iterable[Matrix], task: str | None) -> Mapping[str, Gain]:
+    """Return source task -> what its architecture gains on `task`; empty for a task that is drawn.
+
+    A cell of several matrices in one unit counts by its weighted mean, weights being the inverse squares of the
+    intervals' widths, as of estimates that are independent (Cochran 1954, "The Combination of Estimates from Different
+    Experiments"). Gains in two units cannot be added up: of these the unit that most matrices have is kept, and of as
+    many the first in the alphabet. A cell without an interval counts only where no matrix has one.
+    """
+    if task is None:
+        return {}
+    ends = [
+        pl.when(pl.col("direction") == "maximize").then(pl.col(end)).otherwise(-pl.col(end)) for end in ("low", "high")
+    ]
+    cells = [
+        matrix.cells.select("source", "target", "unit", GAIN, low=pl.min_horizontal(ends), high=pl.max_horizontal(ends))
+        for matrix in matrices
+    ]
+    if not cells:
         return {}
     known = pl.concat(cells).filter(pl.col("target") == task).drop_nulls("gain")
-    return dict(known.group_by("source").agg(pl.col("gain").mean()).iter_rows())
+    found: dict[str, Gain] = {}
+    for (source,), own in known.group_by("source"):
+        counts = own.group_by("unit").len().sort(-pl.col("len").cast(pl.Int64), "unit")
+        found[str(source)] = _combine(own.filter(pl.col("unit") == counts["unit"][0]))
+    return found
+
+
+def _combine(cells: pl.DataFrame) -> Gain:
+    """Return the gain of one source in one unit, from a cell of each matrix."""
+    unit, sure = cells["unit"][0], cells.drop_nulls(["low", "high"])
+    if sure.is_empty():
+        return Gain(unit=unit, mean=float(np.mean(cells["gain"].to_numpy())), low=None, high=None)
+    reach = np.maximum((sure["high"] - sure["low"]).to_numpy() / 2, 1e-12)  # equal pairs have an interval without width
+    weights = reach**-2 / np.sum(reach**-2)
+    mean, margin = float(weights @ sure["gain"].to_numpy()), float(np.sum(reach**-2) ** -0.5)
+    return Gain(unit=unit, mean=mean, low=mean - margin, high=mean + margin)
 
 
 def task_of(space: Space) -> str | None:
@@ -86,12 +134,12 @@ def task_of(space: Space) -> str | None:
     return texts[0] if len(texts) == 1 else None
 
 
-def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, float]) -> Prior:
+def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, Gain]) -> Prior:
     """The prior for `target`; without candidates if no winner has a draw that the target has too.
 
     Sources count in the order of their weight: the target's own task first, then the tasks with the largest gains
-    (search.analysis.transfer.compatibility_matrix), where one without a gain counts as 0. Those of negative weight are
-    left out.
+    (search.analysis.transfer.compatibility_matrix), each by the end of its interval next to 0, so that one that may be
+    none counts as 0. Those of negative weight, which are sure to lose, are left out.
     """
     task = task_of(target)
     sources = [source for one in earlier for source in _sources(target, one, task, gains) if source.weight >= 0]
@@ -104,13 +152,14 @@ def prior(target: Space, earlier: Sequence[Earlier], gains: Mapping[str, float])
     )
 
 
-def _sources(target: Space, earlier: Earlier, own: str | None, gains: Mapping[str, float]) -> Iterator[_Source]:
+def _sources(target: Space, earlier: Earlier, own: str | None, gains: Mapping[str, Gain]) -> Iterator[_Source]:
     carries = match_draws(earlier.space, target)
     for (task,), rows in earlier.winners.group_by("task", maintain_order=True):
         carried = [_carry_point(json.loads(draws), carries) for draws in rows["draws"]]
         points = [point for point in carried if point]
         if points:
-            weight = math.inf if task == own else gains.get(str(task), 0.0)
+            gain = gains.get(str(task))
+            weight = math.inf if task == own else gain.sure if gain else 0.0
             yield _Source(study=earlier.name, weight=weight, points=points)
 
 

@@ -63,7 +63,8 @@ class Controller:
         self._study = study
         self._leases = Leases(study, clock)
         self._remove_checkpoints = remove_checkpoints
-        self._ledger = Ledger(space, strategy, monitors, study)
+        self._clock = clock
+        self._ledger = Ledger(space, strategy, monitors, study, clock)
         self._saving: set[str] = set()
         """Workers that were asked to write a checkpoint before they are dismissed."""
         self._next_copy = max(self._planned, study.queries.next_number())  # trials by hand come after the planned ones
@@ -189,7 +190,7 @@ class Controller:
         self._study.close()
 
     def progress(self) -> Progress:
-        """Return where the study stands; the cost does not grow with the study."""
+        """Return where the study stands; the cost grows with its running trials alone."""
         ledger = self._ledger
         best, number = ledger.best if ledger.best and self._space.has_one_objective else (None, None)
         return Progress(
@@ -203,6 +204,7 @@ class Controller:
             model_steps=self._leases.steps,
             lane_room=self._leases.room,
             stopping=self._stopping,
+            time_left=ledger.pace.time_left(ledger.running.all(), self._queue.waiting, self._clock()),
         )
 
     # --------------------------------------------------------------------------------------------------- fill the lanes

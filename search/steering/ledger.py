@@ -5,8 +5,9 @@ Nothing that a sampler or a stopping policy has seen can be lost: both learn onl
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, final
 
@@ -14,6 +15,7 @@ from search.objectives import NO_RATING, Rating, rating_after
 from search.samplers import Strategy
 from search.steering.running_trials import RunningTrial, RunningTrials
 from search.steering.study_store import StudyStore
+from search.steering.time_left import Pace
 from search.stopping import Copy, Monitor
 from spaces.records import (
     TERMINAL,
@@ -36,11 +38,21 @@ if TYPE_CHECKING:
 class Ledger:
     """Starts, reports, results and checkpoints of trials: each method writes, and then tells sampler and policies."""
 
-    def __init__(self, space: Space, strategy: Strategy, monitors: Sequence[Monitor], study: StudyStore) -> None:
+    def __init__(
+        self,
+        space: Space,
+        strategy: Strategy,
+        monitors: Sequence[Monitor],
+        study: StudyStore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._space = space
         self._strategy = strategy
         self._monitors = monitors
         self._study = study
+        self._clock = clock
+        self.pace = Pace()
+        """How fast trials train, for the time that is left."""
         self.running = RunningTrials()
         self.ended: Counter[State] = Counter(
             {state: count for state, count in study.queries.counts().items() if state in TERMINAL}
@@ -91,7 +103,7 @@ class Ledger:
             running = self.running[report.number]
             running.rating = ratings[report.number]
             self.steps += max(0, report.step - running.step)
-            running.step = max(running.step, report.step)
+            running.step, running.reported = max(running.step, report.step), self._clock()
             running.splines = report.splines
         self.reports += len(reports)
         return results
@@ -124,6 +136,7 @@ class Ledger:
         objective = self._space.search.objective
         for result in results:
             ended = self.remove(result.number)
+            self.pace.note_end(ended, self._clock())
             self.ended[result.state] += 1
             if (
                 result.objective is not None
@@ -172,7 +185,9 @@ class Ledger:
         fences = self._study.start(trials, worker, results)
         started = tuple(replace(trial, fence=fences[trial.number]) for trial in trials)
         for trial in started:
-            self.running.put(RunningTrial(trial, worker, step=trial.parent_step))
+            step = trial.parent_step
+            self.running.put(RunningTrial(trial, worker, step=step, first_step=step, started=self._clock()))
+            self.pace.note_start(trial)
         return started
 
     def save(self, offer: Offer) -> list[Checkpoint]:
@@ -195,7 +210,7 @@ class Ledger:
             known = max(trial.checkpoints, key=lambda one: one.step).controller_state
             assert known, "it was written with every checkpoint"
             running = self.running[trial.number]
-            running.step = trial.checkpoint_step
+            running.step = running.first_step = trial.checkpoint_step
             running.rating = Rating(**{name: known.get(name) for name in _RATING})
             for monitor, state in zip(self._monitors, known["monitors"], strict=True):
                 if state is not None:

@@ -20,6 +20,12 @@ class RunningTrial:
     crashes: int = 0
     """Of workers that trained it, since its last checkpoint."""
     step: int = 0
+    first_step: int = 0
+    """The step from which it trains in its lane: that of its parent, or of the checkpoint that it resumed from."""
+    started: float = 0.0
+    """When it got the lane, by the controller's clock."""
+    reported: float = 0.0
+    """When its last report came."""
     rating: Rating = NO_RATING
     splines: tuple[LearnedSpline, ...] = ()
 
@@ -41,6 +47,10 @@ class RunningTrials:
     def numbers(self) -> KeysView[int]:
         """The numbers of the running trials."""
         return self._running.keys()
+
+    def all(self) -> list[RunningTrial]:
+        """Return the running trials as of now; any thread may ask."""
+        return list(self._running.values())
 
     def of(self, worker: str) -> frozenset[int]:
         """The trials that a worker has."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.grammar.declarations import Context
 from spaces.grammar.distributions import choose_option
-from spaces.grammar.formulas import Formula, Level, Scope, evaluate_constant, fold_constant
+from spaces.grammar.formulas import Formula, Level, Scope, constant, evaluate_constant, fold_constant
 from spaces.grammar.nodes import Node
 from spaces.grammar.values import match_draw, read_leaf, with_location
 from spaces.messages import no_such, shorten
@@ -17,6 +19,17 @@ from spaces.plugins.rules import Rule
 
 Families = Mapping[str, type]
 """The abstract classes of the plug-ins: task, model, optimizer, averaging, learning, sampler, stopping."""
+_AS_OF = ContextVar[int | None]("the version of the numerics whose defaults hold", default=None)
+
+
+@contextmanager
+def defaults_of(numerics: int | None) -> Generator[None]:
+    """Inside the block, fields that are left out have the defaults of a version of the numerics; None: today's."""
+    token = _AS_OF.set(numerics)
+    try:
+        yield
+    finally:
+        _AS_OF.reset(token)
 
 
 def read_mapping(node: Node, path: str) -> Mapping[str, Node]:
@@ -52,6 +65,10 @@ def read_record(node: Node, fields: Mapping[str, Node], member: type, name: str,
     if missing:
         raise node.error(context.path, f"{name} needs {', '.join(missing)}")
     formulas = {key: _read_field(child, rules[key], context.at(key)) for key, child in fields.items()}
+    numerics = _AS_OF.get()
+    for key, rule in rules.items():
+        if key not in fields and rule.earlier and numerics is not None and numerics <= rule.earlier[0]:
+            formulas[key] = constant(rule.earlier[1])
     return _construct(node, member, context.path, formulas)
 
 

@@ -51,12 +51,18 @@ def knob(
     open_high: bool = False,
     integer: bool = False,
     switch: bool = False,
+    earlier: tuple[int, float] | None = None,
 ) -> Any:
     """A number that may differ from lane to lane; with `switch`, whether it is zero is structural.
 
     A switch lets the engine leave out what a zero turns off (a dropout mask), for all lanes of a pack alike.
+    `earlier`: the last version of the numerics that had another default, and that default, which the studies of these
+    versions keep.
     """
-    rule = Rule(kind="knob", low=low, high=high, open_low=open_low, open_high=open_high, integer=integer, switch=switch)
+    rule = Rule(
+        kind="knob", low=low, high=high, open_low=open_low, open_high=open_high, integer=integer, switch=switch,
+        earlier=earlier,
+    )  # fmt: skip
     return _field(rule, default)
 
 

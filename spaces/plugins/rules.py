@@ -41,6 +41,8 @@ class Rule:
     """Of a file: whether an empty text, which names none, is a value."""
     selection: Selection = ALL_FILES
     """Of a file: which files of a folder count."""
+    earlier: tuple[int, float] | None = None
+    """The default of another time: the last version of the numerics that had it, and its value."""
 
     @property
     def structural(self) -> bool:

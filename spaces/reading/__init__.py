@@ -15,7 +15,7 @@ from spaces.grammar.declarations import Context, Declarations
 from spaces.grammar.formulas import Block, Formula
 from spaces.grammar.nodes import Node, compose, read
 from spaces.grammar.overrides import override, to_yaml
-from spaces.grammar.sections import Families, read_mapping, read_plugin, read_record
+from spaces.grammar.sections import Families, defaults_of, read_mapping, read_plugin, read_record
 from spaces.grammar.values import read_value
 from spaces.messages import no_such, shorten
 from spaces.plugins import canonical_json
@@ -47,6 +47,12 @@ def load(origin: str, families: Families, overrides: Mapping[str, str] | None = 
     names the file, the line, the path, the value, the rule and the choices.
     """
     return parse(catalogue.read_text(origin), origin, families, overrides)
+
+
+def parse_stored(study: Mapping[str, Any], families: Families, overrides: Mapping[str, str] | None = None) -> Space:
+    """The space of a stored study, given its row: fields that its text leaves out keep the defaults of its time."""
+    with defaults_of(study["numerics"]):
+        return parse(study["space"], f"the space of study {study['name']}", families, overrides)
 
 
 def parse(text: str, origin: str, families: Families, overrides: Mapping[str, str] | None = None) -> Space:

@@ -131,7 +131,7 @@ class Mailbox:
     def _write(self, name: str, text: str) -> None:
         """Write a file that appears whole under its name, and is on the disk when this returns."""
         part = self._folder / f"{name}.part"
-        with part.open("w", encoding="utf-8") as file:
+        with part.open("w", encoding="utf-8", errors="backslashreplace") as file:  # a reason may quote anything
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

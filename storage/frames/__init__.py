@@ -107,7 +107,8 @@ class Reader:
         for name in mailbox.names(REVOCATION) if mailbox else ():
             assert mailbox
             with suppress(OSError, StudyError):
-                names.add(QueueRequest.from_json(mailbox.read(name)).study)
+                request = QueueRequest.from_json(mailbox.read(name))
+                names.update([request.study] if request.action == "revoke_token" else ())
         return names
 
     def find_token(self, digest: str) -> Token | None:

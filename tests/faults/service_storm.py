@@ -10,13 +10,16 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from storage import QueueRequest
+from storage.databases.mailbox import Mailbox
+from storage.queue import REVOCATION
 from tests.faults.auditor import Finding, Verdict
 from tests.faults.proxy import Proxy
 from tests.faults.server import MortalServer
@@ -51,7 +54,7 @@ class ServiceStorm(Weather):
         """Those of the process, and those of the database."""
         kinds: list[Strike] = [self._killed, self._stopped, self._frozen, self._lease, self._second]
         if not self.server:
-            kinds += [self._busy, self._full, self._deleted]
+            kinds += [self._busy, self._full, self._deleted, self._poisoned, self._revoked]
         return [*kinds, *self.server_kinds()]
 
     def strike(self) -> bool:
@@ -135,6 +138,48 @@ class ServiceStorm(Weather):
         self.fired["disk full"] += 1
         return True
 
+    def _poisoned(self) -> bool:
+        """Somebody leaves among the requests what no process can do."""
+        name = self._queue() / f"{time.time_ns():020}-storm.json"
+        poison: Sequence[Callable[[], object]] = (
+            name.mkdir,
+            lambda: name.symlink_to("nowhere"),
+            lambda: name.write_text('{"action": "submit"'),
+            lambda: name.write_text(QueueRequest(action="pause", study="a").to_json().replace("null", "1e400")),
+            lambda: name.write_text(QueueRequest(action="pause", study="a").to_json().replace('"a"', f"{10**30}")),
+        )
+        self.chance.choice(poison)()
+        self.fired["request poisoned"] += 1
+        return True
+
+    def _revoked(self) -> bool:
+        """A token is made, and revoked a moment later, by whichever process writes the file then."""
+        box, name = Mailbox(self._queue()), f"storm-{self.fired['token revoked']}"
+        row = {"role": "admin", "digest": name, "seconds": None}
+        box.post(QueueRequest(action="make_token", study=name, row=row).to_json())
+        box.post(QueueRequest(action="revoke_token", study=name).to_json(), REVOCATION)
+        self.fired["token revoked"] += 1
+        return True
+
+    def _queue(self) -> Path:
+        """The folder of requests to the process that writes the file."""
+        folder = Path(f"{self.url.removeprefix('sqlite:///')}.queue")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def check_queue(self) -> list[Finding]:
+        """Every request must have been done, or moved aside; every token that was revoked opens nothing."""
+        if self.server:
+            return []
+        stuck = [path.name for path in self._queue().glob("*.json")]
+        findings = [Finding("fault", f"requests were never taken in: {stuck[:5]}")] if stuck else []
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as connection:
+            rows = connection.execute("SELECT count(*), count(revoked_at) FROM tokens").fetchone()
+        made = self.fired["token revoked"]
+        if rows != (made, made):
+            findings.append(Finding("fault", f"{made} tokens were made and revoked; {rows} are in the database"))
+        return findings
+
     def _deleted(self) -> bool:
         """The file goes; the service gives up, and what it saved is put back."""
         path = Path(self.url.removeprefix("sqlite:///"))
@@ -181,7 +226,8 @@ def storm_over_service(
         (Path(place) / HOLD).unlink(missing_ok=True)
         _settle(service, asker)
         service.finish()
-        findings = [*(Finding("fault", wrong) for wrong in storm.wrong), *audit(service, undisturbed)]
+        wrong = [Finding("fault", line) for line in storm.wrong]
+        findings = [*wrong, *audit(service, undisturbed), *storm.check_queue()]
         return Verdict(
             database=f"{database}, service",
             trials=TRIALS * len(STUDIES),

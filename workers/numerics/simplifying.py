@@ -87,6 +87,67 @@ def simplify(operations: Sequence[Operation], results: Sequence[Any]) -> list[Op
     return _needed(left, slots_in(results))
 
 
+def join_gradients(operations: Sequence[Operation], results: Sequence[Any]) -> list[Operation]:
+    """The operations with one joint in place of a sum of gradients of the parts of a tensor, where they make it whole.
+
+    The gradient of `q, k, v = x.unbind(1)` is a sum of three tensors of x's size, each zero but for one part: five
+    passes over memory that are largely zeros. The numbers are the same, but that a negative zero stays negative.
+    """
+    written = find_written(operations)
+    pieces: dict[Slot, tuple[_Whole, list[tuple[int, int, Slot]]]] = {}
+    left: list[Operation] = []
+    for operation in operations:
+        found = (
+            _pieces_of(operation, pieces) if not slots_in((operation.arguments, operation.results)) & written else None
+        )
+        if found:
+            whole, parts = found
+            pieces[operation.results[0]] = found
+            parts = sorted(parts, key=lambda part: part[0])
+            ends = [0, *(end for _, end, _ in parts)]
+            if (
+                len(parts) > 1
+                and ends[-1] == whole.size
+                and all(start == end for (start, _, _), end in zip(parts, ends, strict=False))
+            ):
+                operation = Operation(whole.join, [[[slot for *_, slot in parts], whole.axis], {}], operation.results)
+        left.append(operation)
+    return _needed(left, slots_in(results))
+
+
+class _Whole(NamedTuple):
+    """What gradients of parts are put into."""
+
+    join: Callable[..., Any]
+    """`stack` for parts that were selected, `cat` for slices."""
+    sizes: tuple[int, ...]
+    axis: int
+
+    @property
+    def size(self) -> int:
+        return self.sizes[self.axis]
+
+
+def _pieces_of(
+    operation: Operation, known: dict[Slot, tuple[_Whole, list[tuple[int, int, Slot]]]]
+) -> tuple[_Whole, list[tuple[int, int, Slot]]] | None:
+    """The parts that an operation's result is made of, [start, end) along an axis; None if it is no such sum."""
+    function, (positional, keywords), _ = operation
+    if function is torch.ops.aten.select_backward.default:
+        slot, sizes, axis, index = positional
+        whole = _Whole(torch.ops.aten.stack.default, tuple(sizes), axis % len(sizes))
+        return whole, [(index % whole.size, index % whole.size + 1, slot)]
+    if function is torch.ops.aten.slice_backward.default and positional[5] == 1:
+        slot, sizes, axis, start, end, _ = positional
+        whole = _Whole(torch.ops.aten.cat.default, tuple(sizes), axis % len(sizes))
+        start, end = (max(0, min(whole.size, one + whole.size if one < 0 else one)) for one in (start, end))
+        return (whole, [(start, end, slot)]) if start < end else None
+    if function is not torch.ops.aten.add.Tensor or keywords or len(positional) != 2:
+        return None
+    one, other = (known.get(term) if isinstance(term, Slot) else None for term in positional)
+    return (one[0], [*one[1], *other[1]]) if one and other and one[0] == other[0] else None
+
+
 def _find_apart(operations: Sequence[Operation], results: Sequence[Any]) -> set[Any]:
     """Slots, and ids of constants, whose memory is written into or is the callers'; views share it."""
     return find_written(operations, slots_in(results))

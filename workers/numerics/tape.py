@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from spaces.plugins.bundles import PREFIX
 from workers.numerics.fusion import fuse, fuses_on
 from workers.numerics.fusion.values import Kind
-from workers.numerics.simplifying import Operation, Slot, replace, simplify, slots_in
+from workers.numerics.simplifying import Operation, Slot, join_gradients, replace, simplify, slots_in
 
 _FILLED: dict[Any, float] = {
     torch.ops.aten.ones_like.default: 1,
@@ -120,6 +120,8 @@ class Tape(TorchDispatchMode):
         operations = simplify(self._operations, results)
         if self._fuses:
             operations = fuse(operations, results, self._kinds, lanes=self._kinds[self._leaves[0]].shape[0])
+        else:
+            operations = join_gradients(operations, results)
         operations = [_by_number(operation) if _is_refused(operation) else operation for operation in operations]
         freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first
         needed = slots_in(results)

@@ -15,7 +15,7 @@ from graft.plugins.families import families
 from graft.plugins.stored import read_outside
 from search.samplers import Strategy
 from search.steering.strategies import begin
-from spaces import parse
+from spaces import parse_stored
 from spaces.errors import SpaceError, StudyError
 from spaces.inversion import find_trial
 from spaces.plugins.active import using
@@ -44,7 +44,7 @@ def enqueue(url: str, study: str, settings: Sequence[Mapping[str, Any]]) -> list
     with open_store(url) as store, open_reader(url) as reader:
         row = reader.study(study).row
         with using(read_outside(reader, study)):
-            space = parse(row["space"], f"the space of study {study}", families())
+            space = parse_stored(row, families())
             if not isinstance(space, DrawnSpace):
                 raise StudyError(
                     f"study {study!r} is a transfer or an experiment, whose trials all have a part in it; "

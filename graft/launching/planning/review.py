@@ -63,7 +63,7 @@ def _review(space: Space, device: str | None, lanes: int) -> list[str]:
             continue
         _check_sampler(part)
         with _blaming_plug_ins(part):
-            notes += [f"{part.label}{note}" for note in _estimate_shortage(part, device, lanes)]
+            notes += [f"{part.label}{note}" for note in estimate_shortage(part, device, lanes)]
         _check_variant(part)
         notes += [f"{part.label}{note}" for note in _check_paths(part)]
         notes += [f"{part.label}{note}" for note in (*_look_at_warmups(part), *_look_at_validations(part))]
@@ -170,7 +170,7 @@ def _describe_sizes(trial: Trial) -> str:
     return f" (where {sizes})" if sizes else ""
 
 
-def _estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
+def estimate_shortage(part: Part, device: str | None, lanes: int) -> Iterator[str]:
     """A note if a trial, or as many lanes as were asked for, will hardly fit with all that a step holds."""
     from workers.engine.machine.devices import default_device
     from workers.engine.machine.memory import estimate_lane_bytes, free_bytes, least_bytes

@@ -15,9 +15,9 @@ from graft.stored.studies import read_target_objectives
 from search.analysis.transfer.compatibility_matrix import Matrix, TransferError, compute_matrix
 from search.analysis.transfer.stage_two import READ as OF_STAGE_TWO
 from search.analysis.transfer.stage_two import results
-from search.analysis.warm_start import READ, Earlier, Prior, gains, prior, task_of, winners_of
+from search.analysis.warm_start import READ, Earlier, Gain, Prior, gains, prior, task_of, winners_of
 from search.samplers.warm import Warm, format_prior
-from spaces import parse
+from spaces import parse, parse_stored
 from spaces.errors import PluginError, SpaceError, StorageError, StudyError
 from spaces.plugins import config_of
 from spaces.plugins.active import using
@@ -100,7 +100,7 @@ def _parse_stored(reader: Reader, row: Mapping[str, Any]) -> Space | None:
     """A stored study's space; None for one in the language of another version of this program."""
     try:
         with using(read_outside(reader, row["name"])):
-            return parse(row["space"], f"the space of study {row['name']}", families())
+            return parse_stored(row, families())
     except (SpaceError, PluginError):
         return None
 
@@ -131,8 +131,8 @@ def _searches(space: Space) -> Iterator[tuple[str, Space]]:
         yield where, space
 
 
-def _read_gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str | None) -> Mapping[str, float]:
-    """Source task -> gain on `task`, of all compatibility matrices in the database."""
+def _read_gains(reader: Reader, rows: Mapping[str, Mapping[str, Any]], task: str | None) -> Mapping[str, Gain]:
+    """Return source task -> gain on `task`, of all compatibility matrices in the database."""
     matrices = [_read_matrix(reader, row) for row in rows.values()]
     return gains([matrix for matrix in matrices if matrix], task)
 

@@ -42,7 +42,9 @@ class AveragingGrid(Section):
     def applies(self) -> bool:
         return not self.powers.is_empty()
 
-    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+    @property
+    def caption(self) -> str:
+        """What the figure shows, and its best cell where that has an interval."""
         minimize = self.data.study["direction"] == "minimize"
         most: Any = self.powers["trials"].max()
         caption = (
@@ -58,7 +60,10 @@ class AveragingGrid(Section):
                 f" The {'lowest' if minimize else 'highest'} is κ = {row['kappa']:g}{eta}: {change}, "
                 "the interval corrected for all cells (Bonferroni)."
             )
-        yield Picture(number=figures.own, caption=caption, svg=_draw(self.powers, figures.own))
+        return caption
+
+    def blocks(self, figures: FigureNumbers) -> Iterable[Block]:
+        yield Picture(number=figures.own, caption=self.caption, svg=_draw(self.powers, figures.own))
 
 
 def _draw(powers: pl.DataFrame, number: int) -> str:

@@ -26,11 +26,16 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], *, may_be_log: bool = True) -> Self:
-        """An axis that holds the values; logarithmic if they are positive and over a factor of twenty."""
+        """Return an axis that holds the values; logarithmic if they are positive and over a factor of twenty.
+
+        Around a single value it goes a twentieth of that to both sides.
+        """
         known = [value for value in values if math.isfinite(value)]
         low, high = min(known, default=0.0), max(known, default=1.0)
-        if high - low <= _NARROW * max(abs(low), abs(high), _SMALL):
-            return cls(low - 1, high + 1)
+        size = max(abs(low), abs(high))
+        if high - low <= _NARROW * max(size, _SMALL):
+            room = size / 20 if size > _SMALL else 1.0
+            return cls(low - room, high + room)
         return cls(low, high, may_be_log and low > 0 and high > 20 * low)
 
     @classmethod

@@ -28,6 +28,7 @@ from graft.web.routes.queue import Submitter, send
 from graft.web.security.access import COOKIE, find_holder
 from graft.web.security.refusals import RefusalError
 from search.analysis.study.two_studies import compare_studies
+from search.analysis.transfer.compatibility_matrix import TransferError
 from spaces.errors import SpaceError, StudyError
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.settings import Direction
@@ -201,7 +202,10 @@ def show_matrix(
     """The compatibility matrix of a transfer, and the pairs of one of its cells."""
     name: str = stored.row["name"]
     _refuse_own_code(stored)
-    transfer, _ = read_transfer(reader, name, MatrixRequest())
+    try:
+        transfer, _ = read_transfer(reader, name, MatrixRequest())
+    except TransferError as error:  # the study's page links here from its start
+        return render("matrix", title=f"Compatibility matrix of {name}", name=name, transfer=None, missing=str(error))
     pairs = transfer.matrix.pairs.filter(source=source, target=target)
     return render(
         "matrix",

@@ -13,9 +13,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from graft.files import cell
-from graft.launching.progress_text import duration
+from graft.launching.progress_text import describe_time_left
 from graft.stored.status import read_status
 from graft.stored.trials import PARAMS_PREFIX
+from graft.web.charts.arms import has_arms, view_arms
 from graft.web.charts.lines import Line, draw_curves
 from graft.web.charts.ranges import Ranges
 from graft.web.charts.sampling import numeric_params, rank_associations, read_sample
@@ -25,8 +26,9 @@ from graft.web.models import TrialDetails
 from graft.web.reading import STRANGE, Number, OpenReader, OpenStudy, refuse_error, refuse_strange, settings_of
 from graft.web.rendering import render, stream
 from graft.web.routes.trials import show_trial
-from graft.web.security.refusals import log_refusal
-from spaces.errors import GraftError
+from graft.web.security.refusals import RefusalError, log_refusal
+from spaces.errors import GraftError, StudyError
+from spaces.experiment import CONFIGURATION, RANK, SEED
 from spaces.reading.transfer_section import is_transfer_text
 from spaces.records import describe_constraints
 from storage.claims.stored_trials import check_parent
@@ -42,6 +44,9 @@ _ROWS = 10
 """Best trials, and errors, that are listed."""
 _AXES = 7
 """Values that have an axis of parallel coordinates, and a slice."""
+
+_PLACES = (SEED, CONFIGURATION, RANK)
+"""Values that tell the trials of an arm apart."""
 
 Draw = Callable[[], Mapping[str, Any]]
 Chosen = Annotated[str, Query(pattern=r"^[0-9, ]{0,200}$")]
@@ -69,8 +74,23 @@ def show_study(
         has_nonlinearities=stored.architectures.exist(),
         chosen=trials,
         ranges=ranges,
-        **_read_live(stored, reader, request, partial(_draw_sample, stored, trials, ranges)),
+        **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)),
     )
+
+
+@router.get("/studies/{study}/arms")
+def compare_arms(
+    stored: OpenStudy, reader: OpenReader, baseline: Annotated[str | None, Query(max_length=200)] = None
+) -> HTMLResponse:
+    """The arms of an experiment against any of them."""
+    name: str = stored.row["name"]
+    if not has_arms(stored):
+        raise RefusalError(404, f"study {name} has no arms; a space with arms: or seeds: makes such studies")
+    try:
+        arms = view_arms(reader, name, baseline)
+    except StudyError as error:
+        raise RefusalError(404, str(error)) from None
+    return render("compare_arms", title=f"Arms of {name}", name=name, arms=arms)
 
 
 @router.get("/studies/{study}/live")
@@ -78,7 +98,7 @@ def show_live(
     stored: OpenStudy, reader: OpenReader, request: Request, ranges: ChosenRanges, trials: Chosen = ""
 ) -> HTMLResponse:
     """The part of a study's page that changes."""
-    return render("live", **_read_live(stored, reader, request, partial(_draw_sample, stored, trials, ranges)))
+    return render("live", **_read_live(stored, reader, request, partial(_draw_sample, stored, reader, trials, ranges)))
 
 
 def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw) -> dict[str, Any]:
@@ -90,7 +110,8 @@ def _read_live(stored: StudyReader, reader: Reader, request: Request, draw: Draw
         "objective": status.progress.objective,
         "status": status,
         "told": describe_standing(status.state, status.progress.planned, status.progress.counts),
-        "eta": None if status.eta_seconds is None else duration(status.eta_seconds),
+        "has_arms": has_arms(stored),
+        "eta": status.progress.time_left and describe_time_left(status.progress.time_left),
         "problems": problems.to_dicts(),
         "entry": next((entry for entry in reader.queue() if entry.study == name), None),
         "draw": partial(_draw_or_refuse, draw, reader.database.name, request),
@@ -109,7 +130,7 @@ def _draw_or_refuse(draw: Draw, database: str, request: Request) -> Mapping[str,
         return {"refusal": refusal.reason}
 
 
-def _draw_sample(stored: StudyReader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
+def _draw_sample(stored: StudyReader, reader: Reader, chosen: str, ranges: Ranges) -> Mapping[str, Any]:
     """The figures of a sample of the study's trials; empty: none has a result yet."""
     sample = read_sample(stored)
     if sample.trials.is_empty():
@@ -117,13 +138,15 @@ def _draw_sample(stored: StudyReader, chosen: str, ranges: Ranges) -> Mapping[st
     best = sample.trials.sort("objective", descending=stored.row["direction"] == "maximize", maintain_order=True)
     kept = ranges.keep(best)
     numbers = [int(word) for word in re.findall(r"\d{1,9}", chosen)][:_MOST_CURVES]
-    associations = rank_associations(sample.trials)
+    # Which of an experiment's trials one is says nothing that holds for another.
+    associations = [pair for pair in rank_associations(sample.trials) if pair[0] not in _PLACES]
     paths = [path for path, _ in associations[:_AXES]]
     charts = StudyCharts(study=stored, trials=best, paths=paths, ranges=ranges, kept=kept)
     shown = best.filter(kept)
     curves, curve_numbers = charts.curves(numbers or shown["number"].head(_CURVES).to_list())
     numeric = {name.removeprefix(PARAMS_PREFIX) for name in numeric_params(best)}
     return {
+        "arms": view_arms(reader, stored.row["name"]) if has_arms(stored) else None,
         "ranges": ranges,
         "sample_note": sample.note,
         "history": charts.history(),

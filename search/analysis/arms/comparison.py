@@ -104,7 +104,7 @@ def compare_arms(
             if (both := paired.get((condition, arm))) is not None:
                 found = summarize_differences(both["difference"].drop_nulls().to_numpy(), confidence)
                 row |= _compare(found, both, sign, metric)
-                row |= {"decisive_p": _decide(found, finite, (baseline, arm), metric)}
+                row |= {"decisive_p": choose_p(found, finite, (baseline, arm), metric)}
             rows.append(row)
     table = pl.DataFrame(rows, schema=_SCHEMA).with_columns(pl.selectors.float().fill_nan(None))
     p = table["decisive_p"].cast(pl.Float64).fill_null(nan).to_numpy()
@@ -183,7 +183,7 @@ def _compare(found: PairedDifference, pairs: pl.DataFrame, sign: float, metric: 
     }
 
 
-def _decide(
+def choose_p(
     found: PairedDifference, values: Mapping[str, Mapping[int, float]], compared: tuple[str, str], metric: str
 ) -> float:
     """Return the p that decides on the baseline and an arm (`compared`); NaN where so few seeds give no verdict.

@@ -22,10 +22,11 @@ _SUFFIXES = (".jsonl", ".parquet", ".txt")
 
 @dataclass(frozen=True, kw_only=True)
 class File(Corpus):
-    """A file, or all files of a folder and the folders in it that end in .txt, .jsonl or .parquet.
+    """A file, or all files of a folder and the folders in it that end in .txt, .jsonl or .parquet, or in `ending`.
 
     A document is a line's or a row's `column`, or a whole file of any other kind. `comments` of a programming language
-    are taken out.
+    are taken out. `{path: FOLDER, ending: .java, comments: java}` reads a folder of Java, for example java/util of the
+    src.zip in Debian's openjdk-17-source (GPL-2 with the Classpath exception).
     """
 
     EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
@@ -33,6 +34,8 @@ class File(Corpus):
     path: FilePath = file(*_SUFFIXES)
     column: str = text("text", plain=True)
     comments: str = option("none", tuple(STRIPPERS))
+    ending: str = text("", plain=True)
+    """Of the files of a folder; empty: the three above."""
 
     def documents(self) -> Iterator[str]:
         for path in self._files():
@@ -60,9 +63,10 @@ class File(Corpus):
         path = Path(self.path)
         if path.is_file():
             return [path]
-        found = sorted(inner for inner in path.rglob("*") if inner.suffix in _SUFFIXES and inner.is_file())
+        endings = (self.ending,) if self.ending else _SUFFIXES
+        found = sorted(inner for inner in path.rglob("*") if inner.suffix in endings and inner.is_file())
         if not found:
-            kinds = ", ".join(_SUFFIXES)
+            kinds = ", ".join(endings)
             raise PluginError(
                 f"task.corpus.path: {self.path.written!r} must be a file, or a folder of files that end in {kinds}"
             )

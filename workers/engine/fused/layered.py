@@ -6,6 +6,7 @@ Legend: L lanes, N sequences, s positions, k steps of a launch.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,11 +19,12 @@ from workers.engine.fused.memory import Limits, Workspace
 from workers.engine.fused.step import FusedStep, Knobs, Launch, TrainingPlan, find_training_obstacle
 from workers.networks.activations.spline import Spline
 from workers.networks.gradients import layered
-from workers.networks.gradients.plans import starts_of
-from workers.networks.gradients.scoring import kinds_of, learned_by
+from workers.networks.gradients.plans import per_lane, starts_of
+from workers.networks.gradients.scoring import Number, learned_by
 from workers.networks.models import in_use
 from workers.networks.models.transformer import Transformer
 from workers.networks.positions.alibi import Alibi, slopes
+from workers.networks.scorers import Scorer
 from workers.networks.scorers.average import Average
 from workers.networks.scorers.softmax import Softmax
 from workers.networks.scorers.ssa import SignedAveraging
@@ -99,6 +101,14 @@ def sizes_of(recipe: Recipe) -> Sizes:
     )
 
 
+def _numbers_of(scorer: Scorer) -> tuple[Number, Number, Number]:
+    """Factor of the logits, b and n of a head; uniform attention is softmax of logits that are all zero."""
+    if isinstance(scorer, FixedSignedAveraging):
+        return 1.0, scorer.b, scorer.n
+    factor = 1 / scorer.temperature if isinstance(scorer, Softmax) else 0.0 if isinstance(scorer, Average) else 1.0
+    return factor, 1.0, 1.0
+
+
 class LayeredStep(FusedStep):
     """Of transformers with layers."""
 
@@ -120,7 +130,7 @@ class LayeredStep(FusedStep):
         of_layers, count = workspace.places[len(ARRAYS) :], len(LAYER_ARRAYS)
         self._of_layers = {
             "layers": [layered.layer_places(places, layer) for layer in range(model.depth)],
-            "learned": [layered.learned_places(places, layer, learned) for layer in range(model.depth)],
+            "learned": [[*layered.learned_places(places, layer, learned), -1, -1][:2] for layer in range(model.depth)],
             "layer_places": [of_layers[n : n + count] for n in range(0, len(of_layers), count)],
         }
         self._tables: layered.Tables | None = None
@@ -169,8 +179,7 @@ class LayeredStep(FusedStep):
         length = self.recipe.task.context
         if self._tables is None or not self._tables.serve(model, lanes, length):
             tables = layered.tables_of(model, lanes, length, self.recipe.dtype, self.device)
-            for head, kind in enumerate(kinds_of(model.scorer, model.heads)):
-                if kind.name == "average":  # is softmax of logits that are all zero
-                    tables.knobs[:, _OF_KNOBS + 3 * head] = 0
-            self._tables = tables
+            numbers = [per_lane(number, lanes, self.device) for number in _numbers_of(model.scorer)] * model.heads
+            of_heads = torch.stack(numbers, -1).to(tables.knobs.dtype)
+            self._tables = replace(tables, knobs=torch.cat([tables.knobs[:, :_OF_KNOBS], of_heads], -1))
         return self._tables

@@ -80,8 +80,15 @@ class MinimalStep(FusedStep):
         return {
             "sizes": torch.stack([per_lane(size, lanes, device) for size in sizes], -1).long(),
             "rates": torch.stack([per_lane(rate, lanes, device) for rate in rates], -1),
-            "knobs": stack_knobs(model, lanes, device).float(),
+            "knobs": self._knobs(model, lanes).float(),
         }
+
+    def _knobs(self, model: Minimal, lanes: int) -> Tensor:
+        """[L, 4] of the model; the kernel's softmax knows temperature and uniform attention by the scale of logits."""
+        knobs = stack_knobs(model, lanes, self.device)
+        scorer = model.scorer
+        knobs[:, 0] *= 1 / per_lane(scorer.temperature, lanes, self.device) if isinstance(scorer, Softmax) else 0
+        return knobs
 
 
 def _dropped(model: Model) -> int:

@@ -42,7 +42,16 @@ from workers.networks.gradients.plans import (
     starts_of,
     unknown_loss,
 )
-from workers.networks.gradients.scoring import SCORES, Number, kind_of, kinds_of, learned_by, parts_of
+from workers.networks.gradients.scoring import (
+    Number,
+    begin_compiling,
+    described,
+    functions_of,
+    knobs_of_heads,
+    learned_by,
+    scorers_of_heads,
+)
+from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.positions import Position
 from workers.networks.positions.alibi import Alibi, slopes
 from workers.networks.positions.learned import Learned
@@ -81,7 +90,7 @@ _END_PLACES = (
 _SIZES = (
     *("lanes", "batch", "length", "width", "heads", "depth", "hidden", "gates", "outputs", "features", "total"),
     *("causal", "pre_norm", "centred", "query_key_norm", "canon", "activation", "knots", "knots_learned", "tied"),
-    *("capped", "loss", "dropout"),
+    *("capped", "loss", "scorer_knobs", "learned_numbers", "dropout"),
 )
 _TENSORS = (
     *("layers", "ends", "scorers", "learned", "parameters", "gradient", "loss_values", "inputs", "targets", "weights"),
@@ -97,6 +106,8 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
+    if device.type == "cpu":
+        begin_compiling(model.scorer, dtype)
     if reason := find_obstacle("layered", dtype, device):
         return reason
     if task.position_loss is None:
@@ -105,10 +116,7 @@ def obstacle(model: Layered, task: Task, dtype: torch.dtype, device: torch.devic
         return f"positions of {name_of(model.position)} are not in the native step"
     if model.mlp_multiple and type(model.activation) not in ACTIVATION_NAMES:
         return f"the activation {name_of(model.activation)} is not in the native step"
-    for scorer in parts_of(model.scorer):
-        if kind_of(scorer) is None:
-            return f"the scorer {name_of(scorer)} is not in the native step"
-    return None
+    return find_scorer_obstacle(model.scorer, dtype)
 
 
 def native_gradient(model: Layered, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
@@ -138,7 +146,7 @@ class Tables:
     """The model's knobs: a trial that takes a lane writes into them."""
     lanes: int
     length: int
-    knobs: Tensor  # [L, 8 + 3 h]
+    knobs: Tensor  # [L, 8 + knobs of the scorers]
     rates: Tensor  # [4, L] float64
     placed: Tensor | None  # [L, s, d]
     cosines: Tensor | None  # [L, s, c / 2]
@@ -164,18 +172,22 @@ class _Gradient:
         places, self._total = starts_of(parameters)
         self._layers = torch.tensor([layer_places(places, layer) for layer in range(model.depth)])
         self._ends = torch.tensor(end_places(places))
-        kinds = kinds_of(model.scorer, model.heads)
-        self._scorers = torch.tensor([(SCORES.index(k.name), k.by_count, k.power, k.all_keys) for k in kinds])
-        learned = learned_by(model.scorer, model.heads)
-        self._learned = torch.tensor(
-            [[learned_places(places, layer, names) for names in learned] for layer in range(model.depth)]
-        )
+        heads = scorers_of_heads(model.scorer, model.heads)
+        self._scorers = described([functions_of(scorer, dtype) for scorer in heads])
+        learned = [one for names in learned_by(model.scorer, model.heads) for one in names]
+        layers = range(model.depth)
+        self._learned = torch.tensor([learned_places(places, layer, learned) for layer in layers], dtype=torch.int64)
         alibi = isinstance(model.position, Alibi)
         self._slopes = torch.tensor(slopes(model.heads), dtype=dtype) if alibi else None
         rates = model.embedding_dropout, model.attention_dropout, model.mlp_dropout, model.weight_dropout
         on = [bool(rate) and (bit != 2 or model.mlp_multiple > 0) for bit, rate in enumerate(rates)]
         self._sites = _sites(model, task, on)
-        self._sizes = {**structure_of(model, task), "total": self._total}
+        self._sizes = {
+            **structure_of(model, task),
+            "total": self._total,
+            "scorer_knobs": len(knobs_of_heads(model.scorer, model.heads)),
+            "learned_numbers": len(learned),
+        }
         self._dropout = sum(1 << bit for bit, used in enumerate(on) if used)
 
     def __call__(
@@ -312,8 +324,8 @@ def layer_places(places: Mapping[str, int], layer: int) -> list[int]:
 
 
 def learned_places(places: Mapping[str, int], layer: int, learned: Sequence[tuple[str, int]]) -> list[int]:
-    """Where the two numbers lie that a head's scorer may learn."""
-    return [*(_of_layer(places, layer, name) + head for name, head in learned), -1, -1][:2]
+    """Where numbers lie that scorers learn: each a parameter's name, and the head's number in it."""
+    return [_of_layer(places, layer, name) + head for name, head in learned]
 
 
 # -- what knobs give --------------------------------------------------------------------------------------------------
@@ -333,8 +345,7 @@ def tables_of(
     spline = model.activation if isinstance(model.activation, Spline) else Spline()
     columns: list[Number] = [model.norm_epsilon, getattr(model, "logit_cap", 0.0), *(1 / (1 - rate) for rate in rates)]
     columns += [spline.low, (spline.knots - 1) / (spline.high - spline.low)]
-    for kind in kinds_of(model.scorer, model.heads):
-        columns += [kind.factor, kind.b, kind.n]
+    columns += knobs_of_heads(model.scorer, model.heads)
     placed, cosines, sines = (
         table if table is None else table.to(device=device) for table in _positions(model, lanes, length, dtype)
     )

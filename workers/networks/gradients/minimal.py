@@ -1,5 +1,4 @@
-"""The minimal transformer's loss and gradient in C++, and its outputs, for softmax and uniform attention under
-next-token cross entropy.
+"""The minimal transformer's loss and gradient in C++, and its outputs, under next-token cross entropy.
 
 The same function as the model `minimal` differentiated by torch, to 1e-10 in float64, from the same random bytes
 (tests/test_native.py). minimal.hpp says how it is laid out.
@@ -19,9 +18,10 @@ from spaces.plugins import actual, name_of
 from workers.data.tasks import Batch, NextToken, Task
 from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import find_obstacle, function_of, per_lane
+from workers.networks.gradients.scoring import begin_compiling, described, functions_of, knobs_of_heads
+from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.scorers import Scorer
-from workers.networks.scorers.average import Average
-from workers.networks.scorers.softmax import Softmax
+from workers.networks.scorers.mixed import Mixed
 from workers.numerics.native import address
 from workers.numerics.randomness import Streams, drop_bytes
 from workers.numerics.tensors import Versions, are_of, versions_of
@@ -53,13 +53,15 @@ class Minimal(Protocol):
 
 def obstacle(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
+    if device.type == "cpu":
+        begin_compiling(model.scorer, dtype)
     if reason := find_obstacle("minimal", dtype, device):
         return reason
     if not isinstance(task, NextToken):
         return f"the loss of {name_of(task)} is not known to the native step"
-    if not isinstance(model.scorer, Softmax | Average):
-        return f"the scorer {name_of(model.scorer)} is not in the native step"
-    return None
+    if isinstance(model.scorer, Mixed):
+        return "mixed scorers of one head are not in the native step"
+    return find_scorer_obstacle(model.scorer, dtype)
 
 
 def native_gradient(model: Minimal, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
@@ -80,7 +82,7 @@ class _Tables:
     length: int
     seen: Versions
     """The knobs and actual sizes: a trial that takes a lane writes into them."""
-    knobs: Tensor  # [L, 4]
+    knobs: Tensor  # [L, 4 + knobs of the scorer]
     sizes: Tensor  # [L, 5] int64
     rates: Mapping[int, Tensor]
     """Number of each dropout site that is on -> its rates [L]."""
@@ -101,6 +103,7 @@ class _Gradient:
         self._function = function_of("minimal", dtype)
         self._outputs = function_of("minimal", dtype, "minimal_outputs")
         self._dtype = dtype
+        self._scorer = described([functions_of(model.scorer, dtype)])
         self._sizes = task.tokens, model.width, model.key_width, model.value_width
         rates = model.embedding_dropout, model.residual_dropout
         self._on = [number for number, rate in enumerate(rates) if rate]
@@ -122,7 +125,18 @@ class _Gradient:
         for site, rates in tables.rates.items():
             states[:, site], thresholds[:, site] = drop_bytes(streams[site], rates)
         gradient, loss = torch.empty_like(parameters), parameters.new_empty(lanes)
-        tensors = tables.sizes, parameters, gradient, loss, inputs, targets, tables.knobs, states, thresholds
+        tensors = (
+            self._scorer,
+            tables.sizes,
+            parameters,
+            gradient,
+            loss,
+            inputs,
+            targets,
+            tables.knobs,
+            states,
+            thresholds,
+        )
         status = self._function(
             *(sequences, length, *self._sizes, lanes),
             *map(address, tensors),
@@ -139,7 +153,7 @@ class _Gradient:
         # What is padding of a sequence is computed too: no position sees a later one, and no metric reads it.
         tables = self._tables_of(model, task, lanes, length, length)
         outputs = parameters.new_empty(*inputs.shape, task.tokens)
-        tensors = tables.sizes, parameters, outputs, inputs, tables.knobs
+        tensors = self._scorer, tables.sizes, parameters, outputs, inputs, tables.knobs
         if self._outputs(*(sequences, length, *self._sizes, lanes), *map(address, tensors)):
             raise MemoryError("the native step")
         return outputs
@@ -151,12 +165,13 @@ class _Gradient:
         if self._tables is None or not self._tables.serve(model, length):
             own = own_sizes(model, task, actual_length if isinstance(actual_length, Tensor) else length)
             rates = [per_lane(rate, lanes) for rate in (model.embedding_dropout, model.residual_dropout)]
+            of_scorer = [per_lane(knob, lanes)[:, None] for knob in knobs_of_heads(model.scorer, 1)]
             seen: list[Any] = [*own, *(value for _, value in plugins.knobs(model))]
             self._tables = _Tables(
                 model=model,
                 length=length,
                 seen=versions_of(number for number in seen if isinstance(number, Tensor)),
-                knobs=stack_knobs(model, lanes).to(self._dtype),
+                knobs=torch.cat([stack_knobs(model, lanes), *of_scorer], -1).to(self._dtype),
                 sizes=torch.stack([per_lane(size, lanes) for size in own], -1).long(),
                 rates={site: rates[site] for site in self._on},
             )
@@ -171,14 +186,5 @@ def own_sizes(model: Minimal, task: NextToken, length: int | Tensor) -> list[int
 def stack_knobs(model: Minimal, lanes: int, device: torch.device | None = None) -> Tensor:
     """[L, 4] float64 scale of logits, epsilon of the norm, and scales of both dropouts; of a model bound to lanes."""
     rates = [per_lane(rate, lanes, device) for rate in (model.embedding_dropout, model.residual_dropout)]
-    columns = [_logit_scale(model, lanes, device), per_lane(model.norm_epsilon, lanes, device)]
-    return torch.stack([*columns, *(1 / (1 - rate) for rate in rates)], -1)
-
-
-def _logit_scale(model: Minimal, lanes: int, device: torch.device | None) -> Tensor:
-    """[L] what queries times keys are multiplied by; with zero all keys weigh the same."""
-    if isinstance(model.scorer, Average):
-        return torch.zeros(lanes, dtype=torch.float64, device=device)
-    assert isinstance(model.scorer, Softmax)
-    temperature, key_width = model.scorer.temperature, actual(model, "key_width")
-    return 1 / (per_lane(temperature, lanes, device) * per_lane(key_width, lanes, device).sqrt())
+    scale = 1 / per_lane(actual(model, "key_width"), lanes, device).sqrt()
+    return torch.stack([scale, per_lane(model.norm_epsilon, lanes, device), *(1 / (1 - rate) for rate in rates)], -1)

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from spaces import plugins
 from workers.data.tasks import Batch, SetTask, Task
 from workers.networks.gradients import NativeGradient, NativeOutputs
 from workers.networks.gradients.plans import (
@@ -24,8 +23,10 @@ from workers.networks.gradients.plans import (
     starts_of,
     unknown_loss,
 )
-from workers.networks.gradients.scoring import SCORES, kind_of, learned_by
+from workers.networks.gradients.scoring import begin_compiling, described, functions_of, knobs_of_heads, learned_by
+from workers.networks.gradients.scoring import find_obstacle as find_scorer_obstacle
 from workers.networks.scorers import Scorer
+from workers.networks.scorers.mixed import Mixed
 from workers.numerics.parameters import Parameter
 from workers.numerics.randomness import Streams
 
@@ -55,13 +56,15 @@ class _Plan(ctypes.Structure):
 
 def obstacle(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> str | None:
     """Why the model's gradient on this task is not computed here; None: it is."""
+    if device.type == "cpu":
+        begin_compiling(model.scorer, dtype)
     if reason := find_obstacle("pooling", dtype, device):
         return reason
     if task.position_loss != "cross_entropy":
         return unknown_loss(task)
-    if kind_of(model.scorer) is None:
-        return f"the scorer {plugins.name_of(model.scorer)} is not in the native step"
-    return None
+    if isinstance(model.scorer, Mixed):
+        return "mixed scorers of one head are not in the native step"
+    return find_scorer_obstacle(model.scorer, dtype)
 
 
 def native_gradient(model: Pooling, task: Task, dtype: torch.dtype, device: torch.device) -> NativeGradient | None:
@@ -87,12 +90,11 @@ class _Gradient:
             places += [starts[name], starts[f"{name}_bias"]]
             if name == "key_value":  # two maps side by side
                 places += [starts[name] + model.width, starts[f"{name}_bias"] + model.width]
-        kind, (learned,) = kind_of(model.scorer), learned_by(model.scorer, heads=1)
-        assert kind, "obstacle() knows all others"
+        (learned,) = learned_by(model.scorer, heads=1)
         self._tables = {
             "places": torch.tensor(places),
-            "scorer": torch.tensor([SCORES.index(kind.name), kind.by_count, kind.power, kind.all_keys]),
-            "learned": torch.tensor([*(starts[name] for name, _ in learned), -1, -1][:2]),
+            "scorer": described([functions_of(model.scorer, dtype)]),
+            "learned": torch.tensor([starts[name] for name, _ in learned], dtype=torch.int64),
         }
         self._sizes = {
             "width": model.width,
@@ -118,16 +120,14 @@ class _Gradient:
         """Compute what is wanted: those tensors that a gradient, or outputs, have of their own."""
         inputs = batch["inputs"].to(self._dtype).contiguous()
         lanes, sets, items = inputs.shape[:3]
-        kind = kind_of(model.scorer)
-        assert kind, "obstacle() knows all others"
-        knobs = torch.stack([per_lane(number, lanes) for number in (kind.factor, kind.b, kind.n)], -1)
+        knobs = [per_lane(number, lanes) for number in knobs_of_heads(model.scorer, 1)]
         plan = _Plan(**self._sizes, lanes=lanes, batch=sets, items=items)
         tensors = self._tables | {
             "parameters": parameters.contiguous(),
             "inputs": inputs,
             "queries": batch["query"].to(self._dtype).contiguous(),
             "lengths": batch["lengths"].contiguous(),
-            "knobs": knobs.to(self._dtype).contiguous(),
+            "knobs": torch.stack(knobs, -1).to(self._dtype).contiguous() if knobs else None,
             **wanted,
         }
         call(self._function, plan, tensors)

@@ -7,76 +7,122 @@ as a falls to 0, where t becomes the log of softmax's sum.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from workers.networks.scorers import visible_keys
+from workers.numerics.rows.loops import is_recording, iterate
+
 STEPS = 60
-"""Most steps of the search; a row stops by itself, after ten or so where alpha <= 2, later where it is steeper. On a
+"""Most steps of the search; a row stops by itself, after five or so where alpha <= 2, later where it is steeper. On a
 GPU all are made: to know that every row has stopped would cost a wait at each."""
 _NEXT_TO_SOFTMAX = 1e-6
-_BELOW_ALL = -1e30
 
 
 def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
     """Weights [..., q, k] of the visible keys, exactly 0 for the others; `alpha` broadcasts against the logits.
 
-    Gradients for logits and alpha are exact: t is found without them, and one more Newton step, from a point where the
-    row's sum is 1 already, carries the derivative of the implicit function.
+    Gradients for logits and alpha are those of the implicit function, by the weights alone.
     """
-    z = logits.masked_fill(~visible, _BELOW_ALL)
-    z = torch.where(visible, z - z.amax(-1, keepdim=True).detach(), _BELOW_ALL)
+    z = logits.masked_fill(~visible, -math.inf)
+    z = z - z.amax(-1, keepdim=True).detach()
     a = torch.as_tensor(alpha, dtype=z.dtype, device=z.device).clamp(min=1 + _NEXT_TO_SOFTMAX) - 1
-    found = _threshold(z.detach(), a.detach())
-    excess = _powers(z, a, found).sum(-1, keepdim=True) - 1
-    slope = _slopes(z.detach(), a.detach(), found).sum(-1, keepdim=True)
-    broken = torch.where(visible, logits - logits, 0).sum(-1, keepdim=True)  # 0, and NaN in a row that is not finite
-    return _powers(z, a, found - excess / slope) + broken
+    a = a.expand(*z.shape[:-1], 1)
+    search = _search if is_recording() else _threshold
+    found = search(z.detach(), a.detach(), visible_keys(visible, logits))
+    weights: Tensor = _Entmax.apply(z, a, found)
+    return weights
+
+
+class _Entmax(torch.autograd.Function):
+    """The weights for a given t, with the gradients that they have with the t for which they sum to 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, a: Tensor, t: Tensor) -> Tensor:
+        return _powers(z, a, t)[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output, inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        weights, a = ctx.saved_tensors
+        positive = weights > 0
+        logarithms = torch.where(positive, weights, 1).log()
+        slopes = torch.where(positive, ((1 - a) * logarithms).exp(), 0)  # dp / dz at fixed t
+        inner = (slopes * gradient).sum(-1, keepdim=True) / slopes.sum(-1, keepdim=True)
+        by_logits = slopes * (gradient - inner)
+        if not ctx.needs_input_grad[1]:
+            return by_logits, None, None
+        bent = weights * logarithms.square() * _curvature(a * logarithms)  # -dp / da at fixed t
+        return by_logits, (bent * (inner - gradient)).sum(-1, keepdim=True), None
+
+
+def _curvature(m: Tensor) -> Tensor:
+    """(e^-m - 1 + m) / m^2, near 0 by its series, where the difference would be lost."""
+    near = m.abs() < 0.3
+    apart, small = torch.where(near, 1, m), torch.where(near, m, 0)
+    series = torch.full_like(m, 1 / 3628800)
+    for factorial in (362880, 40320, 5040, 720, 120, 24, 6, 2):
+        series = 1 / factorial - small * series
+    return torch.where(near, series, (torch.expm1(-apart) + apart) / apart.square())
 
 
 @torch.library.custom_op("graft::entmax_threshold", mutates_args=())
-def _threshold(z: Tensor, a: Tensor) -> Tensor:
-    """T [..., q, 1]: Newton's method, halving its bracket where a step would leave it.
+def _threshold(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
+    """T [..., q, 1]: one operation for the engine's recordings, however many steps it takes."""
+    return _search(z, a, keys)
 
-    One operation for the engine's recordings, however many steps it takes. A row is left alone once its sum is 1, so
-    that its result does not depend on the rows it shares the tensor with.
+
+def _search(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
+    """T [..., q, 1] by Newton's method for (sum of p)^a = 1, halving its bracket where a step would leave it.
+
+    That power of the sum is the norm of [1 + a (z - t)]_+ with exponent 1 / a, which is linear in t where all keys
+    weigh the same, and convex for alpha <= 2: from the left the steps then never pass the root. A row is left alone
+    once its sum is 1, so that its result does not depend on the rows it shares the tensor with.
     """
-    keys = torch.full_like(z[..., :1], z.shape[-1])
-    low, high = torch.zeros_like(keys), -torch.expm1(-a * keys.log()) / a  # all on the largest; spread over all keys
-    low, high = low.expand_as(low + high).clone(), high.expand_as(low + high).clone()
-    t, close = low.clone(), 16 * torch.finfo(z.dtype).eps
-    for _ in range(STEPS):
-        excess = _powers(z, a, t).sum(-1, keepdim=True) - 1
-        open_rows = (excess.abs() > close) & z.isfinite().all(-1, keepdim=True)
-        if z.device.type == "cpu" and not open_rows.any():  # a GPU would have to be waited for
-            break
-        low, high = torch.where(excess >= 0, t, low), torch.where(excess >= 0, high, t)
-        step = t - excess / _slopes(z, a, t).sum(-1, keepdim=True)
-        inside = (step >= low) & (step <= high)
-        t = torch.where(open_rows, torch.where(inside, step, (low + high) / 2), t)
-    return t
+    close = 16 * torch.finfo(z.dtype).eps
+
+    def step(low: Tensor, high: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        powers, base = _powers(z, a, t)
+        total, slope = powers.sum(-1, keepdim=True), (powers / (1 + base)).sum(-1, keepdim=True)
+        excess = total - 1
+        is_open = excess.abs() > close
+        low = torch.where(is_open & (excess >= 0), t, low)
+        high = torch.where(is_open & (excess < 0), t, high)
+        new = t - total * torch.expm1(-a * total.log()) / (a * slope)
+        inside = (new >= low) & (new <= high)
+        return low, high, torch.where(is_open, torch.where(inside, new, (low + high) / 2), t)
+
+    high = -torch.expm1(-a * keys.log()) / a  # spread over all keys; at 0 the largest key alone has weight 1
+    return iterate(step, (torch.zeros_like(high), high, torch.zeros_like(high)), STEPS)[2]
 
 
 @_threshold.register_fake
-def _threshold_shape(z: Tensor, a: Tensor) -> Tensor:
-    return (z[..., :1] + a).clone()
+def _threshold_shape(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
+    return (z[..., :1] + a + keys).clone()
 
 
 @_threshold.register_vmap
-def _threshold_stacked(info: object, dims: tuple[int | None, int | None], z: Tensor, a: Tensor) -> tuple[Tensor, int]:
-    z = z.movedim(dims[0], 0) if dims[0] is not None else z[None]
-    a = a.movedim(dims[1], 0) if dims[1] is not None else a[None]
-    a = a.reshape(a.shape[0], *[1] * (z.ndim - a.ndim), *a.shape[1:])  # per-lane numbers meet rows from the right
-    return _threshold(z, a), 0
+def _threshold_stacked(
+    info: object, dims: tuple[int | None, ...], z: Tensor, a: Tensor, keys: Tensor
+) -> tuple[Tensor, int]:
+    stacked = [
+        one.movedim(dim, 0) if dim is not None else one[None] for one, dim in zip((z, a, keys), dims, strict=True)
+    ]
+    z, a, keys = (one.reshape(one.shape[0], *[1] * (stacked[0].ndim - one.ndim), *one.shape[1:]) for one in stacked)
+    return _threshold(z, a, keys), 0
 
 
-def _powers(z: Tensor, a: Tensor, t: Tensor) -> Tensor:
+def _powers(z: Tensor, a: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    """[1 + a (z - t)]_+ ^ (1 / a), and a (z - t) where that is not 0; what is no number stays none."""
     base = a * (z - t)
-    support = base > -1
-    return torch.where(support, (torch.log1p(torch.where(support, base, 0)) / a).exp(), 0)
-
-
-def _slopes(z: Tensor, a: Tensor, t: Tensor) -> Tensor:
-    """Derivatives of the powers with respect to t: -p^(1 - a)."""
-    base = a * (z - t)
-    support = base > -1
-    return torch.where(support, -(torch.log1p(torch.where(support, base, 0)) * (1 - a) / a).exp(), 0)
+    is_zero = base <= -1
+    base = torch.where(is_zero, 0, base)
+    return torch.where(is_zero, 0, (torch.log1p(base) / a).exp()), base

@@ -9,10 +9,9 @@ from torch import Tensor
 def bend(logits: Tensor, b: Tensor | float, n: Tensor | float) -> Tensor:
     """sign(z) n log(1 + b |z|): its exponential is the kernel (1 + b |z|)^(sign(z) n).
 
-    Two branches rather than sign and modulus, so that the slope at z = 0 is n b and not 0. The mask comes after: powers
-    of a masked logit have no finite gradient.
+    Branches rather than sign and modulus, so that the slope at z = 0 is n b and not 0. The mask comes after: powers of
+    a masked logit have no finite gradient.
     """
     positive = logits >= 0
-    above = torch.log1p(b * torch.where(positive, logits, 0))
-    below = torch.log1p(-b * torch.where(positive, 0, logits))
-    return n * torch.where(positive, above, -below)
+    bent = torch.log1p(b * torch.where(positive, logits, -logits))
+    return n * torch.where(positive, bent, -bent)

@@ -47,9 +47,10 @@ template <typename T> class Attention {
         bytes_ = memory.take<uint8_t>(std::size_t(sizes.length) * sizes.length + 16);
     }
 
-    // `weights` [queries][row] of this sequence and head; `logits` too, unless it is null. `slope`: of ALiBi, or 0.
+    // `weights` [queries][row] of this sequence and head, and `kept` [queries][scorer.kept]; `logits` too, if the scorer
+    // reads them. `slope`: of ALiBi, or 0.
     void apply(const Sequence &one, int head, const Scorer<T> &scorer, T slope, const T *query, const T *key,
-               const T *value, T *weights, T *logits, T *mixed) {
+               const T *value, T *weights, T *kept, T *logits, T *mixed) {
         const int c = sizes.channels, stride = sizes.stride, row = sizes.row;
         turn(one, head, key);
         const int width = padded(c, W<T>) * row;
@@ -63,15 +64,19 @@ template <typename T> class Attention {
             const Strip strip{strips.first(n), strips.height_of(n)};
             const int end = visible(one, strip.first + strip.height - 1);
             T *own = weights + std::ptrdiff_t(strip.first) * row;
-            multiply_strip<T, Side::rows>(strip.height, own, row, query + std::ptrdiff_t(strip.first) * stride, stride,
+            // Logits that nobody needs later lie where they stay in the first-level cache.
+            T *scaled = scorer.reads_logits ? logits + std::ptrdiff_t(strip.first) * row : gradient_;
+            multiply_strip<T, Side::rows>(strip.height, scaled, row, query + std::ptrdiff_t(strip.first) * stride, stride,
                                           turned_, row, PANEL<T>, c, padded(end, W<T>));
-            for (int i = strip.first; i < strip.first + strip.height; i++) {
-                T *line = weights + std::ptrdiff_t(i) * row;
-                if (slope != T(0))
-                    for (int j = 0; j < visible(one, i); j++) line[j] -= slope * T(one.places[i] - j);
-                if (logits) std::memcpy(logits + std::ptrdiff_t(i) * row, line, sizeof(T) * row);
-                weigh(scorer, line, visible(one, i), sizes.length, row);
+            int seen[TILE_ROWS];
+            for (int i = 0; i < strip.height; i++) {
+                seen[i] = visible(one, strip.first + i);
+                if (slope == T(0)) continue;
+                T *line = scaled + std::ptrdiff_t(i) * row;
+                for (int j = 0; j < seen[i]; j++) line[j] -= slope * T(one.places[strip.first + i] - j);
             }
+            scorer.weigh(scaled, own, kept + std::ptrdiff_t(strip.first) * scorer.kept, row, seen, strip.height,
+                         sizes.length, row);
             const T *by = dropout.on ? thinned(one, head, weights, strip) : own;
             multiply_strip<T, Side::rows>(strip.height, mixed + std::ptrdiff_t(strip.first) * stride, stride, by, row,
                                           value, stride, PANEL<T>, end, padded(c, W<T>));
@@ -80,7 +85,7 @@ template <typename T> class Attention {
 
     // The gradients by queries, keys and values, from that by `mixed`.
     void apply_gradient(const Sequence &one, int head, Scorer<T> &scorer, const T *query, const T *key, const T *value,
-                        const T *weights, const T *logits, const T *mixed_gradient, T *query_gradient,
+                        const T *weights, const T *kept, const T *logits, const T *mixed_gradient, T *query_gradient,
                         T *key_gradient, T *value_gradient) {
         const int c = sizes.channels, stride = sizes.stride, row = sizes.row;
         const T scale = T(1) / std::sqrt(T(c));
@@ -97,13 +102,20 @@ template <typename T> class Attention {
             multiply_strip<T, Side::rows>(strip.height, own, row, mixed_gradient + at, stride, turned_, row, PANEL<T>, c,
                                           padded(end, W<T>));
             if (dropout.on) by = thinned(one, head, weights, strip) - std::ptrdiff_t(strip.first) * row;
-            for (int i = strip.first; i < strip.first + strip.height; i++) {
-                T *line = gradient_ + std::ptrdiff_t(i) * row;
-                const int seen = visible(one, i);
-                if (dropout.on) dropout.thin(line, bytes_ + std::ptrdiff_t(i) * sizes.length, seen);
-                weigh_gradient(scorer, line, weights + std::ptrdiff_t(i) * row,
-                               logits ? logits + std::ptrdiff_t(i) * row : nullptr, seen, sizes.length, row);
-                for (int j = 0; j < seen; j += W<T>) store<T>(line + j, load<T>(line + j) * scale);
+            int seen[TILE_ROWS];
+            for (int i = 0; i < strip.height; i++) {
+                seen[i] = visible(one, strip.first + i);
+                if (dropout.on)
+                    dropout.thin(own + std::ptrdiff_t(i) * row, bytes_ + std::ptrdiff_t(strip.first + i) * sizes.length,
+                                 seen[i]);
+            }
+            const std::ptrdiff_t from = std::ptrdiff_t(strip.first) * row;
+            scorer.weigh_gradient(scorer.reads_logits ? logits + from : nullptr, weights + from,
+                                  kept + std::ptrdiff_t(strip.first) * scorer.kept, own, row, seen, strip.height,
+                                  sizes.length, row);
+            for (int i = 0; i < strip.height; i++) {
+                T *line = own + std::ptrdiff_t(i) * row;
+                for (int j = 0; j < seen[i]; j += W<T>) store<T>(line + j, load<T>(line + j) * scale);
             }
             multiply_strip<T, Side::rows>(strip.height, query_gradient + at, stride, own, row, key + keys, stride,
                                           PANEL<T>, end, padded(c, W<T>));

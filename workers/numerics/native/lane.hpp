@@ -158,6 +158,8 @@ template <typename T> class Lane {
     void attend(int l, const T *stream);
     template <typename Alike, typename One> void each_sequence(int l, Alike alike, One one);
     std::ptrdiff_t weights_place(const Sequence &one, int head) const;
+    std::ptrdiff_t kept_place(int l, const Sequence &one, int head) const;
+    T *logits_at(int l, std::ptrdiff_t at) const { return layers_[l].logits ? layers_[l].logits + at : nullptr; }
     T slope(int head) const { return plan_.slopes ? static_cast<const T *>(plan_.slopes)[head] : T(0); }
     const T *pass_mlp(int l);
     const T *ended() const { return plan_.pre_norm ? final_ : ended_; } // rows that carry loss, as outputs are made of

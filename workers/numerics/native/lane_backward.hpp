@@ -102,13 +102,13 @@ template <typename T> void Lane<T>::attend_gradient(int l, T *g, T *to) {
     each_sequence(
         l,
         [&](const Sequence *first, int alike, std::ptrdiff_t at) {
-            short_.apply_gradient(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at, mixed_g_,
-                                  q_g_, k_g_, v_g_);
+            short_.apply_gradient(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at,
+                                  one.kept + kept_place(l, *first, 0), logits_at(l, at), mixed_g_, q_g_, k_g_, v_g_);
         },
         [&](const Sequence &sequence, int head, std::ptrdiff_t at) {
             attention_.apply_gradient(sequence, head, one.scorers[head], one.q, one.k, one.v, one.weights + at,
-                                      one.scorers[head].keeps_logits() ? one.logits + at : nullptr, mixed_g_, q_g_,
-                                      k_g_, v_g_);
+                                      one.kept + kept_place(l, sequence, head), logits_at(l, at), mixed_g_, q_g_, k_g_,
+                                      v_g_);
         });
     if (cosines_) turn_rows(q_g_, l, count, T(-1)), turn_rows(k_g_, 0, rows_, T(-1), false);
     if (has(AT_B)) {

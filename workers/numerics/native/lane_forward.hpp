@@ -103,11 +103,12 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
     each_sequence(
         l,
         [&](const Sequence *first, int alike, std::ptrdiff_t at) {
-            short_.apply(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at, one.mixed);
+            short_.apply(first, alike, one.scorers.data(), one.q, one.k, one.v, one.weights + at,
+                         one.kept + kept_place(l, *first, 0), logits_at(l, at), one.mixed);
         },
         [&](const Sequence &sequence, int head, std::ptrdiff_t at) {
             attention_.apply(sequence, head, one.scorers[head], slope(head), one.q, one.k, one.v, one.weights + at,
-                             one.scorers[head].keeps_logits() ? one.logits + at : nullptr, one.mixed);
+                             one.kept + kept_place(l, sequence, head), logits_at(l, at), one.mixed);
         });
     one.output.apply(one.middle, D, one.mixed, H, count, one.output_bias.values);
     if (attention_sites_[l].on) {
@@ -124,10 +125,8 @@ template <typename T> void Lane<T>::attend(int l, const T *stream) {
 template <typename T>
 template <typename Alike, typename One>
 void Lane<T>::each_sequence(int l, Alike alike, One one) {
-    const std::vector<Scorer<T>> &scorers = layers_[l].scorers;
     attention_.dropout = weight_sites_[l];
-    short_.on = !weight_sites_[l].on && !plan_.slopes &&
-                std::all_of(scorers.begin(), scorers.end(), [&](const Scorer<T> &own) { return short_.can_take(own); });
+    short_.on = !weight_sites_[l].on && !plan_.slopes && short_.can_take(layers_[l].scorers);
     const Sequence *next = seen_by(l).data(), *const end = next + seen_by(l).size();
     while (next != end) {
         const int count = short_.alike(next, end);
@@ -140,6 +139,11 @@ void Lane<T>::each_sequence(int l, Alike alike, One one) {
 // Where the weights of a sequence's queries start.
 template <typename T> std::ptrdiff_t Lane<T>::weights_place(const Sequence &one, int head) const {
     return (std::ptrdiff_t(one.first_query) * h + std::ptrdiff_t(head) * one.queries) * ShortAttention<T>::row(s);
+}
+
+// The same of the numbers that the scorer keeps of each row.
+template <typename T> std::ptrdiff_t Lane<T>::kept_place(int l, const Sequence &one, int head) const {
+    return (std::ptrdiff_t(one.first_query) * h + std::ptrdiff_t(head) * one.queries) * layers_[l].kept_row;
 }
 
 // The stream after the MLP.

@@ -56,16 +56,16 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
     one.q_before = rows(deviates(), H), one.k_before = rows(deviates(), H), one.v_before = rows(has(AT_B), H);
     one.q_factor = rows(plan_.query_key_norm, h), one.k_factor = rows(plan_.query_key_norm, h);
     one.scorers.resize(h);
-    bool keeps = false;
+    const int64_t *learned = plan_.learned + number * plan_.learned_numbers;
+    bool reads = false;
     for (int head = 0; head < h; head++) {
         Scorer<T> &scorer = one.scorers[head];
-        const int64_t *kind = plan_.scorers + 4 * head, *learned = plan_.learned + 2 * (number * h + head);
-        scorer.kind = Score(kind[0]), scorer.by_count = kind[1], scorer.power = int(kind[2]);
-        scorer.counts_all = kind[3], scorer.places[0] = learned[0], scorer.places[1] = learned[1];
-        keeps = keeps || scorer.keeps_logits();
+        scorer.take(plan_.scorers + SCORER_FIELDS * head, learned);
+        learned += scorer.learned, reads = reads || scorer.reads_logits;
+        one.kept_row = std::max(one.kept_row, scorer.kept * (s <= FEW_POSITIONS ? 2 : 1)); // heads side by side need room
     }
     const int row = h * ShortAttention<T>::row(s);
-    one.weights = rows(true, row), one.logits = rows(keeps, row);
+    one.weights = rows(true, row), one.logits = rows(reads, row), one.kept = rows(true, h * one.kept_row);
     one.mixed = rows(true, H), one.middle = rows(true, D), one.out = rows(true, D);
     one.attention_bytes = thins(ATTENTION) ? memory.take<uint8_t>(R * d + 16) : nullptr;
     if (!f) return;
@@ -85,7 +85,7 @@ template <typename T> void Lane<T>::lay_out(Memory &memory, Layer<T> &one, const
 }
 
 template <typename T> void Lane<T>::open(int64_t lane) {
-    const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + 3 * h);
+    const T *knobs = static_cast<const T *>(plan_.knobs) + lane * (KNOBS + plan_.scorer_knobs);
     const int64_t line = lane * N * s;
     epsilon_ = knobs[EPSILON], cap_ = knobs[CAP];
     tokens_ = static_cast<const int64_t *>(plan_.inputs) + line;
@@ -112,11 +112,8 @@ template <typename T> void Lane<T>::open(int64_t lane) {
         attention_sites_[l] = site(ATTENTION, 1 + l, ATTENTION_SCALE);
         mlp_sites_[l] = site(MLP, 1 + depth + l, MLP_SCALE);
         weight_sites_[l] = site(WEIGHTS, 1 + 2 * depth + l, WEIGHTS_SCALE);
-        for (int head = 0; head < h; head++) {
-            const T *own_knobs = knobs + KNOBS + 3 * head;
-            Scorer<T> &scorer = layers_[l].scorers[head];
-            scorer.factor = own_knobs[0], scorer.b = own_knobs[1], scorer.n = own_knobs[2];
-        }
+        const T *own_knobs = knobs + KNOBS;
+        for (Scorer<T> &scorer : layers_[l].scorers) scorer.read_knobs(own_knobs), own_knobs += scorer.knobs;
         Spline<T> &spline = layers_[l].spline;
         spline.knots = int(plan_.knots), spline.learned = plan_.knots_learned;
         spline.low = knobs[SPLINE_LOW], spline.scale = knobs[SPLINE_SCALE];

@@ -16,47 +16,15 @@
 #include <exception>
 #include <vector>
 
+#include "functions.hpp"
+#include "scores.hpp"
 #include "splitmix.hpp"
-#include "exchange.hpp"
-#include "fused.hpp"
-#include "vectors.hpp"
 
 namespace {
 
-template <typename T> V<T> load(const T *from) {
-    V<T> value;
-    std::memcpy(&value, from, BYTES);
-    return value;
-}
-template <typename T> void store(T *to, V<T> value) { std::memcpy(to, &value, BYTES); }
-template <typename T> V<T> all(T value) { return V<T>{} + value; }
-template <typename T> V<T> larger(V<T> a, V<T> b) { return a > b ? a : b; }
-template <typename T> T sum(V<T> value) {
-    T parts[W<T>];
-    store<T>(parts, value);
-    for (int half = W<T> / 2; half; half /= 2)
-        for (int n = 0; n < half; n++) parts[n] += parts[n + half];
-    return parts[0];
-}
+using namespace registers;
 
-inline int padded(int count, int to) { return (count + to - 1) / to * to; }
-
-// e^x for x <= 0; what is below the smallest normal number comes out as it. Cody-Waite reduction and the Taylor
-// polynomial on [-ln 2 / 2, ln 2 / 2]: within 1 unit in the last place or so.
-inline V<float> exponential(V<float> x) {
-    x = x < all(-87.0f) ? all(-87.0f) : x;
-    V<float> shifted = multiply_add(x, all(1.44269504f), all(12582912.0f));  // 1.5 * 2^23: rounds to the nearest integer
-    V<float> whole = shifted - 12582912.0f;
-    V<float> r = multiply_add(whole, all(2.12194440e-4f), multiply_add(whole, all(-0.693359375f), x));
-    V<float> p = all(1.0f / 5040);
-    for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = multiply_add(p, r, all(c));
-    I<float> bits = ((I<float>)shifted + 127) << 23;
-    return p * (V<float>)bits;
-}
-inline V<double> exponential(V<double> x) {
-    for (int n = 0; n < W<double>; n++) x[n] = std::exp(x[n]);
-    return x;
-}
+constexpr int TILE_COLUMNS = REGISTER_BYTES == 64 ? 6 : 3; // by four rows: of 32 registers, or of 16
 
 // ln x for x >= 1: the exponent, and the series of artanh on the rest in [1 / sqrt 2, sqrt 2]; as exact. The bits of
 // what is no number would look like one: x - x keeps it.
@@ -168,17 +136,6 @@ template <typename T> void transposed(T *to, const T *from, int rows, int column
         for (int e = 0; e < columns; e++) to[e * rows + i] = from[i * stride + e];
 }
 
-// W rows of W numbers, turned in place.
-template <typename T, int K> void turn_pairs(V<T> *rows) {
-    for (int n = 0; n < W<T>; n++)
-        if (!(n & K)) exchange<V<T>, I<T>, K>(rows[n], rows[n | K], std::make_index_sequence<W<T>>());
-}
-template <typename T> inline void turn(V<T> *rows) {
-    turn_pairs<T, 1>(rows);
-    turn_pairs<T, 2>(rows);
-    if constexpr (W<T> >= 8) turn_pairs<T, 4>(rows);
-    if constexpr (W<T> >= 16) turn_pairs<T, 8>(rows);
-}
 // Sequence-major [W][stride] to one register per number, and back; `count` is a multiple of W.
 template <typename T> void to_registers(V<T> *out, const T *rows, int stride, int count) {
     for (int c = 0; c < count; c += W<T>) {
@@ -203,7 +160,7 @@ struct Dropout {
     const uint8_t *bytes = nullptr;
     uint8_t threshold = 0;
     void draw(uint64_t state, uint8_t below, std::size_t count) {
-        words.resize((count + 7) / 8 + BYTES / 8);
+        words.resize((count + 7) / 8 + REGISTER_BYTES / 8);
         for (std::size_t i = 0; i < (count + 7) / 8; i++) words[i] = splitmix_word(state, i);
         bytes = reinterpret_cast<const uint8_t *>(words.data());
         threshold = below;
@@ -245,8 +202,8 @@ template <typename T> void place(T *to, const T *from, const Shape &own, const S
 template <typename T> struct Buffer {
     std::vector<char> memory;
     T *get(std::size_t count) {
-        if (memory.size() < count * sizeof(T) + 2 * BYTES) memory.resize(count * sizeof(T) + 2 * BYTES);
-        return reinterpret_cast<T *>((reinterpret_cast<uintptr_t>(memory.data()) + BYTES - 1) / BYTES * BYTES);
+        if (memory.size() < count * sizeof(T) + 2 * REGISTER_BYTES) memory.resize(count * sizeof(T) + 2 * REGISTER_BYTES);
+        return reinterpret_cast<T *>((reinterpret_cast<uintptr_t>(memory.data()) + REGISTER_BYTES - 1) / REGISTER_BYTES * REGISTER_BYTES);
     }
 };
 
@@ -257,8 +214,12 @@ template <typename T> struct Knobs {
 
 template <typename T> class Minimal {
   public:
+    Scorer<T> scorer;
+
     // Sequences are `line` tokens apart.
-    Minimal(int batch, int line) : N(batch), stride_(line), tokens_(line), targets_(line) {}
+    Minimal(int batch, int line) : N(batch), stride_(line), tokens_(line), targets_(line), visible_(line) {
+        for (int i = 0; i < line; i++) visible_[i] = i + 1;
+    }
 
     void take(const Shape &shape) {
         s = shape.length, v = shape.tokens, d = shape.width, k = shape.key_width, u = shape.value_width;
@@ -297,7 +258,7 @@ template <typename T> class Minimal {
         V<T> *P = block_buffer.get(ss + 2 * sv), *rows = P + ss, *z = rows + sv;
         for (int first = 0; first < N; first += W<T>) {
             read_block(first, inputs, nullptr);
-            gather_weights(P, at.A);
+            gather_logits(at.A);
             attend(P);
             gather_rows(rows, at.table, vp, v, at.line, row_v);
             gather_rows(z, at.direct, vp, v, at.line, row_v);
@@ -314,7 +275,7 @@ template <typename T> class Minimal {
     const int N, stride_;
     int s = 0, v = 0, d = 0, k = 0, u = 0, dp = 0, vp = 0, row_d = 0, row_v = 0;
     Buffer<T> small_buffer, rows_buffer, embedding_buffer;
-    Buffer<V<T>> block_buffer, sums_buffer;
+    Buffer<V<T>> block_buffer, sums_buffer, logits_buffer, kept_buffer;
     Knobs<T> knobs_;
     const T *E, *g, *Wq, *Wk, *Wv, *Wo, *U;
     T *E_g, *g_g, *Wq_g, *Wk_g, *Wv_g, *Wo_g, *U_g;
@@ -324,6 +285,7 @@ template <typename T> class Minimal {
     T *work;
     V<T> loss_;
     std::vector<std::array<int, W<T>>> tokens_, targets_; // [s] of a block
+    std::vector<int> visible_;                            // [s]
     V<T> weight_;
 
     void unpack(const T *p, const Knobs<T> &knobs) {
@@ -374,25 +336,19 @@ template <typename T> class Minimal {
             }
         }
     }
-    // Attention weights P [s][s] from their logits, in place, zero where j > i.
+    V<T> *logits() { return logits_buffer.get(s * s); }
+    // Attention weights P [s][s] of the logits, zero where j > i.
     void attend(V<T> *P) {
-        for (int i = 0; i < s; i++) {
-            V<T> *row = P + i * s, top = row[0], total = {};
-            for (int j = 1; j <= i; j++) top = larger<T>(top, row[j]);
-            for (int j = 0; j <= i; j++) total += row[j] = exponential(row[j] - top);
-            for (int j = 0; j <= i; j++) row[j] = row[j] / total;
-            for (int j = i + 1; j < s; j++) row[j] = V<T>{};
-        }
+        scorer.weigh_beside(nullptr, numbers(logits()), numbers(P), numbers(kept_buffer.get(s * scorer.kept)), s * W<T>,
+                            visible_.data(), s, s, s);
     }
     // Gradient of the logits [s][s] from that of the weights, in place, zero where j > i.
-    void attend_gradient(V<T> *P_g, const V<T> *P) {
-        for (int i = 0; i < s; i++) {
-            V<T> inner = {};
-            for (int j = 0; j <= i; j++) inner = multiply_add(P[i * s + j], P_g[i * s + j], inner);
-            for (int j = 0; j <= i; j++) P_g[i * s + j] = P[i * s + j] * (P_g[i * s + j] - inner);
-            for (int j = i + 1; j < s; j++) P_g[i * s + j] = V<T>{};
-        }
+    void attend_gradient(V<T> *P_g, V<T> *P) {
+        scorer.weigh_gradient_beside(nullptr, numbers(logits()), numbers(P), numbers(kept_buffer.get(s * scorer.kept)),
+                                     numbers(P_g), s * W<T>, visible_.data(), s, s, s);
+        scorer.add_places(weight_);
     }
+    static T *numbers(V<T> *registers) { return reinterpret_cast<T *>(registers); }
     // Adds the loss; turns logits [s][v] into their gradient.
     void cross_entropy(V<T> *z) {
         const V<T> share = weight_ / (T(N) * s);
@@ -461,7 +417,7 @@ template <typename T> class Minimal {
             multiply<T, T>(q, k, Nd, d, 1, Q, k, 1, s, d, k, false);
             multiply<T, T>(key, k, Nd, d, 1, K, k, 1, s, d, k, false);
             multiply<T, T>(rows, d, Nd, d, 1, R, d, 1, s, d, d, false);
-            multiply<T, V<T>>(P, s, q, k, 1, key, 1, k, s, k, s, false);
+            multiply<T, V<T>>(logits(), s, q, k, 1, key, 1, k, s, k, s, false);
             attend(P);
             if (residual) {
                 keep_registers(keep, *residual, first, line);
@@ -562,10 +518,11 @@ template <typename T> class Minimal {
         if (thinned_rows) thin(at.rows, *thinned_rows, 1);
         add_product(at.direct, vp, E, d, 1, U, v, v, d, v);
     }
-    void gather_weights(V<T> *P, const T *A) {
+    void gather_logits(const T *A) {
+        V<T> *to = logits();
         for (int i = 0; i < s; i++)
             for (int j = 0; j <= i; j++)
-                for (int n = 0; n < W<T>; n++) P[i * s + j][n] = A[tokens_[i][n] * v + tokens_[j][n]];
+                for (int n = 0; n < W<T>; n++) to[i * s + j][n] = A[tokens_[i][n] * v + tokens_[j][n]];
     }
 
     // Without embedding dropout queries, keys, rows and direct logits are tables.
@@ -588,7 +545,7 @@ template <typename T> class Minimal {
 
         for (int first = 0; first < N; first += W<T>) {
             read_block(first, inputs, targets);
-            gather_weights(P, A);
+            gather_logits(A);
             attend(P);
             gather_rows(rows, table, stride, columns, line, line_stride);
             gather_rows(z, direct, vp, v, line, row_v);
@@ -669,10 +626,17 @@ template <typename T> class Minimal {
     }
 };
 
-// One lane, whose parameters may be padded: it is computed at its own sizes.
+// One lane, whose parameters may be padded: it is computed at its own sizes. What the scorer learns follows the matrices.
 template <typename T> class Lane {
   public:
-    Lane(int batch, const Shape &all, bool whole_tokens) : model_(batch, all.length), all_(all), N(batch), whole_tokens_(whole_tokens) {}
+    Lane(int batch, const Shape &all, bool whole_tokens, const int64_t *described)
+        : model_(batch, all.length), all_(all), N(batch), whole_tokens_(whole_tokens) {
+        std::vector<int64_t> places(described[LEARNED]);
+        for (std::size_t n = 0; n < places.size(); n++) places[n] = int64_t(total(all) + n);
+        model_.scorer.take(described, places.data());
+    }
+    std::size_t parameters() const { return total(all_) + model_.scorer.learned; }
+    int knobs() const { return 4 + model_.scorer.knobs; }
 
     T gradient(const Shape &own, const T *parameters, T *gradient_out, const int64_t *inputs, const int64_t *targets,
                const T *knobs, const int64_t *states, const uint8_t *thresholds, int sites) {
@@ -683,27 +647,26 @@ template <typename T> class Lane {
                 drawn_[which].draw(uint64_t(states[which]), thresholds[which], rows * own.width);
                 site[which] = &drawn_[which];
             }
-        model_.take(own);
-        const Knobs<T> taken{knobs[0], knobs[1], knobs[2], knobs[3]};
-        if (own == all_) return model_.gradient(parameters, gradient_out, inputs, targets, taken, site[0], site[1], whole_tokens_);
-        T *cropped = parameters_.get(total(own)), *small = gradient_.get(total(own));
-        crop(cropped, parameters, own, all_);
-        const T loss = model_.gradient(cropped, small, inputs, targets, taken, site[0], site[1], whole_tokens_);
-        std::memset(gradient_out, 0, total(all_) * sizeof(T));
-        place(gradient_out, small, own, all_);
+        std::memset(gradient_out, 0, this->parameters() * sizeof(T));
+        const bool is_padded = !(own == all_);
+        const T *matrices = parameters;
+        T *to = gradient_out;
+        if (is_padded) matrices = cropped(own, parameters), to = gradient_.get(total(own));
+        const Knobs<T> taken = take(own, parameters, knobs);
+        const T loss = model_.gradient(matrices, to, inputs, targets, taken, site[0], site[1], whole_tokens_);
+        if (is_padded) place(gradient_out, to, own, all_);
+        model_.scorer.write(gradient_out);
         return loss;
     }
 
     void evaluate(const Shape &own, const T *parameters, T *logits, const int64_t *inputs, const T *knobs) {
-        model_.take(own);
-        const Knobs<T> taken{knobs[0], knobs[1], T(1), T(1)};
         std::memset(logits, 0, std::size_t(N) * all_.length * all_.tokens * sizeof(T));
-        if (own.tokens != all_.tokens || own.width != all_.width || own.key_width != all_.key_width || own.value_width != all_.value_width) {
-            T *cropped = parameters_.get(total(own));
-            crop(cropped, parameters, own, all_);
-            parameters = cropped;
-        }
-        model_.evaluate(parameters, logits, all_.tokens, inputs, taken);
+        const bool is_padded = own.tokens != all_.tokens || own.width != all_.width || own.key_width != all_.key_width ||
+                               own.value_width != all_.value_width;
+        const T *matrices = is_padded ? cropped(own, parameters) : parameters;
+        Knobs<T> taken = take(own, parameters, knobs);
+        taken.embedding_scale = taken.residual_scale = T(1);
+        model_.evaluate(matrices, logits, all_.tokens, inputs, taken);
     }
 
   private:
@@ -713,58 +676,71 @@ template <typename T> class Lane {
     const bool whole_tokens_;
     Dropout drawn_[2];
     Buffer<T> parameters_, gradient_;
+
+    Knobs<T> take(const Shape &own, const T *parameters, const T *knobs) {
+        model_.take(own);
+        model_.scorer.read_knobs(knobs + 4);
+        model_.scorer.read(parameters);
+        return {knobs[0], knobs[1], knobs[2], knobs[3]};
+    }
+    const T *cropped(const Shape &own, const T *parameters) {
+        T *matrices = parameters_.get(total(own));
+        crop(matrices, parameters, own, all_);
+        return matrices;
+    }
 };
 
 template <typename T>
-void all_lanes(int batch, const Shape &all, int lanes, const int64_t *sizes, const T *parameters, T *gradient, T *loss,
-               const int64_t *inputs, const int64_t *targets, const T *knobs, const int64_t *states,
+void all_lanes(int batch, const Shape &all, int lanes, const int64_t *described, const int64_t *sizes, const T *parameters,
+               T *gradient, T *loss, const int64_t *inputs, const int64_t *targets, const T *knobs, const int64_t *states,
                const uint8_t *thresholds, int sites) {
-    Lane<T> one(batch, all, sites & 4);
-    const std::size_t P = total(all), line = std::size_t(batch) * all.length;
+    Lane<T> one(batch, all, sites & 4, described);
+    const std::size_t P = one.parameters(), line = std::size_t(batch) * all.length;
     for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
         const int64_t *n = sizes + 5 * lane;
         const Shape own{int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])};
         loss[lane] = one.gradient(own, parameters + lane * P, gradient + lane * P, inputs + lane * line, targets + lane * line,
-                                  knobs + 4 * lane, states + 2 * lane, thresholds + 2 * lane, sites);
+                                  knobs + one.knobs() * lane, states + 2 * lane, thresholds + 2 * lane, sites);
     }
 }
 
 template <typename T>
-void outputs_of_all_lanes(int batch, const Shape &all, int lanes, const int64_t *sizes, const T *parameters, T *outputs,
-                          const int64_t *inputs, const T *knobs) {
-    Lane<T> one(batch, all, false);
-    const std::size_t P = total(all), line = std::size_t(batch) * all.length;
+void outputs_of_all_lanes(int batch, const Shape &all, int lanes, const int64_t *described, const int64_t *sizes,
+                          const T *parameters, T *outputs, const int64_t *inputs, const T *knobs) {
+    Lane<T> one(batch, all, false, described);
+    const std::size_t P = one.parameters(), line = std::size_t(batch) * all.length;
     for (std::size_t lane = 0; lane < std::size_t(lanes); lane++) {
         const int64_t *n = sizes + 5 * lane;
         const Shape own{int(n[0]), int(n[1]), int(n[2]), int(n[3]), int(n[4])};
-        one.evaluate(own, parameters + lane * P, outputs + lane * line * all.tokens, inputs + lane * line, knobs + 4 * lane);
+        one.evaluate(own, parameters + lane * P, outputs + lane * line * all.tokens, inputs + lane * line,
+                     knobs + one.knobs() * lane);
     }
 }
 
 } // namespace
 
-// Per lane: `sizes` [L][5] length, tokens, width, key width, value width, at most those that the arrays are laid out
-// by; `knobs` [L][4] logit scale, norm epsilon, 1 / (1 - rate) of the embedding and of the residual site;
-// `states` and `thresholds` [L][2] of the two sites' random bytes; `sites` has bit 0 for embedding, bit 1 for residual,
-// bit 2 for dropout of whole tokens' entries. Returns 0, or 1 if memory ran out.
-#define GRAFT_MINIMAL(NAME, T)                                                                                          \
-    extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,      \
-                         const int64_t *sizes, const T *parameters, T *gradient, T *loss, const int64_t *inputs,       \
-                         const int64_t *targets, const T *knobs, const int64_t *states, const uint8_t *thresholds,     \
-                         int sites) try {                                                                              \
-        all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, sizes, parameters, gradient,  \
-                     loss, inputs, targets, knobs, states, thresholds, sites);                                         \
+// `described` [SCORER_FIELDS] of the scorer. Per lane: `sizes` [L][5] length, tokens, width, key width, value width, at most
+// those that the arrays are laid out by; `knobs` [L][4 + those of the scorer] logit scale, norm epsilon, 1 / (1 - rate) of
+// the embedding and of the residual site; `states` and `thresholds` [L][2] of the two sites' random bytes; `sites` has bit
+// 0 for embedding, bit 1 for residual, bit 2 for dropout of whole tokens' entries. Returns 0, or 1 if memory ran out.
+#define GRAFT_MINIMAL(NAME, T)                                                                                         \
+    extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,       \
+                        const int64_t *described, const int64_t *sizes, const T *parameters, T *gradient, T *loss,     \
+                        const int64_t *inputs, const int64_t *targets, const T *knobs, const int64_t *states,          \
+                        const uint8_t *thresholds, int sites) try {                                                    \
+        all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, described, sizes, parameters, \
+                     gradient, loss, inputs, targets, knobs, states, thresholds, sites);                               \
         return 0;                                                                                                      \
     } catch (const std::exception &) {                                                                                 \
         return 1;                                                                                                      \
     }
 // `outputs` [L][N][length][tokens]: logits, 0 beyond a lane's own sizes; the rest as above.
-#define GRAFT_MINIMAL_OUTPUTS(NAME, T)                                                                                  \
-    extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,      \
-                         const int64_t *sizes, const T *parameters, T *outputs, const int64_t *inputs,                 \
-                         const T *knobs) try {                                                                         \
-        outputs_of_all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, sizes, parameters, \
-                                outputs, inputs, knobs);                                                               \
+#define GRAFT_MINIMAL_OUTPUTS(NAME, T)                                                                                 \
+    extern "C" int NAME(int batch, int length, int tokens, int width, int key_width, int value_width, int lanes,       \
+                        const int64_t *described, const int64_t *sizes, const T *parameters, T *outputs,               \
+                        const int64_t *inputs, const T *knobs) try {                                                   \
+        outputs_of_all_lanes<T>(batch, Shape{length, tokens, width, key_width, value_width}, lanes, described, sizes,  \
+                                parameters, outputs, inputs, knobs);                                                   \
         return 0;                                                                                                      \
     } catch (const std::exception &) {                                                                                 \
         return 1;                                                                                                      \

@@ -126,6 +126,8 @@ template <typename T> struct Layer {
     T *q_before, *k_before, *v_before;         // [R][H] before the Canon layer B: of unit length with a norm
     T *q_factor, *k_factor;                    // [R][h]
     T *weights, *logits;                       // [Q][h][row], or as ShortAttention has it
+    T *kept;                                   // [Q][h][kept_row] of the scorers, or as ShortAttention has it
+    int kept_row = 0;
     T *mixed;                                  // [Q][H]
     T *middle;                                 // [Q][D] the stream between attention and MLP
     T *mlp_given_rows, *mlp_given_unmixed_rows;

@@ -21,8 +21,8 @@
 struct PoolingPlan {
     int64_t lanes, batch, items, width, features, asked, classes, total;
     const int64_t *places;   // [2 POOLING_MAPS] where the maps' matrices and biases start
-    const int64_t *scorer;   // [4] kind, by count, power, all keys
-    const int64_t *learned;  // [2] where what the scorer learns lies; -1: nothing
+    const int64_t *scorer;   // [SCORER_FIELDS]
+    const int64_t *learned;  // where what the scorer learns lies
     const void *parameters;  // [L][P]
     void *gradient;          // [L][P]
     void *loss_values;       // [L]
@@ -31,7 +31,7 @@ struct PoolingPlan {
     const int64_t *lengths;  // [L][N] items that are given
     const int64_t *targets;  // [L][N]
     const void *weights;     // [L][N] of a set's loss
-    const void *knobs;       // [L][3] the scorer's factor, b and n
+    const void *knobs;       // [L][knobs of the scorer]
     void *outputs_values;    // [L][N][c]; null: the gradient is computed
 };
 // The head's keys and values are two maps side by side in one matrix.
@@ -80,8 +80,8 @@ template <typename T> class Pooling {
             *sets = memory.take<T>(std::size_t(N) * D);
         outputs_ = memory.take<T>(std::size_t(N) * C);
         row_g_ = memory.take<T>(std::size_t(ROWS) * D), score_g_ = memory.take<T>(padded(n, W<T>));
-        scorer_.kind = Score(plan.scorer[0]), scorer_.by_count = plan.scorer[1], scorer_.power = int(plan.scorer[2]);
-        scorer_.counts_all = plan.scorer[3], scorer_.places[0] = plan.learned[0], scorer_.places[1] = plan.learned[1];
+        scorer_.take(plan.scorer, plan.learned);
+        kept_ = memory.take<T>(std::size_t(N) * scorer_.kept);
         starts_.resize(N + 1), totals_.resize(N);
     }
 
@@ -128,6 +128,7 @@ template <typename T> class Pooling {
     T *outputs_;                                 // [N][C]
     T *set_g_, *pooled_g_, *key_g_, *spare_g_;   // [N][D]
     T *row_g_, *score_g_;
+    T *kept_;                                    // [N][kept]
     Spline<T> none_;
 
     int count(int set) const { return starts_[set + 1] - starts_[set]; }
@@ -156,8 +157,7 @@ template <typename T> class Pooling {
     void open(int64_t lane) {
         parameters_ = static_cast<const T *>(plan_.parameters) + lane * plan_.total;
         for (Map<T> &map : maps_) map.read(parameters_);
-        const T *knobs = static_cast<const T *>(plan_.knobs) + 3 * lane;
-        scorer_.factor = knobs[0], scorer_.b = knobs[1], scorer_.n = knobs[2];
+        scorer_.read_knobs(static_cast<const T *>(plan_.knobs) + scorer_.knobs * lane);
         scorer_.read(parameters_);
         const T *from = static_cast<const T *>(plan_.inputs) + lane * N * n * plan_.features;
         starts_[0] = 0;
@@ -191,9 +191,10 @@ template <typename T> class Pooling {
             T *row = weights_ + place(set), *pooled = pooled_ + std::ptrdiff_t(set) * D;
             const T *items = items_ + std::ptrdiff_t(starts_[set]) * D;
             const T shift = dot(scaled_ + std::ptrdiff_t(set) * D, maps_[KEY].bias.values);
-            for (int i = 0; i < count(set); i++) row[i] = dot(key_ + std::ptrdiff_t(set) * D, items + i * D) + shift;
-            std::memcpy(logits_ + place(set), row, sizeof(T) * count(set));
-            weigh(scorer_, row, count(set), n, 0);
+            T *logits = logits_ + place(set);
+            for (int i = 0; i < count(set); i++) logits[i] = dot(key_ + std::ptrdiff_t(set) * D, items + i * D) + shift;
+            const int seen = count(set);
+            scorer_.weigh(logits, row, kept_ + std::ptrdiff_t(set) * scorer_.kept, 0, &seen, 1, n, 0);
             std::memset(pooled, 0, sizeof(T) * D);
             totals_[set] = 0;
             for (int i = 0; i < count(set); i++) add(pooled, row[i], items + i * D), totals_[set] += row[i];
@@ -233,7 +234,9 @@ template <typename T> class Pooling {
             T *items = items_ + std::ptrdiff_t(starts_[set]) * D, *key_g = key_g_ + at;
             add(value_bias.gradient, totals_[set], set_g_ + at);
             for (int i = 0; i < count(set); i++) score_g_[i] = dot(pooled_g_ + at, items + i * D) + by_total;
-            weigh_gradient(scorer_, score_g_, row, logits_ + place(set), count(set), n, 0);
+            const int seen = count(set);
+            scorer_.weigh_gradient(logits_ + place(set), row, kept_ + std::ptrdiff_t(set) * scorer_.kept, score_g_, 0, &seen,
+                                   1, n, 0);
             std::memset(key_g, 0, sizeof(T) * D);
             T shift = 0;
             for (int i = 0; i < count(set); i++) {

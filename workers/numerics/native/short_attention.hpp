@@ -1,9 +1,8 @@
 // Attention over few positions, and its gradient, of as many heads of sequences at once as a register has numbers.
 //
 // A row of three weights fills a fifth of a register, and a product of three rows by three columns hardly a tile. Here
-// what is a scalar product over channels, and the softmax, is made for W heads of sequences side by side, after queries
-// and keys were turned; what is a sum of rows is made head by head. All sums run in the order of attention.hpp and
-// scores.hpp: the bits are the same, whichever of them makes a sequence.
+// what is a scalar product over channels, and the scorer's rows, is made for W heads of sequences side by side, after
+// queries and keys were turned; what is a sum of rows is made head by head. Whether it is, a lane's own sequences decide.
 #pragma once
 #include <algorithm>
 
@@ -28,8 +27,10 @@ template <typename T> class ShortAttention {
         gradient_ = memory.take<T>(places * places * W<T>);
     }
 
-    bool can_take(const Scorer<T> &scorer) const {
-        return sizes_.length <= FEW_POSITIONS && scorer.kind == Score::softmax && scorer.places[0] < 0;
+    // Whether heads with these scorers may lie side by side.
+    bool can_take(const std::vector<Scorer<T>> &scorers) const {
+        return sizes_.length <= FEW_POSITIONS &&
+               std::all_of(scorers.begin(), scorers.end(), [&](const Scorer<T> &own) { return own.is_like(scorers[0]); });
     }
 
     // How many sequences from `first` on are of one shape; 0 where they would leave most of a register empty.
@@ -43,21 +44,22 @@ template <typename T> class ShortAttention {
         return 2 * count * sizes_.heads >= W<T> ? count : 0;
     }
 
-    // As Attention::apply, for all heads of `count` sequences. `weights` [groups of W heads][queries][end][W].
+    // As Attention::apply, for all heads of `count` sequences. `weights`, and `logits` if the scorer reads them [groups of W
+    // heads][queries][end][W], `kept` [groups][queries][scorer.kept][W].
     void apply(const Sequence *first, int count, const Scorer<T> *scorers, const T *query, const T *key, const T *value,
-               T *weights, T *mixed) {
-        const int queries = first->queries, end = last_seen(*first);
+               T *weights, T *kept, T *logits, T *mixed) {
+        const int queries = first->queries, end = last_seen(*first), step = end * W<T>;
         const T scale = T(1) / std::sqrt(T(sizes_.channels));
-        for (int pair = 0; pair < count * sizes_.heads; pair += W<T>, weights += queries * end * W<T>) {
+        see(*first);
+        for (int pair = 0; pair < count * sizes_.heads; pair += W<T>, weights += queries * step) {
             const Group group(*this, first, count, pair);
             turn_rows(asked_, query, group.queries, queries, T(1));
             turn_rows(seen_, key, group.keys, end, scale);
-            for (int i = 0; i < queries; i++) {
-                V<T> line[FEW_POSITIONS];
-                multiply_channels(line, i, end);
-                weigh(line, visible(*first, i), end, factors(scorers, group, visible(*first, i)));
-                for (int j = 0; j < end; j++) store<T>(weights + (i * end + j) * W<T>, line[j]);
-            }
+            T *scaled = scorers->reads_logits ? logits : gradient_;
+            for (int i = 0; i < queries; i++) multiply_channels(scaled + i * step, i, end);
+            scorers->weigh_beside(gather(scorers, group), scaled, weights, kept, step, visible_.data(), queries,
+                                  sizes_.length, end);
+            logits += scorers->reads_logits ? queries * step : 0, kept += queries * scorers->kept * W<T>;
             for (int n = 0; n < group.count; n++)
                 for (int i = 0; i < queries; i++)
                     add_rows(mixed + group.queries[n] + i * sizes_.stride, weights + i * end * W<T> + n, W<T>,
@@ -66,15 +68,22 @@ template <typename T> class ShortAttention {
     }
 
     // As Attention::apply_gradient.
-    void apply_gradient(const Sequence *first, int count, const Scorer<T> *scorers, const T *query, const T *key,
-                        const T *value, const T *weights, const T *mixed_gradient, T *query_gradient, T *key_gradient,
-                        T *value_gradient) {
+    void apply_gradient(const Sequence *first, int count, Scorer<T> *scorers, const T *query, const T *key,
+                        const T *value, const T *weights, const T *kept, const T *logits, const T *mixed_gradient,
+                        T *query_gradient, T *key_gradient, T *value_gradient) {
         const int queries = first->queries, end = last_seen(*first), step = end * W<T>;
+        const T scale = T(1) / std::sqrt(T(sizes_.channels));
+        see(*first);
         for (int pair = 0; pair < count * sizes_.heads; pair += W<T>, weights += queries * step) {
             const Group group(*this, first, count, pair);
             turn_rows(asked_, mixed_gradient, group.queries, queries, T(1));
             turn_rows(seen_, value, group.keys, end, T(1));
-            for (int i = 0; i < queries; i++) weigh_gradient(scorers, group, *first, i, weights + i * step);
+            for (int i = 0; i < queries; i++) multiply_channels(gradient_ + i * step, i, end);
+            scorers->weigh_gradient_beside(gather(scorers, group), logits, weights, kept, gradient_, step, visible_.data(),
+                                           queries, sizes_.length, end);
+            for (int n = 0; n < group.count; n++) scorers[group.heads[n]].add_place(*scorers, n);
+            for (int n = 0; n < queries * step; n += W<T>) store<T>(gradient_ + n, load<T>(gradient_ + n) * scale);
+            logits += scorers->reads_logits ? queries * step : 0, kept += queries * scorers->kept * W<T>;
             for (int n = 0; n < group.count; n++) {
                 const T *asking = query + group.queries[n], *mixing = mixed_gradient + group.queries[n];
                 for (int i = 0; i < queries; i++)
@@ -93,7 +102,9 @@ template <typename T> class ShortAttention {
   private:
     Heads sizes_;
     T *asked_ = nullptr, *seen_ = nullptr; // [positions][channels][W] of queries, and of keys or values
-    T *gradient_ = nullptr;                // [queries][end][W] by logits
+    T *gradient_ = nullptr;                // [queries][end][W] by logits, and logits that nobody needs later
+    std::vector<int> visible_;             // [queries] how many keys each sees
+    std::vector<V<T>> given_;              // numbers of the scorers of a group
 
     // Up to W heads of sequences that lie one after another: where their first query and key are. What is left of a
     // register repeats the first.
@@ -129,8 +140,20 @@ template <typename T> class ShortAttention {
             }
     }
 
-    // line[j]: the sum over channels of `asked_` at i times `seen_` at j.
-    void multiply_channels(V<T> *line, int i, int end) const {
+    void see(const Sequence &one) {
+        visible_.resize(one.queries);
+        for (int i = 0; i < one.queries; i++) visible_[i] = visible(one, i);
+    }
+    // The numbers of a group's scorers; null if all heads' are one scorer's.
+    const T *gather(const Scorer<T> *scorers, const Group &group) {
+        if (sizes_.heads == 1) return nullptr;
+        given_.resize(scorers->learned + scorers->knobs + 1);
+        for (int n = 0; n < W<T>; n++) scorers[group.heads[n]].gather(given_.data(), n);
+        return reinterpret_cast<const T *>(given_.data());
+    }
+
+    // Register j of the line: the sum over channels of `asked_` at i times `seen_` at j.
+    void multiply_channels(T *line, int i, int end) const {
         const int step = padded(sizes_.channels, W<T>) * W<T>;
         const T *asked = asked_ + i * step;
         for (int j = 0; j < end; j++) {
@@ -138,51 +161,7 @@ template <typename T> class ShortAttention {
             V<T> sum = {};
             for (int c = 0; c < sizes_.channels; c++)
                 sum = multiply_add(load<T>(asked + c * W<T>), load<T>(seen + c * W<T>), sum);
-            line[j] = sum;
-        }
-    }
-
-    static V<T> factors(const Scorer<T> *scorers, const Group &group, int visible) {
-        T each[W<T>];
-        for (int n = 0; n < W<T>; n++) each[n] = scorers[group.heads[n]].factor_at(visible);
-        return load<T>(each);
-    }
-
-    // The sum of `visible` terms in the order of `sum` over a row of whole registers.
-    static V<T> sum_of_keys(const V<T> *terms, int visible) {
-        V<T> parts[FEW_POSITIONS];
-        for (int j = 0; j < visible; j++) parts[j] = terms[j];
-        for (int j = W<T>; j < visible; j++) parts[j % W<T>] += parts[j];
-        for (int half = W<T> / 2; half; half /= 2)
-            for (int j = 0; j < half && j + half < visible; j++) parts[j] += parts[j + half];
-        return parts[0] + V<T>{}; // a row's empty places count as zeros
-    }
-
-    static void weigh(V<T> *line, int visible, int end, V<T> factor) {
-        V<T> top = all(-std::numeric_limits<T>::infinity());
-        for (int j = 0; j < visible; j++) line[j] *= factor, top = larger<T>(top, line[j]);
-        for (int j = 0; j < visible; j++) line[j] = exponential(V<T>(line[j] - top));
-        const V<T> share = T(1) / sum_of_keys(line, visible);
-        for (int j = 0; j < visible; j++) line[j] *= share;
-        for (int j = visible; j < end; j++) line[j] = V<T>{};
-    }
-
-    // The gradient by the logits of query i; `weights` [end][W] of it.
-    void weigh_gradient(const Scorer<T> *scorers, const Group &group, const Sequence &one, int i, const T *weights) {
-        const int seen = visible(one, i), end = last_seen(one);
-        const V<T> factor = factors(scorers, group, seen);
-        const T scale = T(1) / std::sqrt(T(sizes_.channels));
-        V<T> line[FEW_POSITIONS], parts[FEW_POSITIONS] = {};
-        multiply_channels(line, i, end);
-        for (int j = 0; j < seen; j++) {
-            V<T> &part = parts[j % W<T>];
-            part = multiply_add(line[j], load<T>(weights + j * W<T>), part);
-        }
-        const V<T> mean = sum_of_keys(parts, std::min<int>(seen, W<T>));
-        T *to = gradient_ + i * end * W<T>;
-        for (int j = 0; j < end; j++) {
-            const V<T> weight = load<T>(weights + j * W<T>);
-            store<T>(to + j * W<T>, j < seen ? weight * (line[j] - mean) * factor * scale : V<T>{});
+            store<T>(line + j * W<T>, sum);
         }
     }
 

@@ -1,0 +1,118 @@
+"""How long a study will take yet, from the steps that its trials have made, with a range."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+from search.steering.running_trials import RunningTrial
+from spaces.records import TimeLeft, Trial
+
+REMEMBERED = 100
+"""Trials, the last ones, by which speed, length and early stopping are judged: packs widen, and stages differ."""
+_TAIL = 0.1
+"""The fastest and the slowest tenth of trials are left out of the range of speeds."""
+_STAGE_ONE = "transfer.task"
+"""The param that a trial of stage one of a transfer has, and no other one."""
+
+
+class EndedTrial(NamedTuple):
+    """What a trial that ended tells of those to come."""
+
+    planned: int
+    """Steps that it was to train in its lane."""
+    steps: int
+    """Steps that it trained there."""
+    seconds: float
+    """Time that it had the lane."""
+
+
+class OpenTrial(NamedTuple):
+    """A trial that has a lane now."""
+
+    steps: int
+    """Steps that it has to train in the lane, from when it got it."""
+    seconds: float
+    """Time since then."""
+
+
+def is_stage_one(params: Collection[str]) -> bool:
+    """Return whether a trial with params of these paths belongs to stage one of a transfer."""
+    return _STAGE_ONE in params
+
+
+def estimate_time_left(
+    ended: Sequence[EndedTrial], running: Sequence[OpenTrial], waiting: int, waiting_steps: float
+) -> TimeLeft | None:
+    """Estimate the time until all trials have ended, at the least and at the most, at the present number of lanes.
+
+    `ended`: trials that show how fast a lane trains; `waiting`: trials that have no lane yet, each of `waiting_steps`
+    steps. `None` while no ended trial made a step, or no trial runs.
+
+    A lane's seconds per step are those of the ended trials, from their fastest tenth to their slowest. A running trial
+    has its steps times that, less the time that it has had its lane, so that its part falls with every second, reports
+    or none. A waiting trial has all its steps; at the least it is stopped as early as the ended ones were on average,
+    at the most it trains to its end. With work W in lane-seconds, m lanes and the longest trial L, any order takes
+    max(W / m, L) at the least, and an order that leaves no lane idle while a trial waits takes W / m + (1 - 1/m) L at
+    the most (Graham 1966, "Bounds for certain multiprocessing anomalies"); with none waiting it takes L.
+
+    At a constant speed both numbers fall while steps run. When a trial ends, the least may rise, if it trained longer
+    than those before it; the most may not.
+    """
+    rates = sorted(one.seconds / one.steps for one in ended if one.steps > 0)
+    if not rates or not running:
+        return None
+    fast, slow = rates[int(_TAIL * len(rates))], rates[-1 - int(_TAIL * len(rates))]
+    share = sum(one.steps for one in ended) / sum(one.planned for one in ended)
+    lanes = len(running)
+    early = [max(share * one.steps * fast - one.seconds, 0.0) for one in running]
+    late = [max(one.steps * slow - one.seconds, 0.0) for one in running]
+    if not waiting:
+        return TimeLeft(max(early), max(late))
+    least = (sum(early) + waiting * waiting_steps * share * fast) / lanes
+    most = (sum(late) + waiting * waiting_steps * slow) / lanes
+    longest = max(*late, waiting_steps * slow)
+    return TimeLeft(max(least, *early, waiting_steps * share * fast), most + (1 - 1 / lanes) * longest)
+
+
+@final
+@dataclass(kw_only=True)
+class Pace:
+    """What a controller has seen of how fast trials train, how long they are, and how early they are stopped."""
+
+    _ended: deque[EndedTrial] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _started: deque[Trial] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def note_start(self, trial: Trial) -> None:
+        """Note that a trial gets a lane."""
+        self._started.append(trial)
+
+    def note_end(self, running: RunningTrial, now: float) -> None:
+        """Note that a trial leaves its lane."""
+        planned = _planned_steps(running.trial) - running.first_step
+        self._ended.append(EndedTrial(planned, running.step - running.first_step, now - running.started))
+
+    def time_left(self, running: Sequence[RunningTrial], waiting: int, now: float) -> TimeLeft | None:
+        """Estimate the time left (`estimate_time_left`); `waiting`: trials without a lane.
+
+        They are taken to be as long as those that were started last. `None` while trials wait in stage one of a
+        transfer, as nothing tells how long stage two will take; in stage two its own trials tell. Before a trial has
+        ended, the running ones that have reported show the speed.
+        """
+        started = [*self._started]
+        if not started or (waiting and is_stage_one(started[-1].params)):
+            return None
+        started = [one for one in started if not is_stage_one(one.params)] or started
+        shown: Sequence[EndedTrial] = [*self._ended] or [
+            EndedTrial(steps, steps, one.reported - one.started)
+            for one in running
+            if (steps := one.step - one.first_step) > 0
+        ]
+        opened = [OpenTrial(_planned_steps(one.trial) - one.first_step, now - one.started) for one in running]
+        return estimate_time_left(shown, opened, waiting, sum(map(_planned_steps, started)) / len(started))
+
+
+def _planned_steps(trial: Trial) -> int:
+    return trial.config["training"]["steps"]

@@ -1,0 +1,294 @@
+"""Row functions that are generated from scorers, against torch's own weights and gradients in float64."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch import Tensor
+
+from graft.plugins.collecting import plugins_asked_for
+from spaces import plugins
+from spaces.plugins.active import using
+from tests.test_native import lanes_alone_and_together
+from tests.trials import config, trial
+from workers.engine.step import describe_step
+from workers.networks.gradients.scoring import find_obstacle, functions_of
+from workers.networks.scorers import LogitScorer, Scorer, masked_softmax
+from workers.numerics import native
+from workers.numerics.native.building import Unit
+from workers.numerics.rows.nodes import NotOfRows
+from workers.numerics.rows.programs import Program, write_scorer
+from workers.numerics.rows.running import Found, run
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="no C++ compiler here")
+
+VISIBLE, KEYS = (1, 2, 5, 16, 17, 23), 23
+CLOSE = {torch.float32: 1e-5, torch.float64: 1e-10}
+CONFIGS: list[dict[str, Any]] = [
+    *({"name": name} for name in plugins.names(Scorer) if name not in ("cosformer", "mixed", "spline_kernel")),
+    {"name": "adaptive_temperature", "phase": "always"},
+    {"name": "polynomial", "power": 2, "keys": "all"},
+    *({"name": "entmax", "alpha": alpha} for alpha in (1.0, 1.05, 2.0, 3.5)),
+    {"name": "entmax_learned", "alpha": 1.02},
+]
+
+Weigh = Callable[[Tensor, Tensor, Mapping[str, Tensor], Mapping[str, Tensor]], Tensor]
+
+
+def numbers(rows: int, keys: int, dtype: torch.dtype, scale: float = 2.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    logits, gradient = (torch.randn(rows, keys, dtype=torch.float64, generator=generator) for _ in range(2))
+    return (scale * logits).to(dtype), gradient.to(dtype)
+
+
+def exact(
+    weigh: Weigh,
+    learned: Mapping[str, float],
+    knobs: Mapping[str, float],
+    logits: Tensor,
+    gradient: Tensor,
+    visible: tuple[int, ...],
+) -> Found:
+    """The same by torch in float64."""
+    mask = torch.arange(logits.shape[1]) < torch.tensor(visible)[:, None]
+    leaf = logits.double().requires_grad_()
+    own = {name: torch.tensor([value], dtype=torch.float64, requires_grad=True) for name, value in learned.items()}
+    told = {name: torch.tensor(value, dtype=torch.float64) for name, value in knobs.items()}
+    weights = weigh(leaf[None], mask, own, told)[0]
+    wanted = [leaf, *own.values()]
+    by = [None] * len(wanted)
+    if weights.requires_grad:
+        by = [*torch.autograd.grad(weights, wanted, gradient.double(), allow_unused=True)]
+    found = [torch.zeros_like(one) if g is None else g for one, g in zip(wanted, by, strict=True)]
+    return Found(weights.detach(), found[0], torch.cat([*found[1:], torch.zeros(0, dtype=torch.float64)]))
+
+
+def assert_close(found: Found, wanted: Found, dtype: torch.dtype) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+
+
+def of_config(
+    settings_: dict[str, Any], dtype: torch.dtype
+) -> tuple[Program, ctypes.CDLL, Weigh, dict[str, float], dict[str, float]]:
+    scorer = plugins.build(Scorer, settings_)
+    assert isinstance(scorer, LogitScorer)
+    assert find_obstacle(scorer, dtype) is None
+    functions = functions_of(scorer, dtype)
+    uniform = torch.full((1, 1), 0.5, dtype=torch.float64)
+    learned = {name: float(one.start.values(uniform)) for name, one in scorer.parameters(1).items()}
+
+    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
+        return plugins.bind(scorer, told).of_logits(logits, visible, own)
+
+    return functions.program, functions.library, weigh, learned, dict(plugins.knobs(scorer))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("configuration", CONFIGS, ids=str)
+def test_generated_functions_are_the_scorers(configuration: dict[str, Any], dtype: torch.dtype) -> None:
+    if configuration.get("alpha", 0) > 2 and dtype == torch.float32:
+        pytest.skip("next to where a key enters the support its slope grows without bound")
+    program, library, weigh, learned, knobs = of_config(configuration, dtype)
+    told = [*learned.values(), *knobs.values()]
+    for scale in (2.0, 1e4):  # with 1e4 powers of logits are beyond what float32 adds up to 1e-5
+        if scale == 1e4 and configuration["name"] in ("polynomial", "square", "linear", "linearised_softmax", "relu"):
+            continue
+        logits, gradient = numbers(len(VISIBLE), KEYS, dtype, scale)
+        found = run(program, library, told, logits, gradient, VISIBLE)
+        assert_close(found, exact(weigh, learned, knobs, logits, gradient, VISIBLE), dtype)
+    logits, gradient = numbers(7, 8, dtype)
+    found = run(program, library, told, logits, gradient, (6,) * 7, beside=True)
+    assert_close(found, exact(weigh, learned, knobs, logits, gradient, (6,) * 7), dtype)
+
+
+@pytest.mark.parametrize("name", ["softmax", "ssa", "entmax"])
+def test_a_row_without_visible_keys_weighs_nothing_and_one_key_is_all(name: str) -> None:
+    program, library, _, learned, knobs = of_config({"name": name}, torch.float32)
+    logits, gradient = numbers(2, KEYS, torch.float32)
+    found = run(program, library, [*learned.values(), *knobs.values()], logits, gradient, (0, 1))
+    assert not found.weights[0].any()
+    assert not found.by_logits[0].any()
+    assert found.weights[1].tolist() == [1, *[0] * (KEYS - 1)]
+
+
+@pytest.mark.parametrize("name", ["softmax", "entmax", "sparsemax", "tanh"])
+def test_what_is_no_number_stays_none(name: str) -> None:
+    program, library, _, learned, knobs = of_config({"name": name}, torch.float32)
+    logits, gradient = numbers(2, KEYS, torch.float32)
+    logits[0, 1] = torch.nan
+    found = run(program, library, [*learned.values(), *knobs.values()], logits, gradient, (5, 5))
+    assert found.weights[0].isnan().any()
+    assert found.weights[1].isfinite().all()
+
+
+# -- scorers that nobody wrote ----------------------------------------------------------------------------------------
+
+
+def _of_each(name: str, function: Callable[[Tensor], Tensor]) -> st.SearchStrategy[tuple[str, Any]]:
+    return st.just((name, function))
+
+
+ELEMENTWISE = st.one_of(
+    _of_each("tanh", torch.tanh),
+    _of_each("sigmoid", torch.sigmoid),
+    _of_each("log1p", lambda z: torch.log1p(z.abs())),
+    _of_each("square", torch.square),
+    _of_each("root", lambda z: (z.square() + 0.5).sqrt()),
+    _of_each("erf", torch.erf),
+    _of_each("sine", torch.sin),
+    _of_each("power", lambda z: (z.abs() + 0.3) ** 1.7),
+    _of_each("clamp", lambda z: z.clamp(min=-1.5, max=2)),
+    _of_each("softplus", lambda z: (1 + z.exp()).log()),
+)
+ROWS = st.one_of(
+    _of_each("mean", lambda z, v: torch.where(v, z, 0).sum(-1, keepdim=True) / v.sum(-1, keepdim=True)),
+    _of_each("largest", lambda z, v: z.masked_fill(~v, -torch.inf).amax(-1, keepdim=True)),
+    _of_each("norm", lambda z, v: (torch.where(v, z, 0).square().sum(-1, keepdim=True) + 1).sqrt()),
+    _of_each("logsumexp", lambda z, v: z.masked_fill(~v, -torch.inf).logsumexp(-1, keepdim=True)),
+)
+ENDS = st.sampled_from(["softmax", "count", "total"])
+
+
+@st.composite
+def random_scorers(draw: st.DrawFn) -> tuple[str, Weigh]:
+    steps = draw(
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("each"), ELEMENTWISE), st.tuples(st.sampled_from(["add", "multiply", "divide"]), ROWS)
+            ),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    end = draw(ENDS)
+
+    def weigh(logits: Tensor, visible: Tensor, own: Mapping[str, Tensor], told: Mapping[str, Tensor]) -> Tensor:
+        z = logits * own["a"][..., None, None] + told["c"]
+        for kind, (_, function) in steps:
+            if kind == "each":
+                z = function(z)
+            else:
+                row = function(z, visible)
+                z = z - row if kind == "add" else z * row if kind == "multiply" else z / (1 + row.square())
+            z = z.clamp(-30, 30)
+        if end == "softmax":
+            return masked_softmax(z, visible)
+        if end == "count":
+            return (z / visible.sum(-1, keepdim=True)).masked_fill(~visible, 0.0)
+        kernel = (z.square() + 0.1).masked_fill(~visible, 0.0)
+        return kernel / kernel.sum(-1, keepdim=True)
+
+    return " ".join([*(f"{kind} {name}" for kind, (name, _) in steps), end]), weigh
+
+
+def check_random(scorer: tuple[str, Weigh]) -> None:
+    _, weigh = scorer
+    learned, knobs = {"a": 0.7}, {"c": 0.2}
+    program = write_scorer(weigh, learned, knobs, torch.float64)
+    library = native.load(Unit("scorer_random", program.text))
+    assert library
+    logits, gradient = numbers(len(VISIBLE), KEYS, torch.float64)
+    wanted = exact(weigh, learned, knobs, logits, gradient, VISIBLE)
+    found = run(program, library, [0.7, 0.2], logits, gradient, VISIBLE)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10 * max(1.0, float(other.abs().max())))
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(random_scorers())
+def test_random_scorers_are_generated(scorer: tuple[str, Weigh]) -> None:
+    check_random(scorer)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(random_scorers())
+def test_many_random_scorers_are_generated(scorer: tuple[str, Weigh]) -> None:
+    check_random(scorer)
+
+
+# -- what is no function of rows ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weigh", "reason"),
+    [
+        (lambda z, v, own, told: masked_softmax(z, v).cumsum(-1), "cumsum is not known"),
+        (lambda z, v, own, told: masked_softmax(z - z.mean(-2, keepdim=True), v), "it mixes rows"),
+        (lambda z, v, own, told: masked_softmax(z - z.mean(-1, keepdim=True), v), "keys that are not visible"),
+        (lambda z, v, own, told: z.softmax(-1), "keys that are not visible"),
+        (lambda z, v, own, told: z.tanh(), "its weights of invisible keys are not 0"),
+    ],
+)
+def test_what_is_no_function_of_single_rows_says_why(weigh: Weigh, reason: str) -> None:
+    with pytest.raises(NotOfRows, match=reason):
+        write_scorer(weigh, {}, {}, torch.float32)
+
+
+# -- in the steps ------------------------------------------------------------------------------------------------------
+
+OWN = '''
+"""An own scorer."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spaces.plugins.fields import knob
+from workers.networks.scorers import LogitScorer, masked_softmax, per_head
+from workers.numerics.parameters import Constant, Parameter, Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bent(LogitScorer):
+    """softmax(w asinh(z) / sharpness), w learned."""
+
+    sharpness: float = knob(0.8, low=0, open_low=True)
+
+    def parameters(self, heads: int):
+        return {"w": Parameter(shape=(heads,), start=Constant(value=1.3), decay=False)}
+
+    def weigh(self, logits: Tensor, visible: Tensor, learned: Parameters) -> Tensor:
+        size = torch.log(logits.abs() + (logits.square() + 1).sqrt())
+        return masked_softmax(per_head(learned["w"]) * size * logits.sign() / self.sharpness, visible)
+'''
+
+
+@pytest.mark.parametrize(
+    ("task", "model"),
+    [
+        ({"name": "add_mod", "modulus": 7}, {"name": "transformer", "width": 8, "heads": 2}),
+        ({"name": "affine", "points": 9}, {"name": "regressor", "width": 8, "heads": 2}),
+        (
+            {"name": "set_complement", "length": 4, "vocabulary": 9},
+            {"name": "minimal", "width": 6, "key_width": 4, "value_width": 4},
+        ),
+    ],
+    ids=str,
+)
+def test_a_scorer_of_an_own_file_is_native(tmp_path: Path, task: dict[str, Any], model: dict[str, Any]) -> None:
+    (tmp_path / "bent.py").write_text(OWN)
+    with using(plugins_asked_for([str(tmp_path / "bent.py")])):
+        own = config(steps=9, every=9, dtype="float32")
+        own["task"], own["model"] = task, {**model, "scorer": {"name": "bent"}}
+        assert describe_step(own, "cpu") == "native"
+
+
+@pytest.mark.parametrize("width", [2, 7, 33])
+def test_a_trial_has_the_same_bits_in_packs_of_any_width(width: int) -> None:
+    own = config(steps=4, every=2, dtype="float32")
+    own["task"] = {"name": "add_mod", "modulus": 7}
+    scorer = {"name": "mixed", "first": {"name": "entmax_learned"}, "second": {"name": "sa_softmax"}}
+    own["model"] = {"name": "transformer", "width": 8, "heads": 2, "scorer": scorer}
+    own["training"]["batch"] = 9
+    in_pack, alone = lanes_alone_and_together([trial(number, own) for number in range(width)])
+    assert in_pack == alone

@@ -1,0 +1,64 @@
+"""Loops of a row function: written in torch, run by torch, and recorded as loops where a row function is written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+_THREAD = threading.local()
+
+
+def iterate(step: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
+    """The state after so many steps, each a function of the state alone; numbers [..., q, 1] of each row.
+
+    `step` leaves a row that is finished as it is: then stopping early, as is done on a CPU and row by row in generated
+    code, changes nothing.
+    """
+    if is_recording():
+        return _end(step(*_begin(state, steps)))
+    for _ in range(steps):
+        before, state = state, step(*state)
+        if state[0].device.type == "cpu" and all(map(_same, before, state)):  # a GPU would have to be waited for
+            break
+    return state
+
+
+def is_recording() -> bool:
+    """Whether this thread records a row function now."""
+    return getattr(_THREAD, "recording", False)
+
+
+@contextmanager
+def recording() -> Generator[None]:
+    """While it is open, `iterate` makes one step between two marks instead of all of them."""
+    _THREAD.recording = True
+    try:
+        yield
+    finally:
+        _THREAD.recording = False
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+@torch.library.custom_op("graft::loop_begin", mutates_args=())
+def _marked_begin(state: list[Tensor], steps: int) -> list[Tensor]:
+    return [one.clone() for one in state]
+
+
+@torch.library.custom_op("graft::loop_end", mutates_args=())
+def _marked_end(state: list[Tensor]) -> list[Tensor]:
+    return [one.clone() for one in state]
+
+
+def _begin(state: tuple[Tensor, ...], steps: int) -> tuple[Tensor, ...]:
+    return tuple(_marked_begin([*state], steps))
+
+
+def _end(state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(_marked_end([*state]))

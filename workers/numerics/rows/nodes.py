@@ -1,0 +1,135 @@
+"""Formulas of a row: what a generated function computes, each number once.
+
+Legend: a *head* number is the same for all rows, a *row* number belongs to one row, a *key* number to one key of a row,
+and a *total* is a sum over all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from workers.numerics.fusion.formulas import cost_of
+
+
+class NotOfRows(Exception):  # noqa: N818 - nothing is wrong: the function is traced instead
+    """Says in a few words why a function cannot be written as one of single rows."""
+
+
+class Level(IntEnum):
+    """To what a number belongs."""
+
+    HEAD = 0
+    ROW = 1
+    KEY = 2
+    TOTAL = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A number that a generated function computes or is given."""
+
+    what: str
+    """`input`, `sum`, `largest`, `smallest`, `total`, `loop`, or a formula of `workers.numerics.fusion.formulas`."""
+    operands: tuple[Operand, ...]
+    level: Level
+    is_truth: bool = False
+    name: str = ""
+    """The name of an input."""
+    loop: Loop | None = None
+
+    @property
+    def cost(self) -> int:
+        """About what it takes to compute it from its operands."""
+        return 0 if self.what in _NO_FORMULAS else cost_of(self.what)
+
+
+Operand = Node | float | bool
+_NO_FORMULAS = ("input", "sum", "largest", "smallest", "total", "loop")
+
+
+@dataclass(eq=False)
+class Loop:
+    """Row numbers that are replaced again and again, `steps` times or until none changes."""
+
+    steps: int
+    starts: list[Operand]
+    states: list[Node]
+    """Inputs of the body that stand for the numbers before a step."""
+    results: list[Operand] = field(default_factory=list)
+    """The numbers after it."""
+    nodes: list[Node] = field(default_factory=list)
+    """Those after the last step, for what follows."""
+
+
+class Graph:
+    """Makes nodes, equal ones once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Node] = {}
+
+    def input(self, name: str, level: Level) -> Node:
+        """A number that the function is given."""
+        return self._keep(Node("input", (), level, name=name))
+
+    def formula(self, template: str, operands: tuple[Operand, ...], *, is_truth: bool = False) -> Node:
+        """A formula of operands, at least one of which is a node."""
+        levels = {operand.level for operand in operands if isinstance(operand, Node)}
+        if Level.TOTAL in levels and levels & {Level.ROW, Level.KEY}:
+            raise NotOfRows("one row needs sums over all rows")
+        return self._keep(Node(template, operands, max(levels), is_truth))
+
+    def reduced(self, how: str, source: Node) -> Node:
+        """`sum`, `largest` or `smallest` of the visible keys of a row."""
+        return self._keep(Node(how, (source,), Level.ROW))
+
+    def total(self, source: Operand) -> Operand:
+        """The sum of a row number over all rows."""
+        if not isinstance(source, Node) and source == 0:
+            return 0.0
+        return self._keep(Node("total", (source,), Level.TOTAL))
+
+    def again(self, node: Node, operands: tuple[Operand, ...]) -> Node:
+        """The same of other operands."""
+        return self._keep(Node(node.what, operands, node.level, node.is_truth, node.name, node.loop))
+
+    def states(self, count: int) -> list[Node]:
+        """Inputs of a loop's body, which no other loop has."""
+        return [Node("input", (), Level.ROW, name="state") for _ in range(count)]
+
+    def results(self, loop: Loop) -> list[Node]:
+        """The numbers after the last step."""
+        loop.nodes = [Node("loop", (), Level.ROW, loop=loop) for _ in loop.results]
+        return loop.nodes
+
+    def _keep(self, node: Node) -> Node:
+        own = tuple(id(one) if isinstance(one, Node) else (type(one), repr(one)) for one in node.operands)
+        return self._known.setdefault((node.what, node.name, own), node)
+
+
+def operands_of(node: Node) -> Iterator[Node]:
+    """The nodes that a node is computed from; of a loop what it starts from and what its body reads."""
+    if node.loop:
+        for one in (*node.loop.starts, *node.loop.results):
+            if isinstance(one, Node):
+                yield one
+        return
+    for operand in node.operands:
+        if isinstance(operand, Node):
+            yield operand
+
+
+def reachable(roots: Any) -> list[Node]:
+    """All nodes that the roots need, each after its operands."""
+    found: dict[Node, None] = {}
+    pending: list[tuple[Node, bool]] = [(root, False) for root in roots if isinstance(root, Node)]
+    while pending:
+        node, done = pending.pop()
+        if done:
+            found[node] = None
+        elif node not in found:
+            pending.append((node, True))
+            pending += [(one, False) for one in operands_of(node) if one not in found]
+    return list(found)

@@ -1,0 +1,53 @@
+"""A recording of a function of a few small tensors, with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workers.numerics.simplifying import Operation, Slot, replace
+
+
+class Recording(TorchDispatchMode):
+    """While it is entered, lists the tensor operations of this thread, those of gradients too.
+
+    Unlike `workers.numerics.tape` it is for gradients by torch.autograd, which hands over copies of tensors that share
+    their memory: a tensor is known by where its numbers lie. So all tensors are kept.
+    """
+
+    def __init__(self, leaves: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.operations: list[Operation] = []
+        self._tensors: list[Tensor] = []
+        self._slots: dict[Any, Slot] = {}
+        self.leaves = {id(leaf): self._note(leaf) for leaf in leaves}
+        """Of what was given."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch would import its compiler to keep it out of what is recorded
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        arguments = replace(Tensor, lambda one: self._slots.get(_key_of(one), one), [list(args), dict(kwargs or {})])
+        returned = func(*args, **(kwargs or {}))
+        results = [one for one in pytree.tree_leaves(returned) if isinstance(one, Tensor)]
+        if results:
+            self.operations.append(Operation(func, arguments, [self._note(one) for one in results]))
+        return returned
+
+    def slot(self, tensor: Tensor) -> Slot | Tensor:
+        """The slot of a tensor; one that was neither given nor made is a constant and stays."""
+        return self._slots.get(_key_of(tensor), tensor)
+
+    def _note(self, tensor: Tensor) -> Slot:
+        slot = self._slots[_key_of(tensor)] = Slot(len(self._tensors))
+        self._tensors.append(tensor)
+        return slot
+
+
+def _key_of(tensor: Tensor) -> Any:
+    return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype

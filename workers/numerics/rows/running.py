@@ -1,0 +1,68 @@
+"""Calls of a scorer's compiled functions on rows of one head: to compare them with what they were generated from."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from workers.numerics.native import address
+from workers.numerics.rows.programs import Program
+
+
+class Found(NamedTuple):
+    """What the functions compute of rows [r, k]."""
+
+    weights: Tensor
+    by_logits: Tensor
+    by_learned: Tensor
+    """[n] of each number that the head learns."""
+
+
+def run(
+    program: Program,
+    library: ctypes.CDLL,
+    given: Sequence[float],
+    logits: Tensor,
+    gradient: Tensor,
+    visible: Sequence[int],
+    *,
+    beside: bool = False,
+) -> Found:
+    """Weights of logits [r, k], of which row i has the first visible[i] keys, and the gradients by `gradient` [r, k].
+
+    `beside`: rows lie beside one another in registers, and all have the same number of visible keys.
+    """
+    rows, keys = logits.shape
+    width = library.register_bytes() // logits.element_size()
+    values = torch.tensor([*given, 0.0], dtype=logits.dtype)[:, None].expand(-1, width).contiguous()
+    seen = torch.tensor(visible, dtype=torch.int32)
+    if beside:
+        groups, length = -(-rows // width), keys
+        arranged = [_set_beside(one, width) for one in (logits, gradient)]
+        seen, room = seen[:1].expand(groups).contiguous(), width
+    else:
+        groups, length, room = rows, -(-keys // width), 1
+        arranged = [torch.nn.functional.pad(one, (0, length * width - keys)) for one in (logits, gradient)]
+    own, by_logits = (one.contiguous() for one in arranged)
+    stride = own.numel() // groups
+    weights = torch.empty_like(own)
+    kept = own.new_zeros(groups * program.kept * room + 1)
+    totals, to = own.new_zeros(program.totals + 1, width), own.new_zeros(program.learned + 1, width)
+    tail = ctypes.c_ssize_t(stride), address(seen), groups, keys, length
+    side = "beside" if beside else "along"
+    getattr(library, f"weigh_{side}")(*map(address, (values, own, weights, kept)), *tail)
+    getattr(library, f"gradient_{side}")(*map(address, (values, own, weights, kept, by_logits, totals)), *tail)
+    summed = totals.sum(1, keepdim=True).expand(-1, width).contiguous()
+    library.finish(address(values), address(summed), address(to))
+    found = [one.mT.reshape(-1, keys)[:rows] if beside else one[:, :keys] for one in (weights, by_logits)]
+    return Found(found[0], found[1], to[: program.learned, 0])
+
+
+def _set_beside(rows: Tensor, width: int) -> Tensor:
+    """[r, k] as [groups, k, width]; what is left of a group is zero."""
+    padded = torch.nn.functional.pad(rows, (0, 0, 0, -len(rows) % width))
+    return padded.view(-1, width, rows.shape[1]).mT
