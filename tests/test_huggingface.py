@@ -309,6 +309,29 @@ def test_results_of_the_harness_become_rows() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ([], "lm_eval is not installed: pip install 'graft-search[evaluate]'"),
+        (["lm_eval"], "lm_eval is installed without accelerate, which reads models of Hugging Face: pip install"),
+    ],
+)
+def test_an_evaluation_without_the_harness_or_a_part_of_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], parts: list[str], words: str
+) -> None:
+    """lm_eval alone, as pip installs it without `[hf]`, is found; its models fail to import."""
+
+    def import_nothing(name: str) -> Any:
+        raise ModuleNotFoundError("No module named 'accelerate'", name="accelerate")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("graft.exports.interchange.extras.find_spec", lambda name: name if name in parts else None)
+    monkeypatch.setattr("graft.exports.huggingface.evaluation.import_module", import_nothing)
+    status, out, error = called(monkeypatch, capfd, "evaluate", "tiny", 1, "--tasks", "dogs")
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith(f"error: {words}")
+
+
 @pytest.mark.long
 def test_the_harness_scores_a_trial_on_a_task_of_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

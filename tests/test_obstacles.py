@@ -99,7 +99,7 @@ def test_packs_that_are_timed_beside_one_another_take_turns(monkeypatch: pytest.
         def train(self, count: int) -> None:
             pass
 
-    monkeypatch.setattr(timing, "_make_pack_of_copies", lambda one, width, device: Pack(steps[one.number]))
+    monkeypatch.setattr(timing, "make_pack_of_copies", lambda one, width, device: Pack(steps[one.number]))
     monkeypatch.setattr(timing, "_seconds_a_step", take)
     fast, slow = timing.rates_beside([trial(0, config()), trial(1, config())], 8, "cpu")
     assert order == [1.0, 4.0] * (timing.TURNS + 1)

@@ -303,3 +303,4 @@ def test_a_study_of_a_cut_space_makes_its_items(
             assert status == 0, error
             page = (database / "item.html").read_text()
             assert "<svg" in page or "<table" in page
+            assert "Left out:" not in page or item.state != "whole", item.name

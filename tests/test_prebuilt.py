@@ -16,6 +16,7 @@ from tests.test_native_layered import ACTIVATIONS, COMPLEMENT, REGRESSION, SCORE
 from tests.test_native_pooling import recipe_of as pooling_recipe
 from tests.test_native_update import AVERAGINGS, OPTIMIZERS, trained, update_in_c
 from tests.test_native_update import recipe_of as update_recipe
+from workers.engine.compile_ahead import units
 from workers.numerics import native
 from workers.numerics.native import building, prebuilt
 from workers.numerics.randomness import Purpose, Streams
@@ -51,7 +52,7 @@ def small_sources(empty_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         shutil.copy(building.SOURCES / name, sources)
     monkeypatch.setattr(building, "SOURCES", sources)
     native.forget()
-    assert prebuilt.build(*prebuilt.levels_here())
+    assert prebuilt.build(building.packaged_units(), *prebuilt.levels_here())
     return sources
 
 
@@ -138,7 +139,7 @@ def test_two_builds_are_equal_byte_by_byte(small_sources: Path) -> None:
         return {path: path.read_bytes() for path in (small_sources / "prebuilt").rglob("*.*")}
 
     first = read()
-    prebuilt.build(*prebuilt.levels_here())
+    prebuilt.build(building.packaged_units(), *prebuilt.levels_here())
     assert read() == first
 
 
@@ -193,12 +194,12 @@ def test_the_bits_are_those_of_a_local_build(
     monkeypatch.setattr(prebuilt, "_folder", lambda: tmp_path / "prebuilt")
     monkeypatch.setattr(prebuilt, "levels_here", lambda: iter([level]))
     monkeypatch.setenv("CXXFLAGS", f"-march={processor}")
-    native.begin(building.packaged_units())
+    native.begin(units())
     local = compute_all()
     assert not native.describe_compiler().startswith("prebuilt")
     monkeypatch.delenv("CXXFLAGS")
     native.forget()
-    prebuilt.build(level)
+    prebuilt.build(units(), level)
     ahead = compute_all()
     assert native.describe_compiler().startswith(f"prebuilt {level}, ")
     assert len(local) == len(ahead) > 400

@@ -12,6 +12,7 @@ from spaces.errors import PluginError
 from spaces.program import complete_config
 from spaces.records import Report, Trial
 from workers.data.tasks import SetTask, Task, TokenTask, VectorTask
+from workers.engine.machine.process import prepare
 from workers.engine.pack import Pack
 from workers.engine.speed.timing import rates_beside
 from workers.engine.step import describe_step
@@ -160,6 +161,7 @@ def time_beside(family: str, configuration: Configuration, width: int = 8) -> Sp
     Raises DoesNotApply for families whose plug-ins are not in an optimizer step.
     """
     reference = _reference(family)
+    prepare()  # as a worker does
     rate, beside = rates_beside([trial_with(family, one) for one in (configuration, reference)], width, "cpu")
     return Speed(rate, str(reference["name"]), beside)
 

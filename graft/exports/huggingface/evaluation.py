@@ -17,6 +17,7 @@ import polars as pl
 from graft.exports.interchange.extras import require_extra
 from spaces.errors import StudyError
 
+_MODELS = "lm_eval.models.huggingface"
 _COLUMNS = {
     "task": pl.String(),
     "metric": pl.String(),
@@ -53,12 +54,21 @@ class Asked:
 
 
 def find_tasks(harness: Harness) -> Asked:
-    """Raise StudyError if the harness is not installed or has no task of such a name, before anything is trained.
+    """Find the tasks, before anything is trained.
 
-    Its own tasks, thousands of files, are looked through only for names that are not among one's own.
+    The harness' own tasks, thousands of files, are looked through only for names that are not among one's own. Raises
+    StudyError if the harness, or a part of it that reads models of Hugging Face, is not installed, or if it has no task
+    of such a name.
     """
     require_extra("lm_eval", "evaluate")
     with _quiet():
+        try:
+            import_module(_MODELS)
+        except ModuleNotFoundError as error:
+            raise StudyError(
+                f"lm_eval is installed without {error.name}, which reads models of Hugging Face: "
+                "pip install 'graft-search[evaluate]'"
+            ) from None
         unknown, manager = [*harness.tasks], None
         for defaults in (False, True):
             if unknown and (defaults or harness.include):
@@ -92,9 +102,7 @@ def evaluate_pretrained(folder: Path, scorer: Mapping[str, Any] | None, dtype: s
 def _score(model: Mapping[str, Any], asked: Asked) -> pl.DataFrame:
     harness = asked.harness
     with _quiet():
-        wrapped = import_module("lm_eval.models.huggingface").HFLM(
-            **model, batch_size=harness.batch, device=harness.device
-        )
+        wrapped = import_module(_MODELS).HFLM(**model, batch_size=harness.batch, device=harness.device)
         found: Any = import_module("lm_eval").simple_evaluate(
             model=wrapped,
             tasks=[*harness.tasks],

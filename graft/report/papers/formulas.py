@@ -94,6 +94,7 @@ def _draw_entropies() -> str:
     with figure_style():
         figure = Figure(figsize=(2.4 * PANEL[0], 2.2 * PANEL[1]), layout="constrained")
         grid: Any = figure.subplots(2, 2)
+        drawn: Any = None
         for row, heat in enumerate(temperatures[::-1]):
             for column, ratio in enumerate(ratios):
                 across, up = np.linspace(*ratio, _STEPS), np.geomspace(*heat, _STEPS)

@@ -45,7 +45,7 @@ def model_steps_per_second(trial: Trial, *, width: int, device: str, seconds: fl
     One worker's rate: a CPU has a worker per core.
     """
     every = trial.config["training"]["validate_every"]
-    pack = _make_pack_of_copies(trial, width, device)
+    pack = make_pack_of_copies(trial, width, device)
     pack.train(WARM_UP_STEPS)
     start, steps = time.perf_counter(), 0
     while ((elapsed := time.perf_counter() - start) < seconds and pack.running) or not steps:
@@ -126,7 +126,7 @@ def best_rate(trial: Trial, width: int, device: str, seconds: float = 0.3) -> fl
     validation, which would have to be recorded for each width.
     """
     clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
-    pack = _make_pack_of_copies(trial, width, device)
+    pack = make_pack_of_copies(trial, width, device)
     pack.train(1)  # records the step
     fastest = _seconds_a_step(pack, 1, clock)
     burst = max(1, min(50, int(BURST_SECONDS / fastest)))
@@ -143,7 +143,7 @@ def rates_beside(trials: Sequence[Trial], width: int, device: str) -> list[float
     on a CPU seconds are those of this thread, and no validation is timed.
     """
     clock = time.thread_time if torch.device(device).type == "cpu" else time.perf_counter
-    packs = [_make_pack_of_copies(trial, width, device) for trial in trials]
+    packs = [make_pack_of_copies(trial, width, device) for trial in trials]
     bursts: list[int] = []
     for pack in packs:
         pack.train(WARM_UP_STEPS)  # records the step, which torch plans when it is first replayed
@@ -209,7 +209,7 @@ def _seconds_to_validate(pack: Pack, most: int) -> float:
     return (time.perf_counter() - start) * len(lanes) / len(few)
 
 
-def _make_pack_of_copies(trial: Trial, width: int, device: str) -> Pack:
+def make_pack_of_copies(trial: Trial, width: int, device: str) -> Pack:
     """A pack that never reports."""
     config = {**trial.config, "training": {**trial.config["training"], "steps": 10**9, "validate_every": 10**9}}
     copies = [dataclasses.replace(trial, number=n, seed=n, config=config, lineage=()) for n in range(width)]

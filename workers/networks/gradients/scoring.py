@@ -52,6 +52,18 @@ def begin_compiling(scorer: Scorer, dtype: torch.dtype) -> None:
     native.begin(_unit_of(part, program) for part, program in programs if not isinstance(program, str))
 
 
+def packaged_units() -> list[Unit]:
+    """Return the generated functions of the packaged scorers with their default fields, in each precision."""
+    scorers = [plugins.build(Scorer, {"name": name}) for name in plugins.names(Scorer)]
+    programs = [
+        (part, _program_of(part, dtype))
+        for scorer in scorers
+        for part in parts_of(scorer)
+        for dtype in (torch.float32, torch.float64)
+    ]
+    return list({_unit_of(part, program): None for part, program in programs if not isinstance(program, str)})
+
+
 def find_obstacle(scorer: Scorer, dtype: torch.dtype) -> str | None:
     """Return why a scorer, or one that it mixes, is not in the native steps, or None."""
     for part in parts_of(scorer):

@@ -1,4 +1,4 @@
-"""The native steps compiled ahead: `python -m workers.numerics.native.prebuilt`, and a wheel then carries them.
+"""The native steps compiled ahead (`python -m workers.engine.compile_ahead`), which a wheel then carries.
 
 There is a folder of libraries for each level of instructions. A processor takes the level that a compiler on the
 machine would compile for, so that the bits are those of a library compiled there (tests/test_prebuilt.py), and only
@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -47,8 +47,8 @@ _CROSS = {"aarch64": "aarch64-linux-gnu-g++", "x86_64": "x86_64-linux-gnu-g++"}
 """Machine -> the compiler for it on another one, as Debian names it."""
 
 
-def build(*wanted: str) -> list[Path]:
-    """Compile all libraries for the levels of this name, or for all of machines that there is a compiler for.
+def build(units: Sequence[Unit], *wanted: str) -> list[Path]:
+    """Compile libraries for the levels of these names, or for all of machines that there is a compiler for.
 
     They take the place of those that are there. Raises as subprocess does.
     """
@@ -64,7 +64,7 @@ def build(*wanted: str) -> list[Path]:
             (_folder() / level.name).mkdir(parents=True)
             note = building.version(tuple(compiler)).partition("\n")[0]
             _note(level.name).write_text(note + "\n", encoding="utf-8")
-            tasks += [(unit, compiler, level.name) for unit in building.packaged_units()]
+            tasks += [(unit, compiler, level.name) for unit in units]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return [*pool.map(_build, *zip(*tasks, strict=True))] if tasks else []
 
@@ -115,8 +115,3 @@ def _library(unit: Unit, level: str) -> Path:
 
 def _note(level: str) -> Path:
     return _folder() / level / "compiler.txt"
-
-
-if __name__ == "__main__":
-    for made in build():
-        print(made)
