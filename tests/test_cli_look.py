@@ -347,7 +347,7 @@ PARAMS = "SELECT params FROM trials ORDER BY number"
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "unknown study": (("status", "nope"), "study 'nope' does not exist; there are demo"),
     "number out of range": (("show", "demo", "20"), "study 'demo' has no trial 20; the highest is 19"),
-    "number beyond any integer": (("show", "demo", "9" * 40), "has no trial 999"),
+    "number beyond any integer": (("show", "demo", "9" * 40), "should be less than or equal to 9007199254740992"),
     "condition that is no SQL": (("trials", "demo", "--where", "objective <"), "syntax error"),
     "unknown column": (("trials", "demo", "--sort", "objektive"), "no such column: objektive"),
     "statement that writes": (("query", "DELETE FROM trials"), "only SELECT is allowed here"),
