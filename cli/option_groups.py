@@ -192,7 +192,7 @@ class RunOptions(TrainingOptions):
         bool,
         typer.Option(
             "--accept-changes",
-            help="Resume under another code, torch or kind of step, and with changed plug-in files as they are now.",
+            help="Resume under another code, torch or kind of step, with changed plug-ins and data as they are now.",
         ),
     ] = False
 

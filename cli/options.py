@@ -15,6 +15,7 @@ import typer
 from spaces.errors import GraftError
 
 if TYPE_CHECKING:
+    from graft.retraining.restored import RestoredTrial
     from spaces.plugins.bundles import Outside
 
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
@@ -65,6 +66,10 @@ RetrainingDevice = Annotated[
     str | None,
     typer.Option("--device", help="cpu, cuda or cuda:N. Default: the kind of device that trained the trial."),
 ]
+AcceptDataChanges = Annotated[
+    bool,
+    typer.Option("--accept-changes", help="Train on files of data as they are now, though they have changed."),
+]
 Plugins = Annotated[
     list[str] | None,
     typer.Option(
@@ -81,6 +86,7 @@ class RetrainingOptions:
 
     storage: Storage = None
     device: RetrainingDevice = None
+    accept_changes: AcceptDataChanges = False
 
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
@@ -140,6 +146,18 @@ def say_changes(study: str, outside: Outside) -> None:
 
     if note := describe_changes(study, outside):
         typer.echo(f"note: {note}", err=True)
+
+
+def say_restored(study: str, restored: RestoredTrial) -> None:
+    """Say in a line each what a trial that is trained again had otherwise: files of data, and of plug-ins."""
+    say_data_changes(restored)
+    say_changes(study, restored.outside)
+
+
+def say_data_changes(restored: RestoredTrial) -> None:
+    """Say in a line each which files a trial had otherwise that is trained again on them as they are now."""
+    for change in restored.data_changes:
+        typer.echo(f"note: trial {restored.trial.number} is trained again on other data: {change}", err=True)
 
 
 def say_notes(notes: Iterable[str]) -> None:

@@ -171,6 +171,10 @@ class Metric(NamedTuple):
     value: float
 
 
+DATA = "data "
+"""How the name of a file or folder of data starts among the sources of a fingerprint: `data pairs.npz`."""
+
+
 class Fingerprint(NamedTuple):
     """What determines the numbers of an optimizer step and an evaluation, beside a trial's configuration and seed.
 
@@ -190,7 +194,10 @@ class Fingerprint(NamedTuple):
     step_kind: str
     """What computed the steps: `native AVX2`, `traced AVX512`, `traced cuda 9.0`."""
     sources: tuple[tuple[str, str], ...]
-    """The trial's plug-ins, sorted, each with the SHA-256 of its source: (`averaging bema`, `9f86d081884c7d65`)."""
+    """The trial's plug-ins, sorted, each with the SHA-256 of its source: (`averaging bema`, `9f86d081884c7d65`).
+
+    And what it reads from disk, with the SHA-256 of its content: (`data pairs.npz`, `2c26b46b68ffc68f`).
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

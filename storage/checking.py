@@ -12,6 +12,7 @@ from sqlalchemy import Table
 
 from spaces.bounds import MOST_TRIALS
 from spaces.errors import GraftError
+from spaces.plugins.files import list_changes
 from storage.databases import find_database
 from storage.databases.sqlite import Sqlite
 from storage.frames import Reader, open_reader
@@ -120,7 +121,9 @@ class Verdict:
 
 
 def check(url: str) -> Verdict:
-    """Look at everything in a database; StorageError if there is none, or one of another schema.
+    """Look at everything in a database, and at the files that its studies read, where these are on this machine.
+
+    Raises StorageError if there is no database, or one of another schema.
 
     Nothing is changed. It may be written meanwhile: each rule is looked at as of one moment.
     """
@@ -130,7 +133,7 @@ def check(url: str) -> Verdict:
     with open_reader(url) as reader:
         strange = tuple(_find_strange_values(reader))
         broken = tuple(_find_broken_rules(reader))
-        notes = () if strange else tuple(_find_abandoned(reader))
+        notes = () if strange else (*_find_abandoned(reader), *_find_changed_data(reader))
         return Verdict(rules=2 + len(_rules_of(reader)), faults=(*strange, *broken), notes=notes)
 
 
@@ -200,6 +203,14 @@ def _find_broken_rules(reader: Reader) -> Iterator[str]:
         more = sum(1 for _ in rows)
         if found:
             yield f"{rule}; broken by {', '.join(found)}" + (f" and {more:,} more" if more else "")
+
+
+def _find_changed_data(reader: Reader) -> Iterator[str]:
+    """Studies that read files which are not what they were; of an old study nothing is known, and nothing is said."""
+    for name in reader.studies()["name"]:
+        versions = reader.study(name).data() or {}
+        for _, _, change in list_changes({file: known[-1] for file, known in versions.items()}):
+            yield f"study {name}: {change}"
 
 
 def _find_abandoned(reader: Reader) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, insert
@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert
 from spaces.errors import StudyError
 from spaces.messages import shorten
 from spaces.plugins.bundles import Bundle
+from spaces.plugins.digests import Data
 from spaces.settings import Objective, SecondObjective
 from storage import sources
 from storage.schema import Now, studies
@@ -38,6 +39,8 @@ class NewStudy:
     bundles: tuple[Bundle, ...] = ()
     """The plug-ins from outside that it runs."""
     second: SecondObjective | None = None
+    data: Mapping[str, Data] = field(default_factory=dict[str, Data])
+    """The files and folders that its trials read, by the names that the space has for them."""
 
     def __post_init__(self) -> None:
         """Raise StudyError for a name that no study can have, before a database is opened or made for it."""
@@ -59,6 +62,7 @@ def row_of(study: NewStudy) -> dict[str, Any]:
         "second_objective": str(study.second) if study.second else None,
         "state": "stopped",
         "stop_requested": False,
+        "data": {name: [version.to_json()] for name, version in study.data.items()},
     }
 
 

@@ -51,6 +51,7 @@ _COLUMNS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("seed", "trials", "numerics"), (int,)),
     "second_objective": (str, NoneType),
     "stop_requested": (bool,),
+    "data": (dict,),
 }
 """What a submission says of its study."""
 _ANNOTATIONS: Mapping[str, type] = {"note": str, "tags": list, "archived": bool}

@@ -44,7 +44,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from spaces.bounds import MOST_TRIALS
 
-VERSION = "0014"
+VERSION = "0015"
 """The schema that this code reads and writes; four digits that only grow."""
 
 VERSION_TABLE = "graft_version"
@@ -90,6 +90,7 @@ studies = Table(
     Column("tags", JSON, nullable=False, server_default=text("'[]'")),  # sorted words
     Column("archived", Boolean(create_constraint=False), nullable=False, server_default=false()),
     Column("second_objective", Text),  # with its direction: `minimize model.width`
+    Column("data", JSON(none_as_null=True)),  # file -> its versions, the last one in use; NULL: not known
     CheckConstraint("direction IN ('minimize', 'maximize')", name="direction"),
     CheckConstraint("state IN ('running', 'stopped', 'finished', 'failed')", name="state"),
 )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy import Connection, case, select, update
 from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, ProgrammingError
@@ -18,6 +18,7 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, Programmin
 from spaces.errors import MessageError, RowError, StorageError, StudyError
 from spaces.messages import no_such, shorten
 from spaces.plugins.bundles import Bundle
+from spaces.plugins.digests import Data
 from spaces.settings import History, Objective
 from storage import migrations, sources, tokens
 from storage.claims import editing, leases, rows
@@ -125,6 +126,29 @@ class Store:
 
         def act(connection: Connection) -> int:
             sources.replace(connection, study_id, fresh)
+            return 0
+
+        self._session.lock(study_id, act)
+
+    def add_data(self, study_id: int, found: Mapping[str, Data]) -> None:
+        """Note files that a study's trials read, where it has none of their names; it may run meanwhile."""
+
+        def act(connection: Connection) -> None:
+            known = _read_data(connection, study_id)
+            _write_data(connection, study_id, {name: [one.to_json()] for name, one in found.items()} | known)
+
+        self._session.transact(act)
+
+    def replace_data(self, study_id: int, fresh: Mapping[str, Data]) -> None:
+        """Note other versions of a study's files; the earlier ones stay, for their trials.
+
+        Raises StudyError if another process runs the study.
+        """
+
+        def act(connection: Connection) -> int:
+            known = _read_data(connection, study_id)
+            versions = {name: [*known.get(name, ()), one.to_json()] for name, one in fresh.items()}
+            _write_data(connection, study_id, known | versions)
             return 0
 
         self._session.lock(study_id, act)
@@ -381,3 +405,11 @@ def request_stop(url: str, study: str) -> None:
         study_id = reader.study(study).row["id"]
         with reader.database.readable_errors():
             reader.database.stops.send(study_id)
+
+
+def _read_data(connection: Connection, study_id: int) -> dict[str, list[Any]]:
+    return connection.scalar(select(studies.c.data).where(studies.c.id == study_id)) or {}
+
+
+def _write_data(connection: Connection, study_id: int, data: Mapping[str, list[Any]]) -> None:
+    connection.execute(update(studies).where(studies.c.id == study_id).values(data=dict(data)))

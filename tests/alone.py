@@ -206,12 +206,6 @@ _MIXTURES: dict[str, dict[str, Any]] = {
         model={**_GPT, "activation": _SPLINE},
         learning={"name": "architecture", "models": 2, "optimizer": {"name": "sgd", "learning_rate": 0.1}},
     ),
-    "an architecture learned from a text": configuration(
-        task={"name": "language", "corpus": {"name": "stories", "words": 5_000}, "length": 12, "rare": 1},
-        model={**_GPT, "activation": _SPLINE},
-        learning={"name": "architecture", "models": 2, "optimizer": {"name": "sgd", "learning_rate": 0.1}},
-    ),
-    "a start of GPT-2": configuration(model={**_GPT, "initialisation": "gpt2"}),
     "an architecture learned with lives": configuration(
         task={"name": "add_mod", "modulus": 7},
         model={**_GPT, "activation": _SPLINE, "scorer": {"name": "spline_kernel", "phi": {**_SPLINE, "low": -1}}},

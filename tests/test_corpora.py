@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spaces.errors import PluginError
+from spaces.plugins.files import find_file
 from tests.plug_ins import shipped
 from workers.data.cached_arrays import Stored, read, write
 from workers.data.corpora import Corpus, _stories
@@ -55,7 +56,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def written(folder: Path, text: str, name: str = "text.txt") -> File:
     (folder / name).write_text(text, encoding="utf-8")
-    return File(path=str(folder / name))
+    return File(path=find_file(str(folder / name)))
 
 
 def tokens(corpus: Corpus, tokenizer: Tokenizer | None = None, rare: int = 1, lower_case: bool = False) -> Tokens:
@@ -235,8 +236,15 @@ def test_files_of_a_folder_are_read_in_order_each_in_its_way(tmp_path: Path) -> 
     pl.DataFrame({"text": ["fourth", None, "fifth"], "n": [1, 2, 3]}).write_parquet(folder / "c.parquet")
     written(folder / "inner", "last", "d.txt")
     written(folder, "not read", "e.md")
-    assert list(File(path=str(folder)).documents()) == ["first\n", "second", "thïrd", "fourth", "fifth", "last"]
-    assert list(File(path=str(folder / "e.md")).documents()) == ["not read"]
+    assert list(File(path=find_file(str(folder))).documents()) == [
+        "first\n",
+        "second",
+        "thïrd",
+        "fourth",
+        "fifth",
+        "last",
+    ]
+    assert list(File(path=find_file(str(folder / "e.md"))).documents()) == ["not read"]
 
 
 def test_a_folder_of_another_ending_is_read_where_it_is_named(tmp_path: Path) -> None:
@@ -261,7 +269,7 @@ def test_a_folder_of_another_ending_is_read_where_it_is_named(tmp_path: Path) ->
 
 def test_comments_of_files_go_where_asked(tmp_path: Path) -> None:
     written(tmp_path, "x = 1  # one\n", "a.py")
-    assert list(File(path=str(tmp_path / "a.py"), comments="python").documents()) == ["x = 1\n"]
+    assert list(File(path=find_file(str(tmp_path / "a.py")), comments="python").documents()) == ["x = 1\n"]
 
 
 def test_the_content_of_a_file_decides_and_not_its_name(tmp_path: Path) -> None:
@@ -293,7 +301,7 @@ def broken(folder: Path) -> Mapping[str, Path]:
 def test_a_file_that_cannot_be_used_is_told_in_one_line(tmp_path: Path) -> None:
     for said, path in broken(tmp_path).items():
         with pytest.raises(PluginError) as error:
-            list(File(path=str(path)).documents())
+            list(File(path=find_file(str(path))).documents())
         assert said in one_line(error)
 
 
@@ -489,20 +497,19 @@ def test_a_tokenizer_can_come_from_a_file_or_from_gpt_2s_two_files(tmp_path: Pat
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + pairs)
     expected = BytePairEncoding().encoder(learned).encode("lowest newest")
     for path in (tmp_path / "tokenizer.json", tmp_path):
-        file = BytePairFile(path=str(path))
+        file = BytePairFile(path=find_file(str(path)))
         assert file.encoder(file.learn([])).encode("lowest newest") == expected
-    before = BytePairFile(path=str(tmp_path)).content()
+    before = BytePairFile(path=find_file(str(tmp_path))).content()
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
-    assert BytePairFile(path=str(tmp_path)).content() != before
+    assert BytePairFile(path=find_file(str(tmp_path))).content() != before
 
 
 def test_a_tokenizer_that_is_not_there_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in (tmp_path, tmp_path / "none.json"):
-        with pytest.raises(PluginError, match=r"must be a tokenizer.json, or a folder with vocab.json and merges.txt"):
-            BytePairFile(path=str(path)).learn([])
     (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(PluginError, match=r"must be a tokenizer.json, or a folder with vocab.json and merges.txt"):
+        BytePairFile(path=find_file(str(tmp_path))).learn([])
     with pytest.raises(PluginError) as error:
-        BytePairFile(path=str(tmp_path / "bad.json")).learn([])
+        BytePairFile(path=find_file(str(tmp_path / "bad.json"))).learn([])
     assert "is no tokenizer" in one_line(error)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(PluginError) as error:
@@ -583,9 +590,7 @@ def test_other_settings_or_another_text_are_another_file(tmp_path: Path, cache: 
     corpus = written(tmp_path, text)
     for settings_of in ({}, {"rare": 2}, {"lower_case": True}, {"tokenizer": BytePairEncoding(vocabulary=260)}):
         tokens(corpus, **settings_of)
-    written(tmp_path, text + "!")
-    tokens_of.cache_clear()
-    tokens(corpus)
+    tokens(written(tmp_path, text + "!"))
     assert len([*cache.iterdir()]) == 5
 
 

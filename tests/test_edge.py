@@ -26,6 +26,7 @@ from graft.web.security.access import COOKIE, find_holder, make_token
 from graft.web.security.guard import Counts, Turns
 from graft.web.security.refusals import RefusalError
 from graft.web.settings import AddressError, Quotas, Settings
+from spaces import cache as cache_module
 from spaces.errors import AccessError, MessageError, StorageError, StudyError
 from storage import QueueRequest, Store, Terms, open_reader, open_store, request_queue, revoke_token
 from storage.databases import mailbox as mailboxes
@@ -685,7 +686,7 @@ def test_native_code_is_loaded_from_a_folder_of_the_users_own(
         shared.chmod(0o777 if kind == "open to others" else 0o700)
     if kind == "another's":
         os.chown(shared, 12345, 12345)
-    native._make_folder.cache_clear()
+    cache_module._make_folder.cache_clear()
     found = native.cache_folder()
     assert (found == shared) == (kind in ("missing", "own"))
     assert found.stat().st_mode & 0o777 == 0o700

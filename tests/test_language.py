@@ -20,6 +20,7 @@ import spaces
 from graft.plugins.families import families
 from spaces import plugins
 from spaces.errors import PluginError
+from spaces.plugins.files import find_file
 from spaces.records import Metric
 from tests.trials import config, trial
 from workers.data.corpora._tokens import _on, tokens_of
@@ -394,7 +395,7 @@ def test_pairs_are_judged_whole_however_small_the_training_batch_is(batch: int, 
 
 
 def test_probes_are_read_once_for_all_trials(tmp_path: Path) -> None:
-    folder = written(tmp_path, one=PAIRS)
+    folder = find_file(written(tmp_path, one=PAIRS))
     text = language().tokenised
     assert probes_of(text, folder, False, next_token) is probes_of(text, folder, False, next_token)
     assert probes_of(text, folder, False, next_token) is not probes_of(text, folder, True, next_token)

@@ -218,7 +218,9 @@ def test_only_what_is_asked_for_is_compiled(tmp_path: Path, monkeypatch: pytest.
         if thread is not threading.current_thread() and thread.name.startswith(("compile", "load")):
             thread.join()
     native.forget()
-    assert sorted(begun) == ["minimal_float32", "normals", "permutations", "streams", "update_float32"]
+    assert sorted(begun) == [
+        *("minimal_float32", "normals", "permutations", "scorer_softmax", "streams", "update_float32")
+    ]
 
 
 def test_threads_that_ask_at_the_same_time_compile_once(small_sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,22 @@ def test_a_script_computes_the_metrics_of_the_trial(name: str, bare: Bare, tmp_p
     assert difference <= (LOOSE if exact else 1e-5)
 
 
+@pytest.mark.long
+def test_a_script_learns_an_architecture_from_the_last_documents_of_a_text(bare: Bare, tmp_path: Path) -> None:
+    spline = {"name": "spline", "knots": 9, "low": -2, "high": 2}
+    model = {"name": "transformer", "width": 8, "depth": 2, "heads": 2, "mlp_multiple": 2, "initialisation": "gpt2"}
+    settings = configuration(
+        task={"name": "language", "corpus": {"name": "stories", "words": 5_000}, "length": 12, "rare": 1},
+        model={**model, "activation": spline},
+        learning={"name": "architecture", "models": 2, "optimizer": {"name": "sgd", "learning_rate": 0.1}},
+    )
+    restored = train(trial(0, settings))
+    write_script(restored, "oracle", tmp_path / "trial.py")
+    outcome = bare.run(tmp_path / "trial.py")
+    assert outcome.status == 0, "\n".join(outcome.lines[-5:]) or outcome.status
+    assert float(outcome.agreed.rpartition(" ")[2]) <= LOOSE
+
+
 def test_a_script_estimates_the_temperature_of_softmax(bare: Bare, tmp_path: Path) -> None:
     scorer = {"name": "softmax_evaluation", "temperatures": "2", "estimated": True, "factor": 0.5}
     model = {"name": "transformer", "width": 8, "depth": 2, "heads": 2, "mlp_multiple": 1, "scorer": scorer}

@@ -45,7 +45,15 @@ def attention_report(
     from graft.retraining.weights import train_model
 
     url, device = storage_url(retraining.storage), retraining.device
-    model = train_model(url, study, number, variant="raw", step=options.step, device=device)
+    model = train_model(
+        url,
+        study,
+        number,
+        variant="raw",
+        step=options.step,
+        device=device,
+        accept_changes=retraining.accept_changes,
+    )
     maps = {condition: model.attention(condition) for condition in options.condition or [""]}
     write_maps(study, number, maps, options.sequence, output)
     typer.echo(str(output), err=True)

@@ -117,7 +117,15 @@ def _score_trial(
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / f"trial_{number}"
         url = storage_url(retraining.storage)
-        begun = begin_export(url, study, number, folder, variant=variant, device=retraining.device)
+        begun = begin_export(
+            url,
+            study,
+            number,
+            folder,
+            variant=variant,
+            device=retraining.device,
+            accept_changes=retraining.accept_changes,
+        )
         say_changes(study, begun.restored.outside)
         with training_bar(number, begun.restored.steps) as watch:
             written = finish_export(begun, watch)

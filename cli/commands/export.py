@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Force, OptionError, RetrainingDevice, Storage, Study, check_output, say_changes, storage_url
+from cli.options import (
+    AcceptDataChanges,
+    Force,
+    OptionError,
+    RetrainingDevice,
+    Storage,
+    Study,
+    check_output,
+    say_restored,
+    storage_url,
+)
 
 _ENDINGS = (".parquet", ".csv", ".json")
 _OPTUNA = "optuna"
@@ -64,6 +74,7 @@ class Destination:
         typer.Option(help="Parameters of a model: raw, ema, bema ...", show_default="the objective's"),
     ] = None
     device: RetrainingDevice = None
+    accept_changes: AcceptDataChanges = False
     force: Force = False
 
 
@@ -93,7 +104,7 @@ def export(study: Study, destination: Destination, number: Number = None, storag
             raise OptionError(
                 f"--script {script} goes with the number of a trial, STUDY N, and without --output and --to"
             )
-        _export_script(study, number, script, destination.force, storage_url(storage))
+        _export_script(study, number, script, destination, storage_url(storage))
         return
     if number is not None and destination.to != _HUGGING_FACE:
         raise OptionError(f"{number}: the number of a trial goes with --script FILE.py, or with --to huggingface")
@@ -147,21 +158,29 @@ def _export_model(study: str, number: int, folder: Path, destination: Destinatio
 
     if destination.force:
         raise OptionError(f"--force does not replace a folder; name another one than {folder}, or remove it")
-    begun = begin_export(url, study, number, folder, variant=destination.variant, device=destination.device)
-    say_changes(study, begun.restored.outside)
+    begun = begin_export(
+        url,
+        study,
+        number,
+        folder,
+        variant=destination.variant,
+        device=destination.device,
+        accept_changes=destination.accept_changes,
+    )
+    say_restored(study, begun.restored)
     with training_bar(number, begun.restored.steps) as watch:
         written = finish_export(begun, watch)
     typer.echo(f"{folder}: {written}", err=True)
 
 
-def _export_script(study: str, number: int, script: Path, force: bool, url: str) -> None:
+def _export_script(study: str, number: int, script: Path, destination: Destination, url: str) -> None:
     from graft.exports.scripts.writing import data_file, restore_alone, write_script
 
     if script.suffix != ".py":
         raise OptionError(f"--script {script}: the ending must be .py")
     for path in (script, data_file(script)):
-        check_output(path, force)
-    restored = restore_alone(url, study, number)
-    say_changes(study, restored.outside)
+        check_output(path, destination.force)
+    restored = restore_alone(url, study, number, accept_changes=destination.accept_changes)
+    say_restored(study, restored)
     for path in write_script(restored, study, script):
         typer.echo(f"{path}: {path.stat().st_size:,} bytes", err=True)

@@ -45,6 +45,14 @@ def norms_report(
         assert study is not None
         assert number is not None
         url = storage_url(retraining.storage)
-        model = train_model(url, study, number, variant="raw", step=None, device=retraining.device)
+        model = train_model(
+            url,
+            study,
+            number,
+            variant="raw",
+            step=None,
+            device=retraining.device,
+            accept_changes=retraining.accept_changes,
+        )
         write_norms(f"Norms of token embeddings of trial {number} of {study}", norms_of(model), output)
     typer.echo(str(output), err=True)

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from cli.options import Format, RetrainingDevice, Storage, Study, say_changes, storage_url
+from cli.options import (
+    AcceptDataChanges,
+    Format,
+    RetrainingDevice,
+    Storage,
+    Study,
+    say_changes,
+    say_data_changes,
+    storage_url,
+)
 from cli.tables import show, show_text
 
 DIFFERS = 1
@@ -24,6 +33,7 @@ def replay(
     storage: Storage = None,
     device: RetrainingDevice = None,
     until: Annotated[int | None, typer.Option(min=1, help="Replay no further than this step.")] = None,
+    accept_changes: AcceptDataChanges = False,
     form: Format = "table",
 ) -> None:
     """Train trials again, each alone, and compare every stored metric. Exit status 1 if one differs.
@@ -40,8 +50,10 @@ def replay(
     if device:
         check_device(device)
     with open_reader(storage_url(storage)) as reader:
-        replays = read_replays(reader, study, numbers, until)
+        replays = read_replays(reader, study, numbers, until, accept_changes=accept_changes)
         say_changes(study, read_outside(reader, study))
+    for one in replays:
+        say_data_changes(one.restored)
     found = []
     for one in replays:
         with training_bar(one.number, one.steps) as watch:

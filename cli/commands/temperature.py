@@ -32,7 +32,9 @@ def temperature_report(
     from graft.report.papers.temperature import write_fit
     from graft.retraining.weights import refit_scorer, restore_trained
 
-    restored = restore_trained(storage_url(retraining.storage), study, number, retraining.device)
+    restored = restore_trained(
+        storage_url(retraining.storage), study, number, retraining.device, accept_changes=retraining.accept_changes
+    )
     with training_bar(number, restored.steps) as watch:
         fields, best = refit_scorer(restored, condition, retraining.device, watch)
     title = f"Temperature of trial {number} of {study}" + (f", {condition}" if condition else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from cli.option_groups import with_groups
-from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, say_changes, storage_url
+from cli.options import Force, OptionError, RetrainingOptions, Study, check_format, say_restored, storage_url
 from cli.tables import show_text
 
 if TYPE_CHECKING:
@@ -65,10 +65,12 @@ def weights(
 
     variant, device = options.variant, retraining.device
     _check_output(output, options.form, force)
-    restored = restore_trained(storage_url(retraining.storage), study, number, device)
+    restored = restore_trained(
+        storage_url(retraining.storage), study, number, device, accept_changes=retraining.accept_changes
+    )
     form = cast("WeightsFormat", options.form)  # checked by the option
     check_weights(restored, variant, form)
-    say_changes(study, restored.outside)
+    say_restored(study, restored)
     with training_bar(number, restored.steps) as watch:
         count = write_weights(restored, output, variant=variant, form=form, device=device, watch=watch)
     show_text(f"{output}: {count:,} parameters of trial {number} after step {restored.steps:,}, {variant}")
@@ -88,8 +90,10 @@ def refit(
     from cli.progress import training_bar
     from graft.retraining.weights import refit_scorer, restore_trained
 
-    restored = restore_trained(storage_url(retraining.storage), study, number, retraining.device)
-    say_changes(study, restored.outside)
+    restored = restore_trained(
+        storage_url(retraining.storage), study, number, retraining.device, accept_changes=retraining.accept_changes
+    )
+    say_restored(study, restored)
     with training_bar(number, restored.steps) as watch:
         fields, _ = refit_scorer(restored, condition, retraining.device, watch)
     show_text("adaptive_temperature: {" + ", ".join(f"{name}: {value:.6g}" for name, value in fields.items()) + "}")

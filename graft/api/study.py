@@ -91,16 +91,27 @@ class Study:
 
     # ---------------------------------------------------------------------------------------- trials trained again
 
-    def replay(self, number: int, *, until: int | None = None, device: str | None = None) -> Comparison:
-        """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`."""
+    def replay(
+        self, number: int, *, until: int | None = None, device: str | None = None, accept_changes: bool = False
+    ) -> Comparison:
+        """Train a trial again, alone, and compare every stored metric: `.reproduced`, `.verdict`, `.pairs`.
+
+        `accept_changes`, here and below: also where a file that the trial read has changed, which is a StudyError else.
+        """
         from graft.retraining.replay import read_replays
 
         with open_reader(self.database) as reader:
-            [replay] = read_replays(reader, self.name, [number], until)
+            [replay] = read_replays(reader, self.name, [number], until, accept_changes=accept_changes)
         return replay.run(device, _ignore)
 
     def model(
-        self, number: int, *, variant: str | None = None, step: int | None = None, device: str | None = None
+        self,
+        number: int,
+        *,
+        variant: str | None = None,
+        step: int | None = None,
+        device: str | None = None,
+        accept_changes: bool = False,
     ) -> TrainedModel:
         """The trained model of a trial, which is trained again for it: a torch module that answers for a batch.
 
@@ -112,7 +123,15 @@ class Study:
 
         with open_reader(self.database) as reader:
             variant = variant or str(reader.study(self.name).row["objective"]).split("/")[1]
-        return train_model(self.database, self.name, number, variant=variant, step=step, device=device)
+        return train_model(
+            self.database,
+            self.name,
+            number,
+            variant=variant,
+            step=step,
+            device=device,
+            accept_changes=accept_changes,
+        )
 
     def save_weights(
         self,
@@ -122,6 +141,7 @@ class Study:
         variant: str = "raw",
         form: Literal["safetensors", "gpt2"] = "safetensors",
         device: str | None = None,
+        accept_changes: bool = False,
     ) -> int:
         """Train a trial again and write its weights to a safetensors file, or a GPT-2 folder; how many parameters.
 
@@ -133,12 +153,18 @@ class Study:
         path = Path(path)
         if path.exists():
             raise OutputError(f"{path} exists; name another file")
-        restored = restore_trained(self.database, self.name, number, device)
+        restored = restore_trained(self.database, self.name, number, device, accept_changes=accept_changes)
         check_weights(restored, variant, form)
         return write_weights(restored, path, variant=variant, form=form, device=device, watch=_ignore)
 
     def export_model(
-        self, number: int, folder: str | Path, *, variant: str | None = None, device: str | None = None
+        self,
+        number: int,
+        folder: str | Path,
+        *,
+        variant: str | None = None,
+        device: str | None = None,
+        accept_changes: bool = False,
     ) -> Exported:
         """Train a trial again and write it as a model of Hugging Face, with its network's code, to a folder.
 
@@ -147,7 +173,15 @@ class Study:
         """
         from graft.exports.huggingface.exporting import begin_export, finish_export
 
-        begun = begin_export(self.database, self.name, number, Path(folder), variant=variant, device=device)
+        begun = begin_export(
+            self.database,
+            self.name,
+            number,
+            Path(folder),
+            variant=variant,
+            device=device,
+            accept_changes=accept_changes,
+        )
         return finish_export(begun, _ignore)
 
     # ----------------------------------------------------------------------------------------------------- reports

@@ -4,50 +4,82 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from graft.plugins.data import DataChange, collect_data, find_changed_data
 from graft.plugins.families import family_of, version
 from graft.plugins.stored import describe_changes, read_outside, reread
 from graft.stored.fingerprints import StoredFingerprint, compare_fingerprints, list_some, read_fingerprints
 from spaces import plugins
 from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
+from spaces.plugins.files import sendable
+from spaces.records import DATA
 from storage import open_reader, open_store
 
 if TYPE_CHECKING:
     from graft.launching.placement import Placement
+    from storage import Store
     from storage.frames import Reader
 
 APART = "the column `fingerprint` of its trials tells them apart"
 
 
-def settle_changes(url: str, study: str, placement: Placement, *, accept: bool) -> list[str]:
+def settle_changes(
+    url: str, study: str, placement: Placement, *, accept: bool, store: Store | None = None
+) -> list[str]:
     """What a user should know before a study goes on, a line each; `placement` as `resolve` gives it.
 
-    A change that moves numbers (numerics, torch, sources of plug-ins, the kind of step) raises StudyError, unless it is
-    accepted. Files of plug-ins from outside that have changed take the place of those stored, if that is accepted.
+    A change that moves numbers (numerics, torch, sources of plug-ins, data, the kind of step) raises StudyError, unless
+    it is accepted. Files of plug-ins from outside and of data that have changed take the place of those stored, if that
+    is accepted. `store`: of a process that may write the database already.
     """
     lines: list[str] = []
     if accept:
         lines += _take_changed_files(url, study)
     with open_reader(url) as reader:
+        study_id: int = reader.study(study).row["id"]
         outside = read_outside(reader, study)
         before = read_fingerprints(reader, study)
         with using(outside):
             changes = compare_fingerprints(before, _fingerprint_now(reader, study, before, placement))
-    if changes.deciding and not accept:
+        if is_unknown := reader.study(study).data() is None:
+            collect_data(reader, study, outside)
+            changed: list[DataChange] = []
+        else:
+            changed = find_changed_data(reader, study)
+    deciding = [*changes.deciding, *(change.description for change in changed)]
+    missing = [change.description for change in changed if change.now is None]
+    if missing and accept:
+        raise StudyError(f"study {study!r} cannot go on: {'; '.join(missing)}")
+    if deciding and not accept:
         made_by = [one.version for one in before if one.version]
-        other = f", or with Graft {made_by[-1]}" if made_by and made_by[-1] != version() else ""
+        other = f", or with Graft {made_by[-1]}" if changes.deciding and made_by and made_by[-1] != version() else ""
         raise StudyError(
-            f"study {study!r} would not train as before: {'; '.join(changes.deciding)}; resume with "
+            f"study {study!r} would not train as before: {'; '.join(deciding)}; resume with "
             f"--accept-changes ({APART}){other}"
         )
-    if changes.deciding:
-        lines.append(f"from here on {study} is trained otherwise: {'; '.join(changes.deciding)}; {APART}")
+    if is_unknown or changed:
+        with nullcontext(store) if store else open_store(url) as writing:
+            if is_unknown:
+                writing.add_data(study_id, outside.data)
+            else:
+                writing.replace_data(study_id, {one.name: one.now for one in changed if one.now})
+    if is_unknown and outside.data and before:
+        lines.append(
+            f"what its trials read from disk ({list_some([*outside.data])}) was not stored with {study}, so that "
+            "whether it has changed is unknown; from here on it is compared"
+        )
+    if deciding:
+        lines.append(f"from here on {study} is trained otherwise: {'; '.join(deciding)}; {APART}")
     if changes.other:
         lines.append(f"{study} was trained by {'; '.join(changes.other)}")
     if note := describe_changes(study, outside):
         lines.append(note)
+    if placement.ray_address is not None and (sent := sendable(outside.data)):
+        size = sum(one.state.size for one in sent.values()) / 1e6
+        lines.append(f"{study} sends {size:,.3g} MB of data to the cluster's workers ({list_some([*sent])})")
     return lines
 
 
@@ -69,7 +101,7 @@ def _fingerprint_now(
     """What trials of the study would be trained under; of other machines' processors and steps nothing is known."""
     from workers.engine.fingerprints import fingerprint_here
 
-    known = sorted({plugin for one in before for plugin in one.sources})
+    known = sorted({plugin for one in before for plugin in one.sources if not plugin.startswith(DATA)})
     here = fingerprint_here(str(placement.device))
     far = placement.ray_address is not None
     return StoredFingerprint(

@@ -60,6 +60,8 @@ def enrol(url: str, name: str, space: Space, *, replace: bool = False) -> Enrolm
         if row is None:
             store.create_study(new)
             return Enrolment(kind="new")
+        if reader.study(name).data() is not None:  # of an old study nothing is known, which is said when it resumes
+            store.add_data(row["id"], active.current().data)
         if not replace and row["space_hash"] == space.hash:
             return Enrolment(kind="unchanged")
         results = _count_results(reader, name)
@@ -96,6 +98,7 @@ def new_study(name: str, space: Space) -> NewStudy:
         trials=space.search.trials,
         version=version(),
         bundles=active.current().asked_for,
+        data=active.current().data,
         numerics=NUMERICS,
     )
 

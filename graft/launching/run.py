@@ -22,6 +22,7 @@ from graft.plugins.families import families
 from graft.plugins.stored import plugins_of_study
 from spaces import load
 from spaces.plugins.active import current, install, using
+from spaces.plugins.files import with_contents
 from spaces.records import Progress
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def _run_ray(
 
     variables = {name: value for name, value in os.environ.items() if name.startswith("PG")}
     open_study = functools.partial(_open_with, variables, current(), open_study)
-    ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=current())
+    outside = current() if placement.ray_address is None else with_contents(current())
+    ray_tune.run(open_study, cluster=cluster, width=placement.width, saving=saving, watch=show, outside=outside)
     record.clear()
     return last[0]
 

@@ -22,12 +22,12 @@ def plugins_of_space(origin: str, asked: Sequence[str] = (), overrides: Mapping[
     No plug-in is imported. Raises SpaceError or PluginError, one line, for what cannot be found or read, defines no
     plug-in, or has a name that is taken.
     """
-    return _collect([*read_entries(origin, overrides), *_entries(asked)])
+    return _collect([*read_entries(origin, overrides), *_entries(asked)], _folder_of(origin))
 
 
 def plugins_of_text(text: str, origin: str, overrides: Mapping[str, str] | None = None) -> Outside:
     """What the text of a space asks for, relative to `origin` if that is a file; otherwise as `plugins_of_space`."""
-    return _collect(read_entries_of(text, origin, overrides))
+    return _collect(read_entries_of(text, origin, overrides), _folder_of(origin))
 
 
 def plugins_asked_for(asked: Sequence[str] = ()) -> Outside:
@@ -40,7 +40,12 @@ def _entries(asked: Iterable[str]) -> Iterator[Entry]:
         yield Entry(text, Path.cwd(), "--plugins")
 
 
-def _collect(entries: Iterable[Entry]) -> Outside:
+def _folder_of(origin: str) -> Path:
+    """Where the paths of data in a space start: at its file's folder, or else at the working folder."""
+    return (Path(origin).parent if Path(origin).is_file() else Path()).absolute()
+
+
+def _collect(entries: Iterable[Entry], folder: Path | None = None) -> Outside:
     indexer = Indexer({place: family for family, place in FAMILIES.items()})
     for entry in entries:
         try:
@@ -59,7 +64,7 @@ def _collect(entries: Iterable[Entry]) -> Outside:
             faults.append(f"the installed package {origin} offers {offer.value}, but {error}")
         else:
             indexer = more
-    return Outside(bundles=indexer.bundles, faults=tuple(faults))
+    return Outside(bundles=indexer.bundles, faults=tuple(faults), folder=folder)
 
 
 def _offers() -> list[EntryPoint]:

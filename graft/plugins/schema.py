@@ -166,7 +166,9 @@ def _value(rule: Rule) -> Schema:
         return {"description": rule.describe(), "anyOf": [_number(rule), _EXPRESSION, _DRAW]}
     if rule.kind == "option" and rule.choices:
         return {"description": rule.describe(), "anyOf": [{"enum": list(rule.choices)}, _DRAW]}
-    kind: object = "boolean" if rule.kind == "flag" else ["string", "number", "boolean"]
+    kind: object = (
+        "boolean" if rule.kind == "flag" else "string" if rule.kind == "file" else ["string", "number", "boolean"]
+    )
     return {"description": rule.describe(), "anyOf": [{"type": kind}, _DRAW]}
 
 

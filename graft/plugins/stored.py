@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from graft.plugins.families import FAMILIES
 from spaces.errors import PluginError
 from spaces.plugins.bundles import Bundle, Outside, Source
+from spaces.plugins.digests import Data
 from spaces.plugins.indexing import Indexer
 from storage.frames import Reader, open_reader
 
@@ -16,11 +17,22 @@ _NAMED = 3
 
 
 def read_outside(reader: Reader, study: str, digests: Collection[str] = ()) -> Outside:
-    """The plug-ins that a study runs, wherever its files have gone; raises StudyError if there is no such study.
+    """The plug-ins that a study runs, wherever their files have gone, and the files that its trials read.
+
+    Raises StudyError if there is no such study.
 
     `digests`: of earlier versions that a trial was trained by, which then stand in place of what the study runs now.
     """
-    return Outside(bundles=reader.study(study).bundles(digests))
+    stored = reader.study(study)
+    return Outside(bundles=stored.bundles(digests), folder=Path.cwd(), data=choose_data(stored.data() or {}, digests))
+
+
+def choose_data(stored: Mapping[str, Sequence[Data]], digests: Collection[str] = ()) -> dict[str, Data]:
+    """Return the version of each file that a study reads now, or an earlier one whose digest is among these."""
+    return {
+        name: next((one for one in versions if one.digest in digests), versions[-1])
+        for name, versions in stored.items()
+    }
 
 
 def plugins_of_study(url: str, study: str) -> Outside:

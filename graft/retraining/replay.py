@@ -69,12 +69,14 @@ class Replay:
         return MetricPair(self.steps, "objective", "", "", self.value, replayed, difference)
 
 
-def read_replays(reader: Reader, study: str, numbers: Sequence[int], until: int | None = None) -> list[Replay]:
+def read_replays(
+    reader: Reader, study: str, numbers: Sequence[int], until: int | None = None, *, accept_changes: bool = False
+) -> list[Replay]:
     """Read what is needed to replay these trials, no further than step `until`.
 
-    Raises StudyError for a trial that cannot be replayed.
+    Raises StudyError for a trial that cannot be replayed, or that was trained on other data, unless that is accepted.
     """
-    space, restored = restore_trials(reader, study, numbers)
+    space, restored = restore_trials(reader, study, numbers, accept_changes=accept_changes)
     return [_read(study, space.search.objective, one, until) for one in restored]
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from graft.machine.devices import similar_device
+from graft.plugins.data import DataChange, find_changed_data
 from graft.plugins.families import families, version
 from graft.plugins.stored import read_outside
 from graft.stored.fingerprints import StoredFingerprint, follow, read_fingerprints
 from graft.stored.trials import read_metrics, read_trial
-from spaces.errors import StudyError
+from spaces.errors import PluginError, StudyError
 from spaces.plugins.active import using
 from spaces.plugins.bundles import Outside
-from spaces.records import TERMINAL, StoredTrial, Trial
+from spaces.plugins.digests import read_data
+from spaces.plugins.files import find_place
+from spaces.records import DATA, TERMINAL, StoredTrial, Trial
 from spaces.space import Space
 from storage.claims.stored_trials import check_parent
 from storage.frames import Reader
@@ -38,6 +42,8 @@ class RestoredTrial:
     """The plug-ins from outside that the study runs."""
     conditions: Sequence[StoredFingerprint]
     """Under which it and those whose states it took over were trained, the last ones first."""
+    data_changes: Sequence[str] = ()
+    """What is different in the files that it read, a line each; it is trained again on them as they are now."""
 
     @property
     def trained_by(self) -> str | None:
@@ -49,10 +55,13 @@ class RestoredTrial:
         return requested or similar_device(self.trained_on)
 
 
-def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[Space, list[RestoredTrial]]:
+def restore_trials(
+    reader: Reader, study: str, numbers: Sequence[int], *, accept_changes: bool = False
+) -> tuple[Space, list[RestoredTrial]]:
     """A study's space and these trials of it.
 
-    Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial.
+    Raises StudyError for one that is not there, or of whose draws this version of Graft makes another trial, and for
+    one that read a file which has changed, unless that is accepted.
     """
     from spaces import parse_stored
 
@@ -67,7 +76,7 @@ def restore_trials(reader: Reader, study: str, numbers: Sequence[int]) -> tuple[
     )
     with using(read_outside(reader, study)):
         space = parse_stored(row, families())
-    return space, [archive.restore(number) for number in numbers]
+    return space, [archive.restore(number, accept_changes=accept_changes) for number in numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +91,8 @@ class _Archive:
     conditions: Sequence[StoredFingerprint]
     """Under which its trials were trained."""
 
-    def restore(self, number: int) -> RestoredTrial:
-        """One of its trials, by the plug-ins from outside that trained it."""
+    def restore(self, number: int, *, accept_changes: bool) -> RestoredTrial:
+        """One of its trials, by the plug-ins from outside and on the data that trained it."""
         from spaces import parse_stored
 
         reader, study = self.reader, self.study
@@ -91,11 +100,42 @@ class _Archive:
         found = [one for row in reversed(lineage) for one in follow(self.conditions, row["fingerprint"])]
         conditions = found or [StoredFingerprint(numerics=study["numerics"], version=study["version"], sources={})]
         digests = {digest for digest in conditions[0].sources.values() if digest}
-        with using(read_outside(reader, study["name"], digests)) as outside:
+        outside = read_outside(reader, study["name"], digests)
+        changes = list(_find_data_changes(reader, study["name"], outside, conditions[0]))
+        if changes and not accept_changes:
+            raise StudyError(
+                f"trial {number} of {study['name']} was trained on other data: "
+                f"{'; '.join(one.description for one in changes)}; put it back, or go on with --accept-changes"
+            )
+        if gone := [one.description for one in changes if one.now is None]:
+            raise StudyError(f"trial {number} of {study['name']} cannot be trained again: {'; '.join(gone)}")
+        outside.data.update({one.name: one.now for one in changes if one.now})
+        with using(outside):
             space = parse_stored(study, families())
             trial = space.restore([_stage(row) for row in lineage])
             _check_restored(trial, study, lineage[-1])
-            return _describe(reader, trial, lineage[-1], self.kinds, conditions, outside)
+            found = _describe(reader, trial, lineage[-1], self.kinds, conditions, outside)
+            return replace(found, data_changes=[one.description for one in changes])
+
+
+def _find_data_changes(
+    reader: Reader, study: str, outside: Outside, trained: StoredFingerprint
+) -> Iterator[DataChange]:
+    """Find which of the files that a trial read are not as they were; `outside` has them as they were, where it can."""
+    read = {name.removeprefix(DATA): digest for name, digest in trained.sources.items() if name.startswith(DATA)}
+    known = {
+        name: outside.data[name] for name in read if name in outside.data and outside.data[name].digest == read[name]
+    }
+    yield from find_changed_data(reader, study, known)
+    for name in read.keys() - known.keys():  # the study never noted this version: how large it was is not known
+        was = f"{name} had SHA-256 {read[name]}"
+        try:
+            now = read_data(find_place(name, Path.cwd()))
+        except (OSError, PluginError):
+            yield DataChange(name, None, f"{was}, and is not there any more")
+            continue
+        if now.digest != read[name]:
+            yield DataChange(name, now, f"{was}, now it has {now.state.describe()}")
 
 
 def _describe(

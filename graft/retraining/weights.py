@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 WeightsFormat = Literal["safetensors", "gpt2"]
 
 
-def restore_trained(url: str, study: str, number: int, device: str | None) -> RestoredTrial:
+def restore_trained(
+    url: str, study: str, number: int, device: str | None, *, accept_changes: bool = False
+) -> RestoredTrial:
     """A trial of a database that was trained for a step at least; raises StudyError for any other one.
 
-    `device`, where it is to be trained again, is checked first.
+    And for one that was trained on other data, unless that is accepted. `device`, where it is to be trained again, is
+    checked first.
     """
     if device:
         check_device(device)
     with open_reader(url) as reader:
-        _, [restored] = restore_trials(reader, study, [number])
+        _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
     if not restored.steps:
         raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has not been trained yet")
     return restored
@@ -73,7 +76,14 @@ def write_weights(
 
 
 def train_model(
-    url: str, study: str, number: int, *, variant: str, step: int | None, device: str | None
+    url: str,
+    study: str,
+    number: int,
+    *,
+    variant: str,
+    step: int | None,
+    device: str | None,
+    accept_changes: bool = False,
 ) -> TrainedModel:
     """A trial trained again up to a step (None: as far as it was trained), as a torch module with its weights.
 
@@ -83,7 +93,7 @@ def train_model(
     from workers.engine.replay import weights
     from workers.engine.trained_model import trained_model
 
-    restored = restore_trained(url, study, number, device)
+    restored = restore_trained(url, study, number, device, accept_changes=accept_changes)
     steps = restored.steps if step is None else step
     if not 0 < steps <= restored.steps:
         raise StudyError(f"step: {step} must be 1 to {restored.steps:,}, as far as trial {number} was trained")

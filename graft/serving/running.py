@@ -21,6 +21,7 @@ from graft.launching.progress_text import closing_line
 from graft.plugins.stored import plugins_of_study
 from graft.serving.lanes import LaneShares
 from spaces.plugins.active import current, using
+from spaces.plugins.files import with_contents
 from spaces.records import Directives, Offer, Progress, Report
 from storage import QueueEntry, Store
 
@@ -117,7 +118,7 @@ class StudyRun:
         row = find_study(pool.database, entry.study)
         if row["state"] == "finished":
             return
-        for line in settle_changes(pool.database, entry.study, pool.placement, accept=False):
+        for line in settle_changes(pool.database, entry.study, pool.placement, accept=False, store=pool.store):
             pool.say(line)
         saving = pool.checkpoints.saving(pool.database, row)
         url = pool.checkpoints.absolute_url()
@@ -132,7 +133,8 @@ class StudyRun:
         """Train by workers of the cluster, if there is one, else of this machine."""
         placement, cluster = self._pool.placement, self._pool.cluster
         if cluster:
-            cluster.run(controller, width=placement.width, saving=saving, watch=self._watch, outside=current())
+            outside = current() if placement.ray_address is None else with_contents(current())
+            cluster.run(controller, width=placement.width, saving=saving, watch=self._watch, outside=outside)
         else:
             train_here(controller, placement, saving, self._watch, partial(self._share_of, makes_copies=makes_copies))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from graft.plugins.families import version
 from spaces.errors import RowError
-from spaces.records import Fingerprint
+from spaces.records import DATA, Fingerprint
 from storage.frames import Reader
 
 _NAMED = 3
@@ -34,7 +34,7 @@ class StoredFingerprint:
     step_kind: str | None = None
     """Several with commas, of trials that moved between machines."""
     sources: Mapping[str, str | None]
-    """Plug-in -> SHA-256 of its source; None: there is no such plug-in."""
+    """Plug-in -> SHA-256 of its source, None: there is no such plug-in; `data NAME` -> SHA-256 of what trials read."""
 
     @property
     def is_known(self) -> bool:
@@ -92,7 +92,7 @@ class Changes:
     """What is another now, each in a few words."""
 
     deciding: tuple[str, ...] = ()
-    """What moves a trial's numbers: numerics, torch, sources of plug-ins, the kind of step."""
+    """What moves a trial's numbers: numerics, torch, sources of plug-ins, data, the kind of step."""
     other: tuple[str, ...] = ()
     """What may move a last bit, or nothing."""
     moves_bits: bool = False
@@ -140,8 +140,11 @@ def _name_sources(before: Sequence[StoredFingerprint], now: StoredFingerprint) -
             known.setdefault(plugin, set()).add(digest)
     common = known.keys() & now.sources.keys()
     changed = sorted(plugin for plugin in common if now.sources[plugin] not in known[plugin])
-    if changed:
-        yield f"the source of {list_some(changed)}"
+    files = [name.removeprefix(DATA) for name in changed if name.startswith(DATA)]
+    if sources := [plugin for plugin in changed if not plugin.startswith(DATA)]:
+        yield f"the source of {list_some(sources)}"
+    if files:
+        yield f"the content of {list_some(files)}"
 
 
 def list_some(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from spaces.grammar.expressions import compile_expression, reason
 from spaces.grammar.formulas import Formula, LanguageError, Level, Scope, constant, fold_constant, scope_without_draws
 from spaces.grammar.nodes import Node
 from spaces.messages import shorten
+from spaces.plugins.files import written_of
 from spaces.plugins.rules import Rule
 
 _FAILURES = (LanguageError, ArithmeticError, ValueError)
@@ -28,7 +29,8 @@ def read_leaf(node: Node, rule: Rule, context: Context) -> Formula:
     path, evaluate = context.path, formula.evaluate
 
     def evaluate_and_record(scope: Scope) -> Any:
-        result = scope.params[path] = evaluate(scope)
+        result = evaluate(scope)
+        scope.params[path] = written_of(result)
         return result
 
     return Formula(evaluate=evaluate_and_record, level=formula.level, structure=formula.structure)

@@ -23,6 +23,7 @@ from spaces.errors import PluginError
 from spaces.messages import no_such
 from spaces.plugins import active
 from spaces.plugins.bundles import PREFIX
+from spaces.plugins.files import FilePath, files_read, written_of
 from spaces.plugins.importing import import_member
 from spaces.plugins.rules import REQUIRED, Rule, padded_size
 from spaces.records import LearnedSpline, Params
@@ -47,6 +48,15 @@ class HasKin(Protocol):
 
     def kin(self) -> Mapping[str, Any] | None:
         """What these have in common; None: there are no others."""
+        ...
+
+
+@runtime_checkable
+class HasContents(Protocol):
+    """A plug-in that reads what has no place on a disk, as a task texts of a hub."""
+
+    def contents(self) -> Iterator[FilePath]:
+        """What stands for it."""
         ...
 
 
@@ -208,7 +218,7 @@ def config_of(plugin: object) -> dict[str, Any]:
     config: dict[str, Any] = {"name": name_of(plugin)}
     for field, rule in rules(type(plugin)).items():
         value = getattr(plugin, field)
-        config[field] = config_of(value) if rule.family else value
+        config[field] = config_of(value) if rule.family else written_of(value)
     return config
 
 
@@ -238,6 +248,19 @@ def parts(plugin: object, family: str) -> Iterator[tuple[str, type]]:
     for field, rule in rules(type(plugin)).items():
         if rule.family:
             yield from parts(getattr(plugin, field), title(rule.family))
+
+
+def files_of(plugin: object) -> Iterator[FilePath]:
+    """The files and folders that a plug-in reads, its parts included: those of its fields, and those that it says."""
+    yield from files_read(plugin)
+    if _offers(type(plugin), HasContents):
+        yield from cast(HasContents, plugin).contents()
+    for field, rule in rules(type(plugin)).items():
+        value = getattr(plugin, field)
+        if rule.family:
+            yield from files_of(value)
+        elif isinstance(value, FilePath) and value:
+            yield value
 
 
 def bind(plugin: Family, values: Mapping[str, Any], path: str = "") -> Family:
@@ -295,17 +318,23 @@ def replace(plugin: Family, values: Mapping[str, Any]) -> Family:
 
 def structure_of(plugin: object) -> dict[str, Any]:
     """What trials must share to train in one pack: names, sizes, options, flags, which switches are on; or its kin."""
-    # Recordings and compiled steps are kept by structure, also while a file from outside changes.
+    # Recordings and compiled steps are kept by structure, and trials of equal ones train in one pack: also while a file
+    # from outside changes, of code or of data.
     code = {"code": code} if (code := code_of(plugin)) else {}
     if _offers(type(plugin), HasKin) and (kin := cast(HasKin, plugin).kin()) is not None:
-        return {"kin": dict(kin), **code}
+        data = [file.digest for file in files_of(plugin)]
+        return {"kin": dict(kin), **code, **({"data": data} if data else {})}
     shared: dict[str, Any] = {"name": name_of(plugin), **code}
+    if data := [file.digest for file in files_read(plugin)]:
+        shared["data"] = data
     for field, rule in rules(type(plugin)).items():
         value = getattr(plugin, field)
         if rule.family:
             shared[field] = structure_of(value)
+        elif isinstance(value, FilePath) and value:
+            shared[field] = [value.written, value.digest]
         elif rule.structural:
-            shared[field] = value
+            shared[field] = written_of(value)
         elif rule.switch:
             shared[field] = "on" if value else "off"
     return shared

@@ -11,8 +11,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from spaces.errors import PluginError
+from spaces.plugins.digests import Data
 
 PREFIX = "graft_plugins_"
 """How the packages start that bundles are imported as."""
@@ -85,12 +87,18 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outside:
-    """The plug-ins from outside that names are looked up among, before the packaged ones."""
+    """What a study has from outside the package: plug-ins, looked up before the packaged ones, and files of data."""
 
     bundles: tuple[Bundle, ...] = ()
     faults: tuple[str, ...] = ()
     """What is wrong with installed packages that offer plug-ins, a sentence each. Errors about unknown names quote
     them."""
+    folder: Path | None = None
+    """Where relative paths of data start; None: in the working folder, and nothing is noted in `data`."""
+    data: dict[str, Data] = field(default_factory=dict[str, Data])
+    """Files and folders by the names that the space has for them. One that is met and is not there yet is added."""
+    contents: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    """Digest -> content of the files of `data`, where they are sent to machines that may not have them."""
     _used: set[Bundle] = field(default_factory=set[Bundle])
 
     def names(self, family: str) -> list[str]:
@@ -124,7 +132,8 @@ class Outside:
         """Both; where names meet, the left one's count."""
         known = {(member.family, member.name) for bundle in self.bundles for member in bundle.members}
         more = [bundle for bundle in other.bundles if not any((m.family, m.name) in known for m in bundle.members)]
-        return Outside(bundles=(*self.bundles, *more), faults=(*self.faults, *other.faults))
+        bundles, faults = (*self.bundles, *more), (*self.faults, *other.faults)
+        return Outside(bundles=bundles, faults=faults, folder=self.folder, data=self.data)
 
 
 def check_distinct(members: Iterable[Member], packaged: Mapping[str, Sequence[str]]) -> None:

@@ -5,6 +5,7 @@ A plug-in is a frozen keyword-only dataclass. Each field says what kind of thing
     size    an integer that sets tensor shapes or loops; structural: equal for all lanes of a pack
     option  a string out of a few, or a flag; structural
     text    any string, for example a path; structural, unless it only says how parameters start
+    file    a file or a folder that is read; its name and its content are structural
     part    another plug-in; its name is structural
     knob    a number that may differ from lane to lane; inside the engine it is a per-lane tensor
 """
@@ -17,6 +18,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from spaces import plugins
+from spaces.plugins.digests import Selection
+from spaces.plugins.files import FilePath
 from spaces.plugins.rules import REQUIRED, Rule
 
 
@@ -79,6 +82,17 @@ def text(default: Any = REQUIRED, *, start: bool = False, plain: bool = False) -
     `plain`: whatever it says, nothing is opened, fetched or run by that name, so that spaces over HTTP may have it.
     """
     return _field(Rule(kind="text", start=start, plain=plain), default)
+
+
+def file(*ends: str, optional: bool = False) -> Any:
+    """A file or a folder that the plug-in reads, relative to the space; its value is a `FilePath`, which can be opened.
+
+    Its content is part of a trial's identity: a study keeps a digest of it, and refuses to go on where it has changed.
+    Of a folder all files count, in the folders in it too, or those whose names end in one of `ends`. `optional`: it may
+    be left out, or empty, and its value is then false.
+    """
+    selection = Selection(ends or ("",))
+    return _field(Rule(kind="file", optional=optional, selection=selection), FilePath("") if optional else REQUIRED)
 
 
 def part(family: type, default: str) -> Any:

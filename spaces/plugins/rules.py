@@ -11,8 +11,10 @@ from spaces.bounds import LARGEST_COUNT, LARGEST_SIZE
 from spaces.errors import PluginError
 from spaces.messages import shorten
 from spaces.plugins import resources
+from spaces.plugins.digests import ALL_FILES, Selection
+from spaces.plugins.files import FilePath, find_file
 
-Kind = Literal["size", "knob", "option", "flag", "text", "part"]
+Kind = Literal["size", "knob", "option", "flag", "text", "file", "part"]
 REQUIRED = dataclasses.MISSING
 
 
@@ -35,6 +37,10 @@ class Rule:
     """Whether it counts optimizer steps, so that it is shortened where training is."""
     choices: tuple[str, ...] = ()
     family: type | None = None
+    optional: bool = False
+    """Of a file: whether an empty text, which names none, is a value."""
+    selection: Selection = ALL_FILES
+    """Of a file: which files of a folder count."""
     earlier: tuple[int, float] | None = None
     """The default of another time: the last version of the numerics that had it, and its value."""
 
@@ -51,6 +57,8 @@ class Rule:
             return "true or false"
         if self.kind == "text":
             return "a text"
+        if self.kind == "file":
+            return "a file or a folder" + (", or empty" if self.optional else "")
         if self.kind == "option":
             return "one of " + ", ".join(self.choices)
         noun = "an integer" if self.integer else "a number"
@@ -65,6 +73,8 @@ class Rule:
 
     def check(self, path: str, value: Any) -> Any:
         """The value in its field's own type; raises PluginError that names path, value and rule."""
+        if self.kind == "file":
+            return self._find(path, value)
         if self.kind == "flag":
             good = isinstance(value, bool)
         elif self.kind == "option":
@@ -82,6 +92,18 @@ class Rule:
         if self.kind in ("flag", "option", "text"):
             return value
         return int(value) if self.integer else float(value)
+
+    def _find(self, path: str, value: Any) -> FilePath:
+        """The file that a text names; raises PluginError as `check`, and if there is no such file."""
+        if not isinstance(value, str) or not (value or self.optional):
+            raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
+        if not value:
+            return FilePath("")
+        resources.check(path, value)
+        try:
+            return find_file(value, self.selection)
+        except PluginError as error:
+            raise PluginError(f"{path}: {error}") from error
 
     def _largest(self) -> float:
         """What torch and SQL take for an integer where the rule has no bound of its own."""

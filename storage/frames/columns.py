@@ -32,7 +32,8 @@ def _schema(table: Table) -> Schema:
     return {column.name: _dtype(column.type) for column in table.columns}
 
 
-STUDIES: Schema = _schema(studies)
+STUDIES: Schema = {name: kind for name, kind in _schema(studies).items() if name != "data"}
+"""Without `data`, which names each file of a folder (`StudyReader.data`)."""
 TRIALS: Schema = _schema(trials)
 """`params`, `draws` and `config` are JSON texts."""
 WORKERS: Schema = _schema(workers)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+import json
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import polars as pl
 
 from spaces.bounds import MOST_TRIALS
-from spaces.errors import StudyError
+from spaces.errors import RowError, StudyError
 from spaces.plugins.bundles import Bundle
+from spaces.plugins.digests import Data
 from spaces.records import State
 from storage import sources
 from storage.claims.stored_trials import count_trials, find_best
@@ -188,6 +190,20 @@ class StudyReader:
     def stored_bundles(self) -> list[StoredBundle]:
         """All versions of the study's plug-ins from outside; raises StorageError as `bundles` does."""
         return list(sources.read(self.sources().iter_rows(named=True)))
+
+    def data(self) -> Mapping[str, Sequence[Data]] | None:
+        """The files that its trials read, by the names that the space has for them: all versions, the last one in use.
+
+        None where a Graft launched it that did not note them. Raises RowError for what is no such JSON.
+        """
+        text = self._answers.read(f"SELECT data FROM studies WHERE id = {self._id}", {"data": pl.String()}).item()
+        if text is None:
+            return None
+        try:
+            found = json.loads(text).items()
+            return {name: [Data.from_json(version) for version in versions] for name, versions in found}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise RowError(f"the data of study {self.row['name']} is not what Graft writes there") from None
 
     def fingerprints(self) -> pl.DataFrame:
         """What determined the numbers of the study's trials, by number; columns FINGERPRINTS."""

@@ -7,6 +7,7 @@ cut short or changed does not fit its check and is made anew.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -59,6 +60,11 @@ def read(path: Path) -> Stored | None:
         if whole and head["dtype"] in DTYPES:
             return Stored(head["notes"], np.split(body, ends[:-1]))
     return None
+
+
+def digest_of(content: Stored) -> str:
+    """Return what stands for the content: SHA-256 of its notes, its sizes and its check."""
+    return hashlib.sha256(_head(content)).hexdigest()
 
 
 def _head(content: Stored) -> bytes:

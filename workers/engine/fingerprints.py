@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -12,15 +12,14 @@ import torch
 
 import workers
 from spaces import plugins
-from spaces.records import Fingerprint
+from spaces.plugins.digests import DIGITS
+from spaces.records import DATA, Fingerprint
 from workers.networks.diagnostics import Diagnostic
 from workers.numerics import native
 from workers.numerics.processors import describe_processor
 from workers.numerics.version import NUMERICS
 from workers.training.recipe import SECTIONS, Recipe
 
-DIGITS = 16
-"""Of a SHA-256 that is stored; no two versions of a file agree in so many."""
 _COMPUTING = ("data", "engine", "networks", "numerics", "training")
 """The folders of `workers` whose code computes numbers; `pool` only says where."""
 FAMILIES = (
@@ -46,7 +45,22 @@ def fingerprint_of(recipe: Recipe, step_kind: str, device: torch.device) -> Fing
     """The fingerprint of a trial of this recipe, trained by steps of this kind on this device."""
     here = fingerprint_here(str(device))
     compiler = here.compiler if step_kind.startswith("native") else ""
-    return here._replace(compiler=compiler, step_kind=step_kind, sources=_sources_of(plugins_in(recipe)))
+    data = {(DATA + file.written, file.digest) for part in _parts(recipe) for file in plugins.files_of(part)}
+    sources = tuple(sorted({*_sources_of(plugins_in(recipe)), *data}))
+    return here._replace(compiler=compiler, step_kind=step_kind, sources=sources)
+
+
+def check_data(recipe: Recipe) -> None:
+    """Raise PluginError, one line, if a file that a plug-in from outside reads has not the content that the study has.
+
+    Graft's own plug-ins check a file when they read it, and keep what was in it. One from outside may read, or map into
+    memory, whatever it likes whenever it likes, so that its files are looked at before a trial and at each report.
+    """
+    for part in _parts(recipe):
+        files = list(plugins.files_of(part))
+        if files and any(map(plugins.code_of_class, (member for _, member in plugins.parts(part, "")))):
+            for file in files:
+                file.check()
 
 
 def fingerprint_here(device: str) -> Fingerprint:
@@ -106,9 +120,14 @@ def _sources_of(members: frozenset[tuple[str, type]]) -> tuple[tuple[str, str], 
     return tuple(sorted(named))
 
 
+def _parts(recipe: Recipe) -> Iterator[object]:
+    """The plug-ins that a recipe has, without their parts."""
+    return (getattr(recipe, name) for name in SECTIONS if name != "training")
+
+
 def plugins_in(recipe: Recipe) -> frozenset[tuple[str, type]]:
     """Family and class of each plug-in that a trial's numbers depend on."""
-    sections = (name for name in SECTIONS if name != "training")
+    sections = [name for name in SECTIONS if name != "training"]
     found = {part for name in sections for part in plugins.parts(getattr(recipe, name), name)}
     if recipe.training.diagnostics:
         found |= {("diagnostic", plugins.load(Diagnostic, name)) for name in plugins.names(Diagnostic)}

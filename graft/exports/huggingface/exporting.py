@@ -72,7 +72,14 @@ class Exported:
 
 
 def begin_export(
-    url: str, study: str, number: int, folder: Path, *, variant: str | None = None, device: str | None = None
+    url: str,
+    study: str,
+    number: int,
+    folder: Path,
+    *,
+    variant: str | None = None,
+    device: str | None = None,
+    accept_changes: bool = False,
 ) -> Export:
     """A stored trial that can be written as a model of Hugging Face to a folder.
 
@@ -81,7 +88,7 @@ def begin_export(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder} exists and is not empty; name another folder")
-    restored = restore_trained(url, study, number, device)
+    restored = restore_trained(url, study, number, device, accept_changes=accept_changes)
     with open_reader(url) as reader:
         variant = variant or str(reader.study(study).row["objective"]).split("/")[1]
     check_weights(restored, variant, "safetensors")

@@ -29,13 +29,14 @@ def data_file(output: Path) -> Path:
     return output.with_suffix(".npz")
 
 
-def restore_alone(url: str, study: str, number: int) -> RestoredTrial:
+def restore_alone(url: str, study: str, number: int, *, accept_changes: bool = False) -> RestoredTrial:
     """A trial of which a script can be written.
 
-    Raises StudyError for one that has nothing to compare, or that needs a plug-in from outside.
+    Raises StudyError for one that has nothing to compare, that needs a plug-in from outside, or that was trained on
+    other data, unless that is accepted.
     """
     with open_reader(url) as reader:
-        _, [restored] = restore_trials(reader, study, [number])
+        _, [restored] = restore_trials(reader, study, [number], accept_changes=accept_changes)
     if not restored.metrics and restored.row["state"] != "diverged":
         raise StudyError(f"trial {number} of {study} ({restored.row['state']}) has nothing that a script could check")
     if restored.trial.config["training"].get("autocast", "none") != "none":

@@ -16,7 +16,7 @@ from spaces import plugins
 from spaces.errors import GraftError, PluginError, SpaceError
 from spaces.experiment import ExperimentSpace
 from spaces.messages import no_such, shorten
-from spaces.plugins.active import current
+from spaces.plugins.active import current, using
 from spaces.plugins.importing import explain
 from spaces.settings import list_numbers, number_at
 from spaces.transfer import TransferSpace
@@ -48,6 +48,12 @@ def review(space: Space, device: str | None = None, lanes: int = 1) -> list[str]
     memory than `device` has free. None: where it will run is not known, so that a trial too large for this machine is
     worth a line, and is not evaluated.
     """
+    # What stands in for a task that reads a corpus is no data of the study.
+    with using(replace(current(), data=dict(current().data))):
+        return _review(space, device, lanes)
+
+
+def _review(space: Space, device: str | None, lanes: int) -> list[str]:
     notes: list[str] = []
     for part in list_parts(space):
         if shortage := _find_shortage(part, device):

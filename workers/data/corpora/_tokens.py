@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spaces.errors import PluginError
-from spaces.plugins import canonical_json
-from workers.data.cached_arrays import Numbers, Stored, read, write
+from spaces.plugins import canonical_json, files_of
+from spaces.plugins.digests import DIGITS, Data, FileState
+from spaces.plugins.files import files_read
+from workers.data.cached_arrays import Numbers, Stored, digest_of, read, write
 from workers.data.corpora import Corpus
 from workers.data.corpora._parts import LEAST_PIECES, LONGEST, parts
 from workers.data.hashing import hash_of
@@ -39,6 +41,8 @@ class Source:
     rare: int
     """Tokens with fewer occurrences in the training part are dropped."""
     lower_case: bool
+    installed: tuple[str, ...] = ()
+    """Digests of the files of the installation that the corpus reads, as the study has them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,6 +91,12 @@ class Tokens:
         return self.encoder.decode([self.kept[token] for token in tokens])
 
     @cached_property
+    def data(self) -> Data:
+        """What stands for the tokens, where their text is in no file."""
+        size = sum(array.nbytes for array in self.stored.arrays)
+        return Data(path="", state=FileState(digest_of(self.stored)[:DIGITS], size, 0))
+
+    @cached_property
     def dropped(self) -> float:
         """The share of the training part's tokens that were too rare."""
         dropped = self.stored.notes["dropped"]
@@ -122,14 +132,19 @@ class Tokens:
 def tokens_of(source: Source) -> Tokens:
     """The tokens of a source, from the disk if they were made before (`$XDG_CACHE_HOME/graft`, `~/.cache/graft`).
 
-    Raises PluginError, one line, if the corpus is not to be had, has no text, or no token that is frequent enough.
+    Raises PluginError, one line, if the corpus is not to be had, has no text, or no token that is frequent enough, and
+    if its files are not what the study has.
     """
     settings = [_VERSION, LONGEST, LEAST_PIECES, source.tokenizer.content(), source.rare, source.lower_case]
     content = hash_of([source.corpus.content().encode(), canonical_json(settings).encode()])
+    for file in files_read(source.corpus):
+        file.check()
     path = cache_folder() / "corpora" / f"{content[:32]}.tokens"
     stored = read(path)
     if stored is None:
         stored = _make(source)
+        for file in (*files_of(source.corpus), *files_of(source.tokenizer)):
+            file.check()  # now that it was read: a change on the way is noticed, too
         with suppress(OSError):  # a home that cannot be written: it is made anew next time
             write(path, stored)
             stored = read(path) or stored

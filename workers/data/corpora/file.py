@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from spaces.cache import remember
 from spaces.errors import PluginError
 from spaces.plugins import Examples
-from spaces.plugins.fields import option, text
+from spaces.plugins.fields import file, option, text
+from spaces.plugins.files import FilePath
 from workers.data.corpora import Corpus
 from workers.data.corpora._code import STRIPPERS, VERSION
 from workers.data.hashing import hash_of
@@ -29,7 +31,7 @@ class File(Corpus):
 
     EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
 
-    path: str = text()
+    path: FilePath = file(*_SUFFIXES)
     column: str = text("text", plain=True)
     comments: str = option("none", tuple(STRIPPERS))
     ending: str = text("", plain=True)
@@ -48,10 +50,17 @@ class File(Corpus):
 
     def content(self) -> str:
         settings = [VERSION, self.column, self.comments]
-        return hash_of([*map(str.encode, settings), *map(_bytes, self._files())])
+
+        def read() -> str:
+            found = hash_of([*map(str.encode, settings), *map(_bytes, self._files())])
+            self.path.check()
+            return found
+
+        # Gigabytes are not read again to know what they are: the tokens that were made of them are at hand.
+        return remember(f"corpus {self.path.digest} {settings}", read)
 
     def _files(self) -> list[Path]:
-        path = Path(self.path).expanduser()
+        path = Path(self.path)
         if path.is_file():
             return [path]
         endings = (self.ending,) if self.ending else _SUFFIXES
@@ -59,7 +68,7 @@ class File(Corpus):
         if not found:
             kinds = ", ".join(endings)
             raise PluginError(
-                f"task.corpus.path: {self.path!r} must be a file, or a folder of files that end in {kinds}"
+                f"task.corpus.path: {self.path.written!r} must be a file, or a folder of files that end in {kinds}"
             )
         return found
 

@@ -37,6 +37,9 @@ class HuggingFace(Corpus):
     rows: int = size(100_000)
     comments: str = option("none", tuple(STRIPPERS))
 
+    def __str__(self) -> str:
+        return f"{self.dataset} {self.subset}".rstrip()
+
     def documents(self) -> Iterator[str]:
         for row in self._rows():
             if not isinstance(row.get(self.column), str):

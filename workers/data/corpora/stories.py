@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from spaces.plugins import Examples
 from spaces.plugins.fields import size
+from spaces.plugins.files import PACKAGE, Read
 from workers.data.corpora import Corpus, _stories
 from workers.data.hashing import hash_of
 
@@ -28,6 +29,8 @@ class Stories(Corpus):
     """
 
     EXAMPLES: ClassVar[Examples] = ({"words": 2000},)
+
+    READS: ClassVar = (Read(f"{PACKAGE}workers/data/corpora/_stories.py"),)
 
     words: int = size(500_000)
     seed: int = size(0, low=0)

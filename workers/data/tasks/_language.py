@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,7 +17,8 @@ from torch import Tensor
 from spaces import plugins
 from spaces.errors import PluginError
 from spaces.plugins import Examples
-from spaces.plugins.fields import flag, option, part, size, text
+from spaces.plugins.fields import file, flag, option, part, size
+from spaces.plugins.files import FilePath, files_read, note_content
 from spaces.records import Params
 from workers.data.corpora import Corpus
 from workers.data.corpora._tokens import Source, Tokens, tokens_of
@@ -48,7 +49,7 @@ class LanguageTask(TokenTask):
     rare: int = size(200)
     """Tokens with fewer occurrences in the training part are dropped, as in paper 002 (Appendix B)."""
     lower_case: bool = flag(False)
-    probes: str = text("", plain=True)
+    probes: FilePath = file(".txt", optional=True)
     """A folder of minimal pairs in the format of Zorro: each file is a condition, `probe=<file>`; empty: none."""
     good_first: bool = flag(False)
     """Whether the grammatical sentence of a pair comes first, as in UnMasked's files; in Zorro's it comes second."""
@@ -79,8 +80,20 @@ class LanguageTask(TokenTask):
     @property
     def tokenised(self) -> Tokens:
         """The corpus as tokens; the first use on a machine may take a while."""
-        source = Source(corpus=self.corpus, tokenizer=self.tokenizer, rare=self.rare, lower_case=self.lower_case)
+        source = Source(
+            corpus=self.corpus,
+            tokenizer=self.tokenizer,
+            rare=self.rare,
+            lower_case=self.lower_case,
+            installed=tuple(file.digest for file in files_read(self.corpus)),
+        )
         return tokens_of(source)
+
+    def contents(self) -> Iterator[FilePath]:
+        """The tokens of a corpus from a network, which has no file; raises PluginError if the study has others."""
+        if self.corpus.needs_network:
+            found = self.tokenised
+            yield note_content(f"{plugins.name_of(self.corpus)} {self.corpus} {found.content[:12]}", found.data)
 
     @property
     def has_identities(self) -> bool:
@@ -150,6 +163,7 @@ class LanguageTask(TokenTask):
         `dropped` is the share of the training part's tokens that were too rare. Raises PluginError, one line, if the
         corpus or the probes are not to be had, or a part is shorter than a window.
         """
+        list(self.contents())
         known, places = self.tokenised, {split: self._places(split) for split in Split}
         return {
             "tokens": self.tokens,

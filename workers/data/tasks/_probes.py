@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from spaces.errors import PluginError
+from spaces.plugins.files import FilePath
 from workers.data.corpora._tokens import Tokens
 from workers.data.tasks import Batch
 from workers.numerics.tensors import nan_if_not_finite
@@ -77,14 +78,14 @@ def _inside(framed: Sequence[int]) -> Sequence[bool]:
     return [False, *[True] * (len(framed) - 2), False]
 
 
-def pairs_of(folder: str, *, good_first: bool) -> Mapping[str, Sequence[Pair]]:
+def pairs_of(folder: str | FilePath, *, good_first: bool) -> Mapping[str, Sequence[Pair]]:
     """File stem -> the pairs of each .txt file, sorted; empty lines are skipped.
 
     Raises PluginError, one line, for a folder without such files and for a file whose lines are not pairs.
     """
-    files = sorted(Path(folder).expanduser().glob("*.txt"))
+    files = sorted(Path(folder).glob("*.txt"))
     if not files:
-        raise PluginError(f"task.probes: {folder!r} must be a folder with .txt files, two lines a pair")
+        raise PluginError(f"task.probes: {str(folder)!r} must be a folder with .txt files, two lines a pair")
     return {file.stem: _pairs(file, good_first) for file in files}
 
 
@@ -102,7 +103,7 @@ def _pairs(file: Path, good_first: bool) -> Sequence[Pair]:
 
 
 @cache
-def probes_of(text: Tokens, folder: str, good_first: bool, ask: Ask) -> Probes:
+def probes_of(text: Tokens, folder: FilePath, good_first: bool, ask: Ask) -> Probes:
     """The probes of a folder as questions about the tokens of this text.
 
     Raises PluginError as `pairs_of` does, and for a sentence that has no token of this text.
@@ -111,6 +112,7 @@ def probes_of(text: Tokens, folder: str, good_first: bool, ask: Ask) -> Probes:
         name: [[ask(_encode_known(text, sentence, name), text.end) for sentence in pair] for pair in pairs]
         for name, pairs in pairs_of(folder, good_first=good_first).items()
     }
+    folder.check()  # now that it was read
     questions = [rows for pairs in asked.values() for pair in pairs for rows in pair]
     rows = 1 << (max(map(len, questions)) - 1).bit_length()
     longest = max(len(row.inputs) for rows_of_one in questions for row in rows_of_one)

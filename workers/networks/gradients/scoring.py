@@ -54,7 +54,7 @@ def begin_compiling(scorer: Scorer, dtype: torch.dtype) -> None:
 
 def packaged_units() -> list[Unit]:
     """Return the generated functions of the packaged scorers with their default fields, in each precision."""
-    scorers = [plugins.load(Scorer, name)() for name in plugins.names(Scorer)]
+    scorers = [plugins.build(Scorer, {"name": name}) for name in plugins.names(Scorer)]
     programs = [
         (part, _program_of(part, dtype))
         for scorer in scorers

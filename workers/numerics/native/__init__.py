@@ -17,7 +17,6 @@ import functools
 import logging
 import os
 import platform
-import stat
 import subprocess
 import tempfile
 import threading
@@ -29,6 +28,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from spaces.cache import cache_folder
 from workers.numerics.native import building
 from workers.numerics.native.building import Unit, packaged
 
@@ -183,38 +183,6 @@ def _locked(path: Path) -> Generator[None]:
     finally:
         aside.unlink(missing_ok=True)  # who opened it before, and waits, finds the library
         os.close(handle)
-
-
-def cache_folder() -> Path:
-    """Return `$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder without a home.
-
-    Code is loaded from it: a folder of that name that another user made among temporary files is not used.
-    """
-    given = os.environ.get("XDG_CACHE_HOME")
-    if given:
-        return Path(given) / "graft"
-    try:
-        return Path.home() / ".cache" / "graft"
-    except RuntimeError:
-        shared = Path(tempfile.gettempdir()) / f"graft-cache-{os.getuid()}"
-        with suppress(OSError):
-            shared.mkdir(mode=0o700)
-        return shared if _is_private(shared) else _make_folder()
-
-
-@functools.cache
-def _make_folder() -> Path:
-    """A new private folder, the same for as long as this process runs."""
-    return Path(tempfile.mkdtemp(prefix="graft-cache-"))
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether a folder is this user's and nobody else may write into it."""
-    try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 @functools.cache

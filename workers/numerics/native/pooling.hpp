@@ -194,7 +194,7 @@ template <typename T> class Pooling {
             T *logits = logits_ + place(set);
             for (int i = 0; i < count(set); i++) logits[i] = dot(key_ + std::ptrdiff_t(set) * D, items + i * D) + shift;
             const int seen = count(set);
-            scorer_.weigh(logits, row, kept_ + std::ptrdiff_t(set) * scorer_.kept, 0, &seen, 1, n, 0);
+            scorer_.weigh(logits, row, kept_ + std::ptrdiff_t(set) * scorer_.kept, 0, &seen, 1, n, padded(seen, W<T>));
             std::memset(pooled, 0, sizeof(T) * D);
             totals_[set] = 0;
             for (int i = 0; i < count(set); i++) add(pooled, row[i], items + i * D), totals_[set] += row[i];
@@ -236,7 +236,7 @@ template <typename T> class Pooling {
             for (int i = 0; i < count(set); i++) score_g_[i] = dot(pooled_g_ + at, items + i * D) + by_total;
             const int seen = count(set);
             scorer_.weigh_gradient(logits_ + place(set), row, kept_ + std::ptrdiff_t(set) * scorer_.kept, score_g_, 0, &seen,
-                                   1, n, 0);
+                                   1, n, padded(seen, W<T>));
             std::memset(key_g, 0, sizeof(T) * D);
             T shift = 0;
             for (int i = 0; i < count(set); i++) {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from spaces.plugins.active import install
+from spaces.plugins.files import place_contents
 from spaces.records import Directives, Offer, Report
 from workers.engine.machine.process import prepare
 from workers.pool.logs import begin_log
@@ -33,7 +34,7 @@ class PlacedWorker:
     def _work(self, task: Task) -> None:
         reason = None
         try:
-            install(task.outside)
+            install(place_contents(task.outside))
             prepare()
             begin_log()
             work(task.slot, task.width, task.saving, self._attach, self._exchange, self._renew)

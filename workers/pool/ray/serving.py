@@ -11,6 +11,7 @@ from ray.exceptions import RayActorError
 
 from spaces.plugins.active import install
 from spaces.plugins.bundles import Outside
+from spaces.plugins.files import place_contents
 from spaces.records import Directives, Offer, Report
 from workers.engine.machine.process import prepare
 from workers.pool import Saving
@@ -19,11 +20,17 @@ from workers.pool.ray.connecting import swift
 from workers.pool.ray.working import work
 
 
-def serve(controller: Any, slot: int, width: int | None, saving: Saving | None, outside: Outside = Outside()) -> None:
+def serve(
+    controller: Any,
+    slot: int,
+    width: int | None,
+    saving: Saving | None,
+    outside: Outside | ray.ObjectRef[Outside] = Outside(),
+) -> None:
     """Run a pack worker on the device that Tune placed this trial on.
 
     One whose lease ran out goes on as a new worker in the same slot: what it held is others' by then. `outside`: the
-    study's plug-ins, whose files need not be here.
+    study's plug-ins, whose files need not be here, and its data, or where both are kept in the cluster.
     """
     node, made = ray.get_runtime_context().get_node_id(), 0
 
@@ -47,7 +54,7 @@ def serve(controller: Any, slot: int, width: int | None, saving: Saving | None, 
         except RayActorError:
             return False  # the controller is dead, and the next call of it says so where it is heard
 
-    install(outside)
+    install(place_contents(ray.get(outside) if isinstance(outside, ray.ObjectRef) else outside))
     prepare()
     begin_log()
     tune.report({"node": node, "reports": 0})

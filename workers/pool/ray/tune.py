@@ -53,7 +53,7 @@ def run(
     """Train until the controller is done.
 
     `make_controller` is called in the controller's process on this node. `saving` None: no checkpoints are written.
-    `outside`: plug-ins that workers are sent, since no node need have their files.
+    `outside`: plug-ins and data that workers are sent, since no node need have their files.
     `watch` is called with the controller's progress a few times a second, and returns True to ask for a stop. Raises
     the controller's GraftError, and StudyError for a cluster that cannot be used.
     """
@@ -62,10 +62,11 @@ def run(
         controller = _start_actor(make_controller)
         try:
             ray.get(swift(controller.progress)())  # the controller's own errors, before any worker is placed
+            sent = ray.put(outside) if outside.contents else outside  # data is sent to each node once
             _train(
                 controller,
                 cluster,
-                functools.partial(serve, controller, width=width, saving=saving, outside=outside),
+                functools.partial(serve, controller, width=width, saving=saving, outside=sent),
                 watch,
             )
             watch(ray.get(swift(controller.progress)()))

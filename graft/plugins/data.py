@@ -1,0 +1,53 @@
+"""The files that a study's trials read, as the study has them and as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from graft.plugins.families import families
+from graft.plugins.stored import read_outside
+from spaces.plugins.active import using
+from spaces.plugins.bundles import Outside
+from spaces.plugins.digests import Data
+from spaces.plugins.files import list_changes
+from storage.frames import Reader
+
+
+class DataChange(NamedTuple):
+    """A file or folder that is not what a study has."""
+
+    name: str
+    now: Data | None
+    """None: it is gone."""
+    description: str
+    """What is different, in a line."""
+
+
+def collect_data(reader: Reader, study: str, outside: Outside) -> None:
+    """Add to `outside.data` what draws of a study's space read and is not there yet."""
+    from spaces import parse_stored
+
+    with using(outside):
+        parse_stored(reader.study(study).row, families()).check()
+
+
+def find_changed_data(reader: Reader, study: str, data: Mapping[str, Data] | None = None) -> list[DataChange]:
+    """Return which of a study's files have changed since the versions `data`, or since those that it has now.
+
+    What is in no file, as texts of a hub, is compared where the study is read for training (`collect_data`).
+    """
+    outside = read_outside(reader, study)
+    known = outside.data if data is None else data
+    found = [DataChange(*change) for change in list_changes(known)]
+    fileless = {name: one for name, one in known.items() if not one.path}
+    if fileless:
+        fresh = replace(outside, data={name: one for name, one in known.items() if one.path})
+        collect_data(reader, study, fresh)
+        found += [
+            DataChange(name, now, one.describe_change(name, now))
+            for name, one in fileless.items()
+            if (now := fresh.data.get(name)) and now.digest != one.digest
+        ]
+    return found

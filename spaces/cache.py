@@ -1,0 +1,67 @@
+"""The user's cache: what may be deleted at any time, and is made again where it is missed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/graft`, else `~/.cache/graft`; in the system's temporary folder without a home.
+
+    Code is loaded from it: a folder of that name that another user made among temporary files is not used.
+    """
+    given = os.environ.get("XDG_CACHE_HOME")
+    if given:
+        return Path(given) / "graft"
+    try:
+        return Path.home() / ".cache" / "graft"
+    except RuntimeError:
+        shared = Path(tempfile.gettempdir()) / f"graft-cache-{os.getuid()}"
+        with suppress(OSError):
+            shared.mkdir(mode=0o700)
+        return shared if _is_private(shared) else _make_folder()
+
+
+@functools.cache
+def _make_folder() -> Path:
+    """A new private folder, the same for as long as this process runs."""
+    return Path(tempfile.mkdtemp(prefix="graft-cache-"))
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether a folder is this user's and nobody else may write into it."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file so that other processes find all of it or nothing; raises OSError where that cannot be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(aside).replace(path)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def remember(key: str, compute: Callable[[], str]) -> str:
+    """Return the text that `compute` gives, from the cache if it was computed for this key before."""
+    path = cache_folder() / "digests" / hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()[:32]
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8")
+    found = compute()
+    with suppress(OSError):  # a home that cannot be written: it is computed anew next time
+        write_aside(path, found.encode())
+    return found

