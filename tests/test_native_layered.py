@@ -196,7 +196,7 @@ def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     return draw(st.sampled_from(TASKS[name])), model
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(cases(), st.integers(1, 9), st.integers(0, 1000))
 def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], batch: int, seed: int) -> None:
     assert_torchs(recipe_of(*case, batch), seed)

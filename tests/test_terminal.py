@@ -228,7 +228,7 @@ def test_an_estimate_begins_no_pack_after_its_time(monkeypatch: pytest.MonkeyPat
     timed: list[int] = []
     now = [0.0]
 
-    def take_seconds(trial: Any, *, width: int, device: str) -> float:
+    def take_seconds(trial: Any, *, width: int, device: str, seconds: float) -> float:
         timed.append(width)
         now[0] += 6.0
         return 100.0

@@ -455,8 +455,11 @@ def test_gains_are_those_of_the_compatibility_matrix(tmp_path: Path) -> None:
         assert (gain.low, gain.high) == pytest.approx((cell["low"], cell["high"]))
     # Of two that are alike the interval is narrower by the root of 2.
     for source, gain in gains([matrix, matrix], "add").items():
-        assert gain.mean == pytest.approx(found[source].mean)
-        assert gain.high - gain.mean == pytest.approx((found[source].high - found[source].mean) / 2**0.5)
+        alone = found[source]
+        assert alone.high is not None
+        assert gain.high is not None
+        assert gain.mean == pytest.approx(alone.mean)
+        assert gain.high - gain.mean == pytest.approx((alone.high - alone.mean) / 2**0.5)
     assert gains([], "add") == gains([matrix], None) == {}
 
 
@@ -481,12 +484,15 @@ def test_gains_of_two_units_are_not_added_up_and_the_surer_one_counts_more() -> 
     percent = gain_matrix("minimize", {"baseline": baseline, "a": [0.1, 0.2, 0.1, 0.2, 0.15]})
     [one], [other], [both] = (gains(made, "t").values() for made in ([sure], [loose], [sure, loose, percent]))
     assert both.unit == "points"
-    weights = np.array([1 / (gain.high - gain.low) ** 2 for gain in (one, other)])
+    ends = [(gain.low, gain.high) for gain in (one, other)]
+    weights = np.array([1 / (high - low) ** 2 for low, high in ends if low is not None and high is not None])
     assert both.mean == pytest.approx(np.average([one.mean, other.mean], weights=weights))
     assert other.sure == 0
+    assert one.low is not None
     assert one.sure == one.low > 0
     [less] = gains([percent], "t").values()
     assert (less.unit, less.sure) == ("percent", less.low)
+    assert less.low is not None
     assert less.low > 0
     assert gains([gain_matrix("maximize", {"baseline": [0.5], "a": [0.7]})], "t")["a"].sure == 0
 

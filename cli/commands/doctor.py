@@ -63,6 +63,7 @@ def doctor(
         for rate in rates:
             lanes = f"{rate.lanes:,} lane{'s' if rate.lanes > 1 else ''}"
             speed = f"{rate.model_steps_per_second:>9,.0f} model-steps/s"
+            speed = f"failed ({one_line(rate.failure)})" if rate.failure else speed
             show_text(f"{'rate':<11} {speed}: {rate.case}, {rate.step}, {lanes}")
         show_text(f"{'':<11} of one worker on {where}, steps with their data and without validation")
     if output is not None:
