@@ -536,9 +536,10 @@ def count_connections(settings: Settings, asked: int) -> int:
         return kept
 
 
-def test_an_address_has_so_many_connections(database: str) -> None:
+def test_an_address_has_so_many_connections(database: str, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(database=database, connections_each=5, body_seconds=240)
     assert count_connections(settings, 8) == 5
+    assert "Traceback" not in caplog.text, "one that is refused is no error of the server"
 
 
 def test_a_proxy_may_open_as_many_connections_as_it_likes(database: str) -> None:

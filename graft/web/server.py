@@ -213,8 +213,8 @@ def _limit_connections(settings: Settings) -> type[H11Protocol]:
             self._watch_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self._address is None and not hasattr(self, "transport"):
-                return  # it was refused
+            if self not in self.connections:
+                return  # it was refused, and uvicorn knows nothing of it
             if self._address is not None:
                 counts.give_back(self._address)
             super().connection_lost(exc)
