@@ -171,13 +171,15 @@ def test_a_transfer_names_no_file(client: TestClient, database: str, tmp_path: P
 
 def test_a_resource_may_be_named_where_the_owner_allows_it(database: str, tmp_path: Path) -> None:
     """The field is read then, and what is wrong with it is told."""
-    space = changed("task", RESOURCES["task.corpus.path"][1])
     with client_of(database, resources=frozenset({"task.corpus.path"})) as client:
-        assert "must be a file, or a folder" in post(client, "", 400, space=space)["error"]
+        for value in ("none.txt", ""):
+            space = changed("task", {"language": {"corpus": {"file": {"path": value}}}})
+            error = post(client, "", 400, space=space)["error"]
+            assert f"task.corpus.path: {value!r} must be a file or a folder" in error
 
 
 def test_every_text_field_is_refused_or_leads_nowhere() -> None:
-    """A text field that is not said to be plain is refused, in every plug-in; those that are plain are these."""
+    """A file, and a text field that is not said to be plain, is refused in every plug-in; the plain ones are these."""
     plain = set[str]()
     with resources.only(()):
         for family in map(family_of, FAMILIES):
@@ -186,10 +188,10 @@ def test_every_text_field_is_refused_or_leads_nowhere() -> None:
                     if rule.kind == "text" and rule.plain:
                         plain.add(f"{name}.{key}")
                         assert rule.check("here", "/etc/passwd") == "/etc/passwd"
-                    elif rule.kind == "text":
+                    elif rule.kind in ("text", "file"):
                         with pytest.raises(resources.ResourceError):
                             rule.check("here", "x")
-    names = {"shifts", "probes", "candidates", "box", "column", "ending", "temperatures"}
+    names = {"shifts", "candidates", "box", "column", "ending", "temperatures"}
     assert {one.partition(".")[2] for one in plain} == names
 
 

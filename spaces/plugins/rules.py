@@ -95,11 +95,12 @@ class Rule:
 
     def _find(self, path: str, value: Any) -> FilePath:
         """The file that a text names; raises PluginError as `check`, and if there is no such file."""
-        if not isinstance(value, str) or not (value or self.optional):
-            raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
-        if not value:
+        if self.optional and value == "":
             return FilePath("")
-        resources.check(path, value)
+        if isinstance(value, str):  # an empty one, too: it would stand for the folder of the space
+            resources.check(path, value)
+        if not isinstance(value, str) or not value:
+            raise PluginError(f"{path}: {shorten(repr(value))} must be {self.describe()}")
         try:
             return find_file(value, self.selection)
         except PluginError as error:
