@@ -153,7 +153,7 @@ def record(study: ClaimedStudy, step: int) -> None:
 
 def rescue_in(text: str) -> Path:
     """The file that the line names."""
-    return Path(text.partition("all that it held is in ")[2].partition(": `mv")[0])
+    return Path(text.partition("all that it held is in ")[2].partition(": ")[0])
 
 
 @pytest.mark.parametrize(

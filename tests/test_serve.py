@@ -257,7 +257,7 @@ def test_a_study_that_goes_wrong_fails_alone(tmp_path: Path):
         (("submit", "none.yaml"), "none.yaml"),
         (("submit", SPACE, "--priority", "1000"), "priority 1000 must be a whole number from -100 to 100"),
         (("submit", SPACE, "--weight", "-1"), "weight -1.0 must be above 0 and at most 1000"),
-        (("submit", SPACE, "--max-lanes", "0"), "max_lanes 0 must be at least 1"),
+        (("submit", SPACE, "--max-lanes", "0"), "max_lanes 0 must be from 1 to 1,000,000"),
         (("submit", SPACE, "--set", "model.width=-2"), "model.width"),
         (("serve", "--device", "tpu"), "tpu"),
         (("serve", "--studies", "0"), "--studies"),
