@@ -256,14 +256,14 @@ def test_a_folder_of_another_ending_is_read_where_it_is_named(tmp_path: Path) ->
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    folder = File(path=str(tmp_path), ending=".java", comments="java")
+    folder = File(path=find_file(str(tmp_path)), ending=".java", comments="java")
     assert list(folder.documents()) == ["int b;\n", "int a;\n"]
-    assert list(File(path=str(tmp_path)).documents()) == ["no"]
+    assert list(File(path=find_file(str(tmp_path))).documents()) == ["no"]
     before = folder.content()
     (tmp_path / "a.java").write_text("int c;\n")
-    assert folder.content() != before
+    assert File(path=find_file(str(tmp_path)), ending=".java", comments="java").content() != before
     with pytest.raises(PluginError) as error:
-        list(File(path=str(tmp_path), ending=".kt").documents())
+        list(File(path=find_file(str(tmp_path)), ending=".kt").documents())
     assert "a folder of files that end in .kt" in one_line(error)
 
 

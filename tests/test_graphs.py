@@ -20,7 +20,7 @@ from workers.data.tasks.set_complement import SetComplement
 from workers.engine.machine.memory import Shortage, attempt
 from workers.engine.pack import Pack, stepping
 from workers.engine.pack.stepping import WARM_UP_STEPS, CudaGraph
-from workers.numerics.tape import Tape
+from workers.numerics.tape import CannotRecord, Tape
 from workers.numerics.tracing import tree_leaves, tree_map
 from workers.training.recipe import State
 
@@ -49,7 +49,7 @@ class TapedGraph:
         try:
             with tape:
                 act()
-        except TypeError:  # a number was taken out of a tensor, for which the processor has to wait
+        except CannotRecord:  # a number was taken out of a tensor, for which the processor has to wait
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCUDA kernel") from None
         tree_map(lambda to, kept: to.copy_(kept), self.state(), before)
         assert self.gpu.faults[faults:] == [], "nothing is sent to the device, which would not be captured"

@@ -168,7 +168,7 @@ def test_prompts_of_one_pass_are_those_of_whole_passes(task: LinearRegression, m
         alone = plugins.bind(task, {path: (value + 0.25) * factors[lane : lane + 1] for path, value in knobs.items()})
         drawn = alone.training(Streams(state=streams(3).state[lane : lane + 1]), 19, FIRST_STEP)
         assert all(torch.equal(drawn[name][0], found[name][lane]) for name in found)
-    monkeypatch.setattr(regression, "library", lambda: None)
+    monkeypatch.setattr(regression, "library", lambda _: None)
     expected = lanes.training(streams(3), 19, FIRST_STEP)
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():

@@ -78,17 +78,21 @@ def test_all_options_crossed(case: tuple[dict[str, Any], dict[str, Any]], count:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("heads", [1, 2, 3])
 @pytest.mark.parametrize(("name", "task"), [("transformer", ADDITION), ("encoder", {**MASKED, "length": 7})], ids=str)
-def test_a_sequence_has_the_same_bits_alone_and_among_others(
+def test_a_sequence_has_the_same_outputs_alone_and_among_others(
     name: str, task: dict[str, Any], heads: int, dtype: str
 ) -> None:
-    """Few positions are attended to by many sequences side by side, and by a single one in another way."""
+    """Few positions are attended to by many sequences side by side, and by a single one in another way.
+
+    Sums over keys have another order then: equal to rounding. How many sequences there are follows from the recipe.
+    """
     model = {"name": name, "width": 12 * heads, "heads": heads, "scorer": {"name": "softmax", "temperature": 0.7}}
     case = Case(recipe_of(task, model, dtype=dtype))
     (batch, *_) = sets_of(case, 19).values()
     together = native_outputs(case, batch)
     for n in range(together.shape[1]):
         alone = native_outputs(case, {key: one[:, n : n + 1] for key, one in batch.items()})
-        assert torch.equal(alone, together[:, n : n + 1])
+        rounding = 128 * torch.finfo(alone.dtype).eps
+        torch.testing.assert_close(alone, together[:, n : n + 1], rtol=rounding, atol=rounding)
 
 
 @settings(max_examples=20)
@@ -211,7 +215,12 @@ def test_native_evaluation_is_the_traced_one(
     [
         ({"scorer": {"name": "ssa"}}, {}, "native"),
         ({"scorer": {"name": "ssa"}}, {"diagnostics": True}, "traced: diagnostics read attention weights"),
-        ({"scorer": {"name": "entmax"}}, {}, "traced: the scorer entmax is not in the native step"),
+        ({"scorer": {"name": "entmax"}}, {}, "native"),
+        (
+            {"scorer": {"name": "cosformer"}},
+            {},
+            "traced: the scorer cosformer is not in the native step: it reads queries and keys",
+        ),
     ],
     ids=str,
 )

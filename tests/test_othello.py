@@ -113,7 +113,7 @@ def test_compiled_games_are_those_of_torch_to_the_bit(games: int, plies: int) ->
 
 def test_games_are_played_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = play(states(50))
-    monkeypatch.setattr("workers.data.othello.board.library", lambda: None)
+    monkeypatch.setattr("workers.data.othello.board.library", lambda _: None)
     assert all(map(torch.equal, play(states(50)), expected))
 
 

@@ -42,7 +42,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         pytest.skip("no C++ compiler here")
     if request.param == "traced":
         monkeypatch.setattr(Minimal, "native_gradient", lambda *_: None)
-        monkeypatch.setattr(randomness, "library", lambda: None)
+        monkeypatch.setattr(randomness, "library", lambda _: None)
     return request.param
 
 

@@ -82,7 +82,7 @@ def test_compiled_streams_are_torchs(seeds: list[int], step: int, site: int, rat
     found = Streams.of(own, Purpose.DROPOUT, steps, site)
     state, threshold = drop_bytes(found, rates)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(randomness, "library", lambda: None)
+        patched.setattr(randomness, "library", lambda _: None)
         expected = Streams.of(own, Purpose.DROPOUT, steps, site)
         assert torch.equal(found.state, expected.state)
         for ours, torchs in zip((state, threshold), drop_bytes(expected, rates), strict=True):

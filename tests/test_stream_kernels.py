@@ -48,10 +48,10 @@ def test_kernels_draw_what_torch_and_the_native_code_draw(
 
     with pytest.MonkeyPatch.context() as patch:
         if not native:
-            patch.setattr(randomness, "library", lambda: None)
+            patch.setattr(randomness, "library", lambda _: None)
         expected = drawn()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(randomness, "library", lambda: None)
+        patch.setattr(randomness, "library", lambda _: None)
         patch.setattr(stream_kernels, "draws_on", lambda device: True)
         found = drawn()
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

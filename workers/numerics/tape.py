@@ -67,7 +67,12 @@ class Tape(TorchDispatchMode):
         results = pytree.tree_leaves(returned)
         if not any(isinstance(leaf, Tensor) for leaf in (*pytree.tree_leaves((args, kwargs)), *results)):
             return returned  # of dtypes, say: it is the same at each replay
-        is_fixed = slots_in(arguments) <= self._fixed and torch.Tag.nondeterministic_seeded not in func.tags
+        # A tape without leaves records a step that reads and writes tensors of its surroundings: none of them is fixed.
+        is_fixed = (
+            bool(self._leaves)
+            and slots_in(arguments) <= self._fixed
+            and torch.Tag.nondeterministic_seeded not in func.tags
+        )
         if is_fixed and results and not any(isinstance(result, Tensor) for result in results):
             return returned  # a number of a constant
         for result in results:
@@ -120,7 +125,7 @@ class Tape(TorchDispatchMode):
         operations = simplify(self._operations, results)
         if self._fuses:
             operations = fuse(operations, results, self._kinds, lanes=self._kinds[self._leaves[0]].shape[0])
-        else:
+        elif self._leaves:
             operations = join_gradients(operations, results)
         operations = [_by_number(operation) if _is_refused(operation) else operation for operation in operations]
         freed: list[list[Slot]] = []  # after each operation what no later one needs, from the last to the first

@@ -97,7 +97,8 @@ def _search(z: Tensor, a: Tensor, keys: Tensor) -> Tensor:
         low = torch.where(is_open & (excess >= 0), t, low)
         high = torch.where(is_open & (excess < 0), t, high)
         new = t - total * torch.expm1(-a * total.log()) / (a * slope)
-        inside = (new >= low) & (new <= high)
+        # A step back to `low`, from which this one came, would go on for ever; one that moves nothing has arrived.
+        inside = ((new > low) | (new == t)) & (new <= high)
         return low, high, torch.where(is_open, torch.where(inside, new, (low + high) / 2), t)
 
     high = -torch.expm1(-a * keys.log()) / a  # spread over all keys; at 0 the largest key alone has weight 1

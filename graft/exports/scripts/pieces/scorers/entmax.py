@@ -19,7 +19,7 @@ def entmax(logits: Tensor, visible: Tensor, alpha: Tensor | float) -> Tensor:
     """
     z = logits.double().masked_fill(~visible, -1e30)
     z = torch.where(visible, z - z.amax(-1, keepdim=True).detach(), -1e30)
-    a = torch.as_tensor(alpha).double().clamp(min=1 + 1e-6) - 1
+    a = torch.as_tensor(alpha, dtype=torch.float64).clamp(min=1 + 1e-6) - 1
 
     def power(t: Tensor, exponent: Tensor) -> Tensor:
         base = a * (z - t)
