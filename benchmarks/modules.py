@@ -10,7 +10,6 @@ and loop; medians.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from argparse import ArgumentParser
@@ -92,7 +91,7 @@ def compare(name: str, width: int, lanes: int) -> tuple[float, float]:
     return packed, alone
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Print a row for each module."""
     parser = ArgumentParser(prog="python -m benchmarks.modules", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("modules", nargs="*", default=["gated_recurrence", "mixer", "transformer_encoder"])
@@ -110,4 +109,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -227,7 +227,8 @@ def test_the_numbers_of_the_first_study_are_those_of_the_study(
     assert f"{without} of 64 trials have none" in tutorial
     assert re.findall(row, table, re.MULTILINE)[1][1] == without
     of_best = run("trials", "quick-set-complement", "--sort", "objective", "--top", "6", "--format", "json")
-    rates = [one for one in json.loads(of_best) for path in one if path.endswith("dropout") and one[path] != 0]
+    rows = json.loads(of_best.splitlines()[0])  # on stderr stands the order
+    rates = [one for one in rows for path in one if path.endswith("dropout") and one[path] != 0]
     assert not rates, "the six best have no dropout"
     [mean] = run("query", "SELECT avg(params->>'model.embedding_dropout') AS mean FROM trials").split()[1:]
     assert_alike(r"rates are about (\d\.\d+) over", tutorial, f"rates are about {float(mean):.2f} over")

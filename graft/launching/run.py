@@ -64,7 +64,7 @@ def begin_loading_steps(space: Space, device: str) -> None:
     from workers.engine.step import begin_loading
 
     uniform = Random(0).random
-    trials = [space.sample(number, lambda _: uniform()) for number in range(LOOKED_AT)]
+    trials = [space.sample(number, lambda _: uniform()) for number in range(min(LOOKED_AT, space.search.trials))]
     for trial in {trial.structure: trial for trial in trials}.values():
         begin_loading(trial.config, device)
 

@@ -43,9 +43,9 @@ def _games(states: Tensor, places: range) -> Games:
     On the meta device, where the cost of a step is estimated, no game is played: tensors of these shapes are returned.
     """
     device = states.device
-    if states.is_meta:
-        tokens = torch.empty(len(states), MOVES, dtype=torch.uint8, device=device)
-        return Games(tokens, torch.empty_like(tokens, dtype=torch.int64))
+    if states.is_meta and type(states) is Tensor:  # what pretends to be a GPU computes, and plays them
+        tokens = torch.zeros(len(states), MOVES, dtype=torch.uint8, device=device)
+        return Games(tokens, torch.zeros_like(tokens, dtype=torch.int64))
     states = states.cpu() if library("othello") else states
     accepted, pending = torch.empty_like(states), torch.arange(len(states), device=states.device)
     counter = torch.zeros((), dtype=torch.int64, device=states.device)
